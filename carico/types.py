@@ -1,0 +1,133 @@
+"""The nouns that travel between the stages, in the order of the data's way.
+
+Usage is a ratio: 0 = all free, 1 = nothing left. Vectors are ordered as the `dimensions` that stand beside them.
+"Fraction" means a share of this node, "absolute" means cores and bytes: only absolute figures can be compared between nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Matrix = NDArray[np.float64]
+Vector = NDArray[np.float64]
+
+
+class Sample(NamedTuple):
+    """One reading of the kernel's counters."""
+
+    at: float  # s, monotonic, end of the interval that the sample covers
+    values: tuple[float, ...]  # usage per dimension, each in [0, 1]
+
+
+class PodCount(NamedTuple):
+    """What the container runtime says at one tick."""
+
+    running: int  # workload pods whose sandbox runs; DaemonSet and static pods belong to the baseline
+    churn: bool  # containers are being created or deleted, or were a moment ago
+    unsettled: int  # workload pods among `running` whose load cannot be in the usage yet
+
+
+NO_PODS = PodCount(running=0, churn=False, unsettled=0)
+
+
+class Mode(StrEnum):
+    """Which of the two formulas made a Pod-Capacity."""
+
+    SETTLED = "settled"  # from the usage of this second
+    CHURN = "churn"  # from baseline and cost, because the runtime is busy and usage lies
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The node's answer for one second."""
+
+    at: float  # s, monotonic
+    usage: tuple[float, ...]  # smoothed, per dimension
+    capacity: float  # the signal k: units of the cluster's recent average workload that still fit
+    baseline: tuple[float, ...]  # usage with no workload pod, per dimension
+    cost: tuple[float, ...]  # usage that one pod adds, per dimension
+    baseline_scalar: float  # in the estimator's own unit: pods for `resource*`, k for `signal*`
+    cost_scalar: float  # usage of the binding dimension for `resource*`, k for `signal*`
+    pods: int  # running workload pods
+    pod_capacity: float  # so many more pods fit; finite and ≥ 0
+    mode: Mode
+    rejecting: bool  # Pronto's signal: would reject any job now
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSize:
+    """What a fraction of this node is a fraction of."""
+
+    cores: float
+    memory_bytes: float
+
+    def of(self, dimension: str) -> float:
+        """The absolute size of a dimension; 1 for those that are ratios by nature (pressure).
+
+        >>> NodeSize(cores=8, memory_bytes=2**34).of("cpu")
+        8
+        >>> NodeSize(cores=8, memory_bytes=2**34).of("io_pressure")
+        1.0
+        """
+        return {"cpu": self.cores, "memory": self.memory_bytes}.get(dimension, 1.0)
+
+    def vector(self, dimensions: tuple[str, ...]) -> Vector:
+        return np.array([self.of(d) for d in dimensions], dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class CostBelief:
+    """A Gaussian per dimension: what one pod costs."""
+
+    mean: tuple[float, ...]
+    variance: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModel:
+    """What a node tells the aggregator: its own evidence only, never what it heard from there."""
+
+    node: str
+    start_id: int  # differs at every start of the agent
+    sequence: int  # grows with every message of one start
+    size: NodeSize
+    dimensions: tuple[str, ...]
+    basis: Matrix  # U·Σ, m × r, fractions of this node
+    baseline: tuple[float, ...]  # absolute
+    cost: CostBelief | None  # absolute; None while the node has seen no pod of its own
+    pods: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterModel:
+    """What the aggregator answers: the merged evidence of all live nodes, absolute."""
+
+    version: int
+    nodes: int
+    dimensions: tuple[str, ...]
+    gram: Matrix  # m × m, mean over nodes of S·UΣ²Uᵀ·S with S = diag(node size)
+    mean_pods: float
+    cost: CostBelief | None  # variance is the spread between the nodes; None while no node has evidence
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """What a node tells the schedulers."""
+
+    node: str
+    start_id: int
+    sequence: int
+    sampled_at: float  # s since the epoch, for people to read only: clocks of two machines are never compared
+    age: float  # s since the newest sample when the report was sent
+    dimensions: tuple[str, ...]
+    estimate: Estimate
+    cost: tuple[float, ...]  # absolute
+    counted: frozenset[str] | None  # UIDs of all running sandboxes; None = as in the report before
+    finished: frozenset[str] | None  # UIDs whose sandbox ended in the last 60 s; None = as before
+    agent_version: str
