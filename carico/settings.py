@@ -1,184 +1,125 @@
-"""Every knob, with its default, its unit and the reason for it, and how their values are found.
-
-A process reads one section of a TOML file, then the environment, then its flags; the later one wins:
-
-    [agent]                      CARICO_AGENT__RATE_HZ=5          --rate-hz 5
-    rate_hz = 10
-
-Everything is checked once, at the start, and all that is wrong is said at once.
-"""
+"""Every knob of every process, with its default, its unit and the reason for it. knobs.py says how values are found."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import difflib
-import math
-import os
-import tomllib
-import types
-import typing
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
 
-from carico.errors import UsageError
+from carico.knobs import knob
 
-S = TypeVar("S")
+# Usage at which a resource counts as full. For cpu (mean of utilisation and pressure) 0.99 is two busy tasks per core.
+FULL = 0.99
 
-
-def knob(default: Any, about: str, *, least: float | None = None, most: float | None = None, choices: tuple[str, ...] = ()) -> Any:
-    """A field of a settings class. `about` gives unit and reason and is the flag's help as well."""
-    metadata = {"about": about, "least": least, "most": most, "choices": choices}
-    return dataclasses.field(default=default, metadata=metadata)
+DIMENSIONS = ("cpu", "memory", "memory_pressure", "io_pressure", "disk", "network")
+ESTIMATORS = ("resource-joint", "resource", "signal", "signal-trace", "signal-difference", "signal-joint")
 
 
-def load(cls: type[S], section: str, *, file: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]) -> S:
-    """Settings of class `cls` from all three places, or one UsageError that lists everything that is wrong."""
-    problems: list[str] = []
-    found = _from_file(section, file) | _from_environment(section, environ)
-    found |= {name: (value, f"--{name.replace('_', '-')}") for name, value in flags.items() if value is not None}
-    knobs = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    kinds = typing.get_type_hints(cls)
-    values: dict[str, Any] = {}
-    for name, (raw, where) in found.items():
-        if name not in knobs:
-            problems.append(f"{where}: no setting is called {name!r}{_nearest(name, knobs)}")
-            continue
-        try:
-            values[name] = _checked(knobs[name], _parsed(kinds[name], raw))
-        except ValueError as error:
-            problems.append(f"{where}: {raw!r} {error}")
-    if problems:
-        raise UsageError("\n".join(problems))
-    return cls(**values)
+@dataclasses.dataclass(frozen=True)
+class TelemetrySettings:
+    """What is read from the kernel, and how often."""
+
+    rate_hz: float = knob(
+        10.0, "samples per second; 10 shows the 200 ms spikes of container starts", least=0.1, most=100
+    )
+    proc_root: Path = knob(Path("/proc"), "where the host's /proc is mounted")
+    cgroup_root: Path = knob(Path("/sys/fs/cgroup"), "where the host's cgroup tree is mounted")
+    dimensions: tuple[str, ...] = knob(("cpu", "memory"), "resources to watch, in this order", choices=DIMENSIONS)
+    cpu: str = knob(
+        "mean",
+        "cpu is the mean of utilisation and pressure, or one of them",
+        choices=("mean", "utilisation", "pressure"),
+    )
+    memory: str = knob(
+        "available", "used memory from MemAvailable, or from free+buffers+cached", choices=("available", "free")
+    )
+    own_limits: bool = knob(
+        False, "measure against the cgroup limits that this process lives under instead of the machine"
+    )
+    disk_device: str = knob("", "disk to watch, e.g. nvme0n1; empty: the busiest one")
+    network_device: str = knob("", "network interface to watch, e.g. eth0; empty: the one with the default route")
+    network_bytes_per_second: float = knob(
+        125e6, "bytes/s that count as a full network link (125e6 = 1 Gbit/s)", least=1
+    )
 
 
-def add_flags(parser: argparse.ArgumentParser, cls: type[Any]) -> None:
-    """One flag per knob; absent ones stay None so that file and environment show through."""
-    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file with the settings")
-    group = parser.add_argument_group("settings (each also in the file, and in the environment)")
-    kinds = typing.get_type_hints(cls)
-    for field in dataclasses.fields(cls):
-        flag = f"--{field.name.replace('_', '-')}"
-        about = f"{field.metadata['about']} (default: {_shown(field.default)})".replace("%", "%%")
-        if kinds[field.name] is bool:
-            group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=about)
-        else:
-            group.add_argument(flag, default=None, metavar=_metavar(field, kinds[field.name]), help=about)
+@dataclasses.dataclass(frozen=True)
+class EstimateSettings:
+    """How samples become Pod-Capacity."""
+
+    estimator: str = knob("resource-joint", "what makes Pod-Capacity; docs/signal.md compares them", choices=ESTIMATORS)
+    smoothing: str = knob(
+        "change-aware",
+        "ema alone, or restarted when the runtime says that pods changed",
+        choices=("change-aware", "ema"),
+    )
+    batch: int = knob(10, "samples per estimate; with rate_hz 10 one estimate a second", least=1, most=1000)
+    damping: float = knob(0.75, "weight of the past in the local subspace", least=0, most=0.999)
+    cluster_weight: float = knob(
+        0.8, "weight of the cluster's model beside the local one in the signal k", least=0, most=1
+    )
+    full: dict[str, float] = knob(
+        {}, f"usage at which a resource is full, by resource; the others {FULL}", least=0.01, most=1
+    )
+    capacity_limit: float = knob(1000.0, "pods; Pod-Capacity never says more than this", least=1)
+    pronto_window: int = knob(60, "seconds in which Pronto's reject signal looks for spikes", least=2)
+    pronto_threshold: float = knob(
+        3.0, "weighted sum of spikes, in standard deviations, over which it rejects", least=0
+    )
 
 
-def from_flags(cls: type[S], section: str, args: argparse.Namespace) -> S:
-    """What a command does with the flags that `add_flags` made."""
-    names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
-    flags = {name: getattr(args, name) for name in names if hasattr(args, name)}
-    return load(cls, section, file=args.config, environ=os.environ, flags=flags)
+@dataclasses.dataclass(frozen=True)
+class RuntimeSettings:
+    """Where pods are counted."""
+
+    runtime: str = knob(
+        "auto",
+        "who tells about pods; auto takes the best there is",
+        choices=("auto", "containerd", "cri", "cgroup", "none"),
+    )
+    containerd_socket: Path = knob(Path("/run/containerd/containerd.sock"), "containerd's socket")
+    cri_socket: Path = knob(Path("/run/crio/crio.sock"), "socket of a CRI runtime such as CRI-O")
+    churn_after_start: float = knob(0.1, "s after a container start in which usage is not trusted", least=0)
+    churn_after_delete: float = knob(0.3, "s after a container deletion in which usage is not trusted", least=0)
+    settle: float = knob(2.0, "s until the load of a new pod is in the usage", least=0)
 
 
-def _from_file(section: str, file: Path | None) -> dict[str, tuple[Any, str]]:
-    if file is None:
-        return {}
-    try:
-        table = tomllib.loads(file.read_text())
-    except OSError as error:
-        raise UsageError(f"{file}: cannot be read ({error.strerror}); check --config") from error
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{file}: is not TOML: {error}") from error
-    unknown = [name for name in table if name not in SECTIONS]
-    if unknown:
-        raise UsageError(f"{file}: no section is called [{unknown[0]}]{_nearest(unknown[0], SECTIONS)}")
-    return {name: (value, f"{file} [{section}] {name}") for name, value in table.get(section, {}).items()}
+@dataclasses.dataclass(frozen=True)
+class TlsFiles:
+    """Certificates of one side of a gRPC connection."""
+
+    tls_ca: Path | None = knob(None, "PEM file with the authority that the other side's certificate must come from")
+    tls_cert: Path | None = knob(None, "PEM file with this side's certificate")
+    tls_key: Path | None = knob(None, "PEM file with this side's key")
+    plaintext: bool = knob(False, "speak gRPC without TLS; for a trusted network only")
 
 
-def _from_environment(section: str, environ: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
-    prefix = f"CARICO_{section.upper()}__"
-    return {key[len(prefix) :].lower(): (value, key) for key, value in environ.items() if key.startswith(prefix)}
+@dataclasses.dataclass(frozen=True)
+class AgentSettings(TelemetrySettings, EstimateSettings, RuntimeSettings, TlsFiles):
+    """`carico agent`, one per node."""
+
+    node_name: str = knob("", "this node's name in Kubernetes; empty: the host name")
+    listen: str = knob("127.0.0.1:9464", "address of /metrics, /healthz and /readyz")
+    schedulers: tuple[str, ...] = knob(
+        (), "host:port of the schedulers' gRPC; every address behind a name gets the reports"
+    )
+    aggregator: str = knob("", "host:port of the aggregator's gRPC")
+    state_file: Path | None = knob(None, "keeps what a pod costs across restarts; empty: forgotten at every restart")
+    ask_every: float = knob(10.0, "s; the cluster's model is asked for at least this often", least=0.1)
+    ask_when_moved: float = knob(0.1, "ask at once when the direction or the cost moved by this share", least=0.001)
 
 
-def _nearest(name: str, known: Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+@dataclasses.dataclass(frozen=True)
+class AggregatorSettings(TlsFiles):
+    """`carico aggregator`, the cluster's model."""
 
-
-def _parsed(kind: Any, raw: Any) -> Any:
-    """`raw` as the knob's type; text comes from environment and flags, TOML brings its own types."""
-    origin = typing.get_origin(kind)
-    if origin in (types.UnionType, typing.Union):
-        rest = [k for k in typing.get_args(kind) if k is not type(None)]
-        return None if raw == "" else _parsed(rest[0], raw)
-    if origin is tuple:
-        items = [word for word in raw.split(",") if word] if isinstance(raw, str) else raw
-        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-            raise ValueError("is not a list of words")
-        return tuple(item.strip() for item in items)
-    if origin is dict:
-        return _parsed_table(raw)
-    if kind is bool:
-        return _parsed_bool(raw)
-    if kind in (int, float):
-        return _parsed_number(kind, raw)
-    if not isinstance(raw, str):
-        raise ValueError("is not text")
-    return kind(raw)
-
-
-def _parsed_table(raw: Any) -> dict[str, float]:
-    """`{ cpu = 0.9 }` in TOML, `cpu=0.9,memory=0.95` elsewhere."""
-    if isinstance(raw, str):
-        pairs = [word.partition("=") for word in raw.split(",") if word]
-        raw = {name.strip(): value for name, _, value in pairs}
-    if not isinstance(raw, dict):
-        raise ValueError("is not of the form name=number,name=number")
-    return {name: _parsed_number(float, value) for name, value in raw.items()}
-
-
-def _parsed_bool(raw: Any) -> bool:
-    words = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
-    if isinstance(raw, bool):
-        return raw
-    if str(raw).lower() not in words:
-        raise ValueError("is neither true nor false")
-    return words[str(raw).lower()]
-
-
-def _parsed_number(kind: Any, raw: Any) -> Any:
-    if isinstance(raw, bool) or not isinstance(raw, (int, float, str)):
-        raise ValueError("is not a number")
-    try:
-        value = kind(raw)
-    except (ValueError, OverflowError):
-        raise ValueError("is not a whole number" if kind is int else "is not a number") from None
-    if not math.isfinite(value) or (kind is int and isinstance(raw, float) and raw != value):
-        raise ValueError("is not a whole number" if kind is int else "is not finite")
-    return value
-
-
-def _checked(field: dataclasses.Field[Any], value: Any) -> Any:
-    least, most, choices = (field.metadata[name] for name in ("least", "most", "choices"))
-    if choices:
-        for word in value if isinstance(value, tuple) else (value,):
-            if word not in choices:
-                raise ValueError(f"is not one of {', '.join(choices)}{_nearest(str(word), dict.fromkeys(choices))}")
-    for number in value.values() if isinstance(value, dict) else (value,):
-        if isinstance(number, (int, float)) and least is not None and number < least:
-            raise ValueError(f"is less than {least:g}")
-        if isinstance(number, (int, float)) and most is not None and number > most:
-            raise ValueError(f"is more than {most:g}")
-    return value
-
-
-def _shown(default: Any) -> str:
-    if isinstance(default, tuple):
-        return ",".join(default) or "none"
-    if isinstance(default, Mapping):
-        return ",".join(f"{k}={v:g}" for k, v in default.items()) or "none"
-    return "none" if default in (None, "") else str(default)
-
-
-def _metavar(field: dataclasses.Field[Any], kind: Any) -> str:
-    if field.metadata["choices"] and typing.get_origin(kind) is not tuple:
-        return "{" + ",".join(field.metadata["choices"]) + "}"
-    if typing.get_origin(kind) in (types.UnionType, typing.Union):
-        kind = typing.get_args(kind)[0]
-    names = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
-    return names.get(kind, "A=X,…" if typing.get_origin(kind) is dict else "A,B,…")
+    listen: str = knob("127.0.0.1:9465", "address of /metrics, /healthz, /readyz and /debug/model")
+    grpc_listen: str = knob("127.0.0.1:9466", "address of the gRPC service")
+    merge: str = knob(
+        "latest",
+        "every node's last model counts once, or each message is merged as it comes",
+        choices=("latest", "running"),
+    )
+    fade_after: float = knob(30.0, "s of silence after which a node starts to fade", least=0.1)
+    fade_over: float = knob(30.0, "s over which a silent node fades to nothing", least=0.1)
+    peers: str = knob("", "host:port of the headless Service of all replicas; every address behind it is a peer")
+    peer_every: float = knob(1.0, "s between two exchanges with a peer", least=0.01)

@@ -1,7 +1,7 @@
 """The nouns that travel between the stages, in the order of the data's way.
 
 Usage is a ratio: 0 = all free, 1 = nothing left. Vectors are ordered as the `dimensions` that stand beside them.
-"Fraction" means a share of this node, "absolute" means cores and bytes: only absolute figures can be compared between nodes.
+"Fraction" means a share of this node, "absolute" means cores and bytes: only the latter compare between nodes.
 """
 
 from __future__ import annotations

@@ -1,0 +1,61 @@
+# One word per intention; `make` alone lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Never a thread per core for 2 x 2 matrices.
+export OPENBLAS_NUM_THREADS := 1
+
+.PHONY: help
+help: ## list the words
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+
+# A stamp holds the checksum of what was installed, so that a second run starts at once.
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11; say PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "make: $(PYTHON) cannot make a virtual environment; on Debian install python3-venv" >&2; exit 2; }
+
+.PHONY: setup-run setup
+setup-run: $(VENV)/bin/python
+	@tools/install.sh run
+setup: $(VENV)/bin/python ## install everything that work on Carico needs into .venv
+	@tools/install.sh dev
+
+.PHONY: demo
+demo: setup-run ## the signal of this machine, live, for 20 seconds
+	@$(BIN)/carico top --seconds 20
+
+.PHONY: test test-quick
+test: setup ## all tests that this machine can run
+	@$(BIN)/pytest
+test-quick: setup ## the tests that need no cluster, in two minutes
+	@$(BIN)/pytest -m "not cluster and not slow"
+
+.PHONY: check
+check: setup ## linter, types, layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+.PHONY: bench
+bench: setup ## run benchmark NAME=x; without NAME list them
+	@$(BIN)/python -m bench $(NAME)
+
+.PHONY: protos
+protos: setup ## make the Python code of protos/ anew
+	@tools/protos.sh
+
+.PHONY: lock
+lock: setup ## choose versions anew and write requirements/*.txt
+	@tools/lock.sh
+
+.PHONY: clean
+clean: ## remove .venv and everything that was made here
+	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find . -name __pycache__ -prune -exec rm -rf {} +
+
+# An unknown word ends with one line instead of make's riddle.
+.DEFAULT:
+	@echo "make: there is no word '$@'; 'make' alone lists them" >&2; exit 2

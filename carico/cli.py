@@ -1,0 +1,73 @@
+"""The command `carico` and its words.
+
+Each word lives in its own module, imported only when it is used, so that `carico --help` is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+from typing import NamedTuple
+
+from carico import __version__
+from carico.errors import CaricoError
+
+
+class Word(NamedTuple):
+    module: str  # has add_arguments(parser) and run(args) -> exit code
+    about: str
+
+
+LOG_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+WORDS: dict[str, Word] = {}
+
+
+def main(argv: list[str] | None = None) -> int:
+    # One BLAS thread, set before numpy loads: matrices here are 2 × 2, and on 64 cores it would start 64 threads.
+    for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        return _run(argv)
+    except CaricoError as error:
+        for line in str(error).splitlines():
+            print(f"carico: {line}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of a pipe went away (`carico … | head`): nothing is wrong
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(argv: list[str]) -> int:
+    parser = _parser(asked_for=next((word for word in argv if word in WORDS), None))
+    args = parser.parse_args(argv)
+    if args.word is None:
+        parser.print_help()
+        return 0
+    logging.basicConfig(level=args.log_level.upper(), format=LOG_LINE, stream=sys.stderr)
+    result: int = importlib.import_module(WORDS[args.word].module).run(args)
+    return result
+
+
+def _parser(asked_for: str | None) -> argparse.ArgumentParser:
+    about = "Places Kubernetes pods by what the nodes can really still take."
+    parser = argparse.ArgumentParser(prog="carico", description=about)
+    parser.add_argument("--version", action="version", version=f"carico {__version__}")
+    levels = ("debug", "info", "warning", "error")
+    parser.add_argument("--log-level", choices=levels, default="info", help="what to log, to standard error")
+    words = parser.add_subparsers(dest="word", metavar="WORD", title="words (`carico WORD --help` tells more)")
+    for name, word in WORDS.items():
+        sub = words.add_parser(name, help=word.about, description=word.about)
+        if name == asked_for:
+            importlib.import_module(word.module).add_arguments(sub)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

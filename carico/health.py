@@ -1,0 +1,111 @@
+"""A very small HTTP server: /metrics, /healthz, /readyz and whatever pages a process adds.
+
+It answers GET only, one request per connection, and gives up on a slow or talkative client: it runs inside an agent
+that may not cost anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry
+
+from carico import metrics
+from carico.errors import CaricoError, UsageError
+
+log = logging.getLogger(__name__)
+
+REQUEST_LIMIT = 8192  # bytes of request line and headers
+PATIENCE = 5.0  # s for one request
+
+
+class Page(NamedTuple):
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+
+
+def text(status: HTTPStatus, message: str) -> Page:
+    return Page(status, "text/plain; charset=utf-8", f"{message}\n".encode())
+
+
+def probe(why_not: Callable[[], str | None]) -> Callable[[], Page]:
+    """A health page out of a function that says what is wrong, or None."""
+
+    def answer() -> Page:
+        problem = why_not()
+        return text(HTTPStatus.SERVICE_UNAVAILABLE, problem) if problem else text(HTTPStatus.OK, "ok")
+
+    return answer
+
+
+class HealthServer:
+    """Serves `pages`, by path, at `address` (host:port; port 0 takes a free one)."""
+
+    def __init__(self, address: str, registry: CollectorRegistry, pages: Mapping[str, Callable[[], Page]]) -> None:
+        self._host, self._port = split_address(address)
+        exposition: Callable[[], Page] = lambda: Page(HTTPStatus.OK, metrics.PAGE_TYPE, metrics.page(registry))  # noqa: E731
+        self._pages = {"/metrics": exposition, **pages}
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> int:
+        """Starts to listen and returns the port."""
+        try:
+            self._server = await asyncio.start_server(self._serve, self._host, self._port, limit=REQUEST_LIMIT)
+        except OSError as error:
+            where = f"{self._host}:{self._port}"
+            raise CaricoError(f"cannot listen on {where}: {error.strerror}; choose another --listen") from error
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(_response(self._answer(head)))
+                await writer.drain()
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
+            pass  # the client's own fault, and nothing that anyone could act on
+        finally:
+            writer.close()
+
+    def _answer(self, head: bytes) -> Page:
+        words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        if len(words) != 3 or words[0] != "GET":
+            return text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is answered here")
+        page = self._pages.get(words[1].partition("?")[0])
+        if page is None:
+            return text(HTTPStatus.NOT_FOUND, f"pages here: {' '.join(sorted(self._pages))}")
+        try:
+            return page()
+        except Exception:
+            log.exception("page %s failed", words[1])
+            return text(HTTPStatus.INTERNAL_SERVER_ERROR, "this page failed; the log says why")
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """
+    >>> split_address("127.0.0.1:80"), split_address("[::1]:80"), split_address(":80")
+    (('127.0.0.1', 80), ('::1', 80), ('', 80))
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"{address!r} is not of the form host:port, e.g. 127.0.0.1:9464")
+    return host.strip("[]"), int(port)
+
+
+def _response(page: Page) -> bytes:
+    head = (
+        f"HTTP/1.1 {page.status.value} {page.status.phrase}\r\nContent-Type: {page.content_type}\r\n"
+        f"Content-Length: {len(page.body)}\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode("latin-1") + page.body

@@ -1,0 +1,89 @@
+"""The long-running parts of one cluster, children of its inner process.
+
+Each writes to `logs/<name>.log` and dies with its parent. In a sealed cluster the inner process is process 1 and inherits the orphans
+of the container runtime too, so all waiting goes through one `reap`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from .errors import ClusterError
+
+PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+def die_with_parent() -> None:
+    """Between fork and exec: ask the kernel for SIGKILL when the parent ends."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def log_tail(log: Path, lines: int = 15) -> str:
+    """The end of a log, indented, for an error message."""
+    try:
+        text = log.read_text(errors="replace")
+    except OSError as error:
+        return f"    ({error})"
+    return "\n".join(f"    {line[:400]}" for line in text.splitlines()[-lines:])
+
+
+class Daemons:
+    """Starts parts, notices their end, waits for conditions."""
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+        self._names: dict[int, str] = {}
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def start(
+        self, name: str, argv: list[str], environment: dict[str, str] | None = None, pass_fds: tuple[int, ...] = ()
+    ) -> None:
+        """Start a part; from now on its end is an error."""
+        with open(self._logs / f"{name}.log", "ab") as log:
+            child = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=os.environ | (environment or {}),
+                preexec_fn=die_with_parent,
+                pass_fds=pass_fds,
+            )
+        self._names[child.pid] = name
+        self._children.append(child)  # kept, so that no finaliser complains about a child that runs on
+
+    def reap(self) -> None:
+        """Collect ended children; raise when one of them was a part."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if name := self._names.pop(pid, None):
+                log = self._logs / f"{name}.log"
+                code = os.waitstatus_to_exitcode(status)
+                raise ClusterError(f"{name} ended with code {code}; the end of {log}:\n{log_tail(log)}")
+
+    def wait_for(self, what: str, ready: Callable[[], bool], seconds: float = 60.0, log: str | None = None) -> None:
+        """Poll until `ready`; give up early when a part dies."""
+        deadline = time.monotonic() + seconds
+        while True:
+            self.reap()
+            try:
+                if ready():
+                    return
+            except OSError:
+                pass  # not listening yet
+            if time.monotonic() > deadline:
+                tail = f"; the end of its log:\n{log_tail(self._logs / f'{log}.log')}" if log else ""
+                raise ClusterError(f"{what} was not ready within {seconds:.0f} s{tail}")
+            time.sleep(0.05)

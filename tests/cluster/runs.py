@@ -1,0 +1,168 @@
+"""One cluster's folder and name, and how nothing of it is left.
+
+A run is registered before it exists: `.cluster/<id>` in the checkout is a symbolic link to the run's folder, made first and removed
+last. All its processes inherit MARK in their environment, all its cgroups are named after it, everything else lies in its folder or in
+namespaces that end with its processes. So `sweep` needs no process ids and no order: whatever was killed, and whenever, it finds the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import ClusterError
+
+MARK = "CARICO_CLUSTER_RUN"
+CHECKOUT = Path(__file__).resolve().parents[2]
+# A unix socket's path has at most 107 bytes; below a run's folder the longest one takes 40.
+LONGEST_FOLDER = 60
+# Node mode covers these inside its mount namespace, so a run's folder cannot lie there.
+COVERED = ("/run", "/var/run", "/var/lib", "/var/log")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One cluster: its folder and the link by which the checkout knows it."""
+
+    folder: Path
+    link: Path
+
+    @property
+    def id(self) -> str:
+        return self.link.name
+
+    @property
+    def cgroup(self) -> str:
+        """Name of its cgroup at the top of every hierarchy."""
+        return f"carico-{self.id}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What marks a process as part of this run."""
+        return {MARK: str(self.folder), "TMPDIR": str(self.folder / "tmp")}
+
+
+def registry() -> Path:
+    """The folder of links to this checkout's clusters; the environment may name another one."""
+    return Path(os.environ.get("CARICO_CLUSTER_DIR") or CHECKOUT / ".cluster").absolute()
+
+
+def create() -> Run:
+    """Register a new run, then make its folder."""
+    run_id = secrets.token_hex(4)
+    registry().mkdir(parents=True, exist_ok=True)
+    run = Run(folder=_place() / f"carico-{run_id}", link=registry() / run_id)
+    run.link.symlink_to(run.folder)
+    for name in ("", "tmp", "logs"):
+        (run.folder / name).mkdir(mode=0o700)
+    return run
+
+
+def known() -> list[Run]:
+    """Every run that the checkout knows, whatever became of it."""
+    if not registry().is_dir():
+        return []
+    return [
+        Run(folder=Path(os.readlink(link)), link=link) for link in sorted(registry().iterdir()) if link.is_symlink()
+    ]
+
+
+def _place() -> Path:
+    """TMPDIR, or /tmp where TMPDIR is too deep for sockets or would be covered."""
+    chosen = Path(tempfile.gettempdir()).resolve()
+    covered = any(chosen.is_relative_to(top) for top in COVERED)
+    return Path("/tmp") if covered or len(str(chosen)) + len("/carico-00000000") > LONGEST_FOLDER else chosen
+
+
+def sweep(run: Run) -> None:
+    """End every process of the run but this one, and remove its cgroups, folder and link. Safe to repeat, and at any moment."""
+    end_processes(run)
+    remove_cgroups(run)
+    if run.folder.name == run.cgroup:  # a link that somebody bent must not make us remove their files
+        shutil.rmtree(run.folder, ignore_errors=True)
+    run.link.unlink(missing_ok=True)
+    if registry() == run.link.parent and registry().is_dir() and not any(registry().iterdir()):
+        registry().rmdir()
+
+
+def processes(run: Run) -> list[int]:
+    """Ids of all living processes that carry the run's mark, except this one."""
+    mark = f"{MARK}={run.folder}\0".encode()
+    return [pid for pid in _pids() if pid != os.getpid() and mark in _environment(pid)]
+
+
+def end_processes(run: Run, patience: float = 20.0) -> None:
+    """Kill until two looks in a row find nobody: a process may be born while we look."""
+    deadline = time.monotonic() + patience
+    quiet = 0
+    while quiet < 2:
+        found = processes(run)
+        quiet = 0 if found else quiet + 1
+        for pid in found:
+            _kill(pid)
+        if time.monotonic() > deadline:
+            raise ClusterError(f"processes {found} of cluster {run.id} do not end; are they of another user?")
+        time.sleep(0.02)
+
+
+def remove_cgroups(run: Run, patience: float = 10.0) -> None:
+    """Remove the run's cgroups in every hierarchy, deepest first; the kernel may need a moment to empty them."""
+    deadline = time.monotonic() + patience
+    while left := [top / run.cgroup for top in hierarchies() if (top / run.cgroup).is_dir()]:
+        for cgroup in left:
+            _remove_tree(cgroup)
+        if time.monotonic() > deadline:
+            raise ClusterError(f"cgroups of cluster {run.id} cannot be removed: {', '.join(map(str, left))}")
+        time.sleep(0.02)
+
+
+def hierarchies() -> list[Path]:
+    """Where this machine's cgroup hierarchies are mounted."""
+    mounts = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
+    return sorted({Path(fields[1]) for fields in mounts if fields[2] in ("cgroup", "cgroup2")})
+
+
+def init_pid(run: Run) -> int | None:
+    """The first process of a sealed run, as the host numbers it; None while there is none."""
+    for pid in processes(run):
+        try:
+            status = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            continue
+        if re.search(r"^NSpid:\t\d+\t1$", status, re.MULTILINE):
+            return pid
+    return None
+
+
+def _pids() -> Iterator[int]:
+    return (int(name) for name in os.listdir("/proc") if name.isdigit())
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes() + b"\0"
+    except OSError:  # gone, or somebody else's
+        return b""
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _remove_tree(cgroup: Path) -> None:
+    for folder, _, _ in os.walk(cgroup, topdown=False):
+        try:
+            os.rmdir(folder)
+        except OSError:  # still busy: the caller comes again
+            continue

@@ -1,0 +1,48 @@
+"""Skips what this machine cannot run, and closes with a table that says so."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+_spec = importlib.util.spec_from_file_location("carico_test_parts", Path(__file__).with_name("parts.py"))
+assert _spec is not None
+assert _spec.loader is not None
+parts = importlib.util.module_from_spec(_spec)
+sys.modules.setdefault("carico_test_parts", parts)
+_spec.loader.exec_module(parts)
+
+IN_CI = os.environ.get("CI") == "true"
+
+# A slow machine must not fail a property, and CI must see the same examples each time.
+settings.register_profile("carico", deadline=None, derandomize=IN_CI, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("carico")
+
+skipped: Counter[tuple[str, str]] = Counter()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("needs"):
+        for part in mark.args:
+            why = parts.missing(part)
+            if why is None:
+                continue
+            if IN_CI and part not in parts.MAY_BE_MISSING:
+                pytest.fail(f"needs {part}, which is missing under CI=true: {why}", pytrace=False)
+            skipped[part, why] += 1
+            pytest.skip(f"{part}: {why}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not skipped:
+        terminalreporter.write_line("every group of tests could run on this machine")
+        return
+    terminalreporter.write_sep("-", "groups that this machine could not run")
+    for (part, why), count in sorted(skipped.items()):
+        terminalreporter.write_line(f"{part:<12} {count:>4} skipped   {why}")

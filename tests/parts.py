@@ -1,0 +1,76 @@
+"""The parts of a machine that some tests need, and why a machine may lack them.
+
+A test says `@pytest.mark.needs("root", "containerd")`. Where a part is missing the test is skipped, and
+the closing table says why; under CI=true it fails instead, so that a green run there means that everything ran.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+
+def _program(*names: str, package: str) -> Callable[[], str | None]:
+    def missing() -> str | None:
+        path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/usr/lib/cni"
+        absent = [name for name in names if shutil.which(name, path=path) is None]
+        return f"no {', '.join(absent)} (Debian package: {package})" if absent else None
+
+    return missing
+
+
+def _root() -> str | None:
+    return None if os.geteuid() == 0 else "not root"
+
+
+def _psi() -> str | None:
+    try:
+        Path("/proc/pressure/cpu").read_bytes()
+    except FileNotFoundError:
+        return "no PSI: this kernel has no /proc/pressure"
+    except OSError:
+        return "PSI is switched off (boot with psi=1)"
+    return None
+
+
+def _namespaces() -> str | None:
+    """A sealed node needs its own network, mount and process namespaces, veth pairs and a bridge."""
+    probe = "ip link add va type veth peer name vb && ip link add br type bridge && nft list ruleset"
+    command = ["unshare", "--net", "--mount", "--pid", "--fork", "sh", "-c", probe]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except OSError as error:
+        return f"no namespaces: {error}"
+    return None if done.returncode == 0 else f"no namespaces: {done.stderr.strip().splitlines()[-1:]}"
+
+
+def _traces() -> str | None:
+    return None if "CARICO_TRACES" in os.environ else "CARICO_TRACES names no folder with traces"
+
+
+PARTS: dict[str, Callable[[], str | None]] = {
+    "root": _root,
+    "psi": _psi,
+    "namespaces": _namespaces,
+    "containerd": _program("containerd", "ctr", "runc", package="containerd runc"),
+    "cni": _program("bridge", "host-local", "loopback", package="containernetworking-plugins"),
+    "nftables": _program("nft", package="nftables"),
+    "busybox": _program("busybox", package="busybox-static"),
+    "promtool": _program("prometheus", "promtool", package="prometheus"),
+    "stress-ng": _program("stress-ng", package="stress-ng"),
+    "tmux": _program("tmux", package="tmux"),
+    "traces": _traces,
+}
+
+# The one part that other people's rights keep out of the project: it may be missing even under CI=true.
+MAY_BE_MISSING = {"traces"}
+
+
+@cache
+def missing(part: str) -> str | None:
+    """Why this machine lacks `part`, or None when it is there."""
+    return PARTS[part]()
