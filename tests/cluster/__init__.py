@@ -1,4 +1,5 @@
-"""A real Kubernetes on one small machine, for tests and for people: `make cluster`, `make cluster-down`, pytest fixtures.
+"""A real Kubernetes on one small machine, for tests and for people: `make cluster`, `make cluster-down`, pytest
+fixtures.
 
 The way of a start, one file per step:
 
@@ -14,6 +15,6 @@ The way of a start, one file per step:
       containerd    the container runtime             images     pause and work image, made by hand
       node          kubelet, kube-proxy, CoreDNS      forward    the API port on the host's loopback
 
-Everything of one cluster lies below one folder, and every process of it carries that folder's name in its environment: that is how it
-is found again after any accident.
+Everything of one cluster lies below one folder, and every process of it carries that folder's name in its
+environment: that is how it is found again after any accident.
 """

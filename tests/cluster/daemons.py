@@ -1,7 +1,7 @@
 """The long-running parts of one cluster, children of its inner process.
 
-Each writes to `logs/<name>.log` and dies with its parent. In a sealed cluster the inner process is process 1 and inherits the orphans
-of the container runtime too, so all waiting goes through one `reap`.
+Each writes to `logs/<name>.log` and dies with its parent. In a sealed cluster the inner process is process 1 and
+inherits the orphans of the container runtime too, so all waiting goes through one `reap`.
 """
 
 from __future__ import annotations
