@@ -1,7 +1,7 @@
 """What the agent learned, kept in a file, so that a restart does not forget what a pod costs.
 
-The file is replaced whole: a crash at any line leaves the old one or the new one. A file that cannot be used is said so and left
-out, because a node that starts fresh is right again within a minute and one that starts poisoned is not.
+The file is replaced whole: a crash at any line leaves the old one or the new one. A file that cannot be used is named
+and left out, because a node that starts fresh is right again within a minute and one that starts poisoned is not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Between fractions of this node and absolute figures.
 
-A tenth of a 4-core node is not a tenth of a 64-core node: whatever is compared or merged between nodes is in cores and bytes, and
-whatever this node computes with is a fraction of itself. With S = diag(size), a Gram matrix G of fractions is S·G·S absolutely.
+A tenth of a 4-core node is not a tenth of a 64-core node: whatever is compared or merged between nodes is in cores and
+bytes, and whatever this node computes with is a fraction of itself. With S = diag(size), a Gram matrix G of fractions
+is S·G·S absolutely.
 """
 
 from __future__ import annotations
