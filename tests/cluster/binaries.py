@@ -54,5 +54,4 @@ TOOLS = {tool.name: tool for tool in _ALL}
 
 CONTAINERD = ("containerd", "containerd-shim-runc-v2", "ctr")
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
-SCALE = (*CONTROL_PLANE, "kwok")
-NODE = (*CONTROL_PLANE, "kubelet", "kube-proxy", "coredns")
+NODE = ("kubelet", "kube-proxy", "coredns")

@@ -27,14 +27,25 @@ from .keeper import DETACH
 TESTS = Path(__file__).resolve().parents[1]
 
 
-class Sealed:
+NOTHING: dict[str, Any] = {
+    "sealed": False,
+    "containerd": None,
+    "control_plane": False,
+    "nodes": 0,
+    "binaries": {},
+    "user_port": None,
+    "inherit": [],
+}
+
+
+class Started:
     """What every run has: a folder, a keeper, and for sealed ones a door into the namespaces."""
 
     def __init__(self, spec: dict[str, Any], say: Callable[[str], None] = lambda _: None) -> None:
         self.run = runs.create()
         self._say = say
         try:
-            self._start_keeper({"link": str(self.run.link), "inherit": []} | spec)
+            self._start_keeper(NOTHING | {"link": str(self.run.link)} | spec)
             self._wait_until_ready()
         except BaseException:
             self.stop()
@@ -123,7 +134,7 @@ class Sealed:
         self.stop()
 
 
-class Containerd(Sealed):
+class Containerd(Started):
     """A real containerd with CRI, pause image and pod network in a sealed place of its own, without a kubelet.
 
     Needs root. Give pod sandboxes `cgroup_parent`, so that their cgroups go with the run.
@@ -135,7 +146,7 @@ class Containerd(Sealed):
     def __init__(self, version: str = "2", say: Callable[[str], None] = lambda _: None) -> None:
         built = builder.build(binaries.CONTAINERD) if version == "2" else containerd.system_binaries()
         self.ctr_binary = built["ctr"]
-        super().__init__({"mode": "containerd", "sealed": True, "containerd": version, "binaries": built}, say)
+        super().__init__({"sealed": True, "containerd": version, "binaries": built}, say)
 
     @property
     def socket(self) -> Path:

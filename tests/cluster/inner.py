@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import containerd, sealed
+from . import containerd, controlplane, kwok, node, sealed
 from .daemons import Daemons
 from .errors import ClusterError
 from .runs import MARK, Run
@@ -48,12 +48,34 @@ def main(folder: Path) -> None:
 
 
 def _start(run: Run, spec: dict[str, Any], daemons: Daemons, progress: Progress) -> None:
+    """The order of things. A real node and kwok nodes can be in one cluster."""
+    binaries = spec["binaries"]
     if spec["sealed"]:
         sealed.arrange(run)
         progress.say("own network, mounts and processes")
-    if spec["mode"] in ("containerd", "node"):
-        containerd.start(run, daemons, spec["containerd"], spec["binaries"])
+    if spec["containerd"]:
+        containerd.start(run, daemons, spec["containerd"], binaries)
         progress.say(f"containerd {spec['containerd']} with images")
+    if not spec["control_plane"]:
+        return
+    address = sealed.NODE_ADDRESS if spec["sealed"] else None
+    plane = controlplane.start(run, daemons, binaries, address, spec["user_port"])
+    if spec["sealed"]:
+        _forward(spec, plane, daemons)
+    progress.say("API server ready")
+    if spec["sealed"]:
+        node.start(run, plane, daemons, binaries)
+        progress.say("real node Ready")
+    if spec["nodes"]:
+        kwok.start(plane, daemons, binaries["kwok"], spec["nodes"])
+        progress.say(f"{spec['nodes']} kwok nodes Ready")
+    daemons.wait_for("the default service account", lambda: controlplane.has_default_account(plane.api))
+
+
+def _forward(spec: dict[str, Any], plane: controlplane.ControlPlane, daemons: Daemons) -> None:
+    (listener,) = spec["inherit"]
+    port = plane.server.rpartition(":")[2]
+    daemons.start("forward", [sys.executable, "-m", "cluster.forward", str(listener), port], pass_fds=(listener,))
 
 
 def _watch(daemons: Daemons) -> None:

@@ -49,7 +49,7 @@ class Run:
     @property
     def environment(self) -> dict[str, str]:
         """What marks a process as part of this run."""
-        return {MARK: str(self.folder), "TMPDIR": str(self.folder / "tmp")}
+        return {MARK: str(self.folder), "TMPDIR": str(self.folder / "tmp"), "HOME": str(self.folder / "tmp")}
 
 
 def registry() -> Path:
