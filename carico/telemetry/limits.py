@@ -11,14 +11,17 @@ its pod, its slice): the fullest of them counts.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from carico.errors import SourceError, SourceMissing
+from carico.errors import SourceError
 from carico.telemetry.cgroup import find_place
 from carico.telemetry.procfs import read_once
 from carico.telemetry.source import clamped, counter, rate
+
+log = logging.getLogger(__name__)
 
 SECONDS = {"usage_usec": 1e-6, "throttled_usec": 1e-6, "throttled_time": 1e-9, "cpuacct.usage": 1e-9}
 
@@ -86,7 +89,8 @@ def find_limits(
     """The groups above this process whose limit is less than the machine has."""
     try:
         place = find_place(proc, cgroup_root, controller)
-    except SourceMissing:
+    except SourceError as error:
+        log.warning("no limits of %s: %s", controller, error)
         return ()
     found = [(folder, _amount(limit, folder, place.version)) for folder in place.folders]
     return tuple(
@@ -97,8 +101,8 @@ def find_limits(
 def _amount(limit: Callable[[Path, int], float | None], folder: Path, version: int) -> float | None:
     try:
         return limit(folder, version)
-    except SourceMissing:
-        return None  # the root group has no files with limits
+    except SourceError:
+        return None  # the root group has no files with limits, and a limit that says nothing limits nothing
 
 
 class LimitedMemory:

@@ -68,11 +68,14 @@ class Memory:
         text = self._file.read()
         if self._form == "available":
             used = used_by_available(text)
-            if used is not None:
-                return used
-            log.warning("%s has no MemAvailable: memory is counted from free, buffers and cached", self._file.path)
-            self._form = "free"
+            return self._without_available(text) if used is None else used
         return used_by_free(text)
+
+    def _without_available(self, text: bytes) -> float:
+        used = used_by_free(text)  # raises on a broken text, which is no sign of an old kernel
+        log.warning("%s has no MemAvailable: memory is counted from free, buffers and cached", self._file.path)
+        self._form = "free"
+        return used
 
     def size(self) -> int:
         """Bytes of the machine."""
