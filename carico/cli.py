@@ -23,7 +23,9 @@ class Word(NamedTuple):
 
 LOG_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
-WORDS: dict[str, Word] = {}
+WORDS: dict[str, Word] = {
+    "agent": Word("carico.agent.process", "measure this node and tell how many more pods fit on it"),
+}
 
 
 def main(argv: list[str] | None = None) -> int:

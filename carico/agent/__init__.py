@@ -1,7 +1,6 @@
 """The node process: samples in, Pod-Capacity out.
 
 loop.py        the beat: read, count pods, estimate, publish
-units.py       fractions of this node ↔ absolute figures that compare between nodes
 memory.py      what survives a restart
 exporter.py    what Prometheus sees
 links.py       the streams to the aggregator and the schedulers

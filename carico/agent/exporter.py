@@ -80,3 +80,25 @@ class NodeCollector(Collector):
         family = GaugeMetricFamily(name, about, labels=["node"])
         family.add_metric([self._node], float(value))
         return family
+
+
+class LinkCollector(Collector):
+    """To whom the agent talks at this moment."""
+
+    def __init__(self, links: Callable[[], Mapping[str, int]]) -> None:
+        self._links = links
+
+    def collect(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(
+            "carico_connections", "Streams that are open now, by whom they lead to.", labels=["to"]
+        )
+        for to, count in self._links().items():
+            family.add_metric([to], count)
+        yield family
+
+
+def refusal_counter(registry: CollectorRegistry) -> Callable[[str], None]:
+    """Counts, by reason, what aggregator and schedulers refused to take from this node."""
+    about = "Messages of this agent that the other side refused."
+    counter = Counter("carico_refused", about, ["reason"], registry=registry)
+    return lambda reason: counter.labels(reason=reason).inc()
