@@ -7,14 +7,13 @@ the pods.
 from __future__ import annotations
 
 import json
-import random
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 
 from .api import Api
 from .daemons import Daemons
 from .pki import ADMIN, Authority, signing_key
+from .ports import free_port
 from .runs import Run
 
 SERVICE_NETWORK = "10.96.0.0/16"
@@ -26,9 +25,11 @@ API_NAMES = (
     "kubernetes.default.svc",
     "kubernetes.default.svc.cluster.local",
 )
-# Below the range from which the kernel takes ports for outgoing connections: nobody else comes by chance.
-PORTS = range(20_000, 32_000)
 QPS, BURST = 5_000, 5_000
+# A kubelet's Lease lasts 40 s and is renewed four times in that: with thousands of nodes the renewals alone would keep
+# the machine busy, so they get rarer in step. 20 a second at most.
+SHORTEST_LEASE = 40
+NODES_PER_LEASE_SECOND = 5
 
 
 @dataclass(frozen=True)
@@ -45,21 +46,8 @@ class ControlPlane:
         return self.authority.kubeconfig(folder / f"{part}.kubeconfig", self.server, user, groups)
 
 
-def free_port() -> int:
-    """A port of the loopback on which nobody listens now."""
-    while True:
-        port = random.choice(PORTS)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-
-
 def start(
-    run: Run, daemons: Daemons, binaries: dict[str, str], node_address: str | None, user_port: int | None
+    run: Run, daemons: Daemons, binaries: dict[str, str], nodes: int, node_address: str | None, user_port: int | None
 ) -> ControlPlane:
     """Start all four and wait for the API server; writes the user's `kubeconfig`, which may name a forwarded port."""
     port = free_port()
@@ -76,9 +64,18 @@ def start(
     admin = authority.kubeconfig(authority.folder / "admin.kubeconfig", server, *ADMIN)
     plane = ControlPlane(authority, Api(admin), server)
     daemons.wait_for("kube-apiserver", plane.api.is_ready, log="kube-apiserver")
-    daemons.start("kube-controller-manager", _controller_manager(plane, binaries))
+    daemons.start("kube-controller-manager", _controller_manager(plane, binaries, nodes))
     daemons.start("kube-scheduler", _scheduler(plane, binaries))
     return plane
+
+
+def lease_seconds(nodes: int) -> int:
+    """How long a node's Lease lasts.
+
+    >>> lease_seconds(3), lease_seconds(1000)
+    (40, 200)
+    """
+    return max(SHORTEST_LEASE, nodes // NODES_PER_LEASE_SECOND)
 
 
 def has_default_account(api: Api) -> bool:
@@ -136,7 +133,7 @@ def _apiserver(
     ]
 
 
-def _controller_manager(plane: ControlPlane, binaries: dict[str, str]) -> list[str]:
+def _controller_manager(plane: ControlPlane, binaries: dict[str, str], nodes: int) -> list[str]:
     pki = plane.authority.folder
     kubeconfig = plane.kubeconfig(pki, "kube-controller-manager", "system:kube-controller-manager")
     return [
@@ -149,6 +146,9 @@ def _controller_manager(plane: ControlPlane, binaries: dict[str, str]) -> list[s
         f"--cluster-signing-cert-file={plane.authority.certificate}",
         f"--cluster-signing-key-file={plane.authority.key}",
         "--use-service-account-credentials",
+        # It writes a hint for kubelets to every node, and again to all of them each time their number passes a mark.
+        "--controllers=*,-ttl-controller",
+        f"--node-monitor-grace-period={1.25 * lease_seconds(nodes):.0f}s",
         f"--kube-api-qps={QPS}",
         f"--kube-api-burst={BURST}",
         "--leader-elect=false",

@@ -59,7 +59,7 @@ def _start(run: Run, spec: dict[str, Any], daemons: Daemons, progress: Progress)
     if not spec["control_plane"]:
         return
     address = sealed.NODE_ADDRESS if spec["sealed"] else None
-    plane = controlplane.start(run, daemons, binaries, address, spec["user_port"])
+    plane = controlplane.start(run, daemons, binaries, spec["nodes"], address, spec["user_port"])
     if spec["sealed"]:
         _forward(spec, plane, daemons)
     progress.say("API server ready")

@@ -5,26 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from .api import Api, Object
-from .controlplane import ControlPlane, free_port
+from .controlplane import ControlPlane, lease_seconds
 from .daemons import Daemons
 from .pki import ADMIN
+from .ports import free_port
 
 STAGES = Path(__file__).with_name("kwok-stages.yaml")
 MARK = "kwok.x-k8s.io/node"
 SIZE = {"cpu": "32", "memory": "256Gi", "pods": "110"}
-# A kubelet's Lease lasts 40 s and is renewed four times in that: with thousands of nodes the renewals alone would keep
-# the machine busy, so they get rarer in step. 20 a second at most.
-SHORTEST_LEASE = 40
-NODES_PER_LEASE_SECOND = 5
-
-
-def lease_seconds(nodes: int) -> int:
-    """How long a node's Lease lasts.
-
-    >>> lease_seconds(3), lease_seconds(1000)
-    (40, 200)
-    """
-    return max(SHORTEST_LEASE, nodes // NODES_PER_LEASE_SECOND)
 
 
 def start(plane: ControlPlane, daemons: Daemons, binary: str, nodes: int) -> None:
@@ -48,7 +36,11 @@ def start(plane: ControlPlane, daemons: Daemons, binary: str, nodes: int) -> Non
 
 
 def node(name: str) -> Object:
-    """A node that kwok takes care of."""
+    """A node that kwok takes care of.
+
+    It is born Ready: otherwise the node life-cycle controller taints it for the moment until kwok gets to it, and the
+    start of 1,000 nodes takes twice as long.
+    """
     labels = {
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",
@@ -59,7 +51,13 @@ def node(name: str) -> Object:
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": labels, "annotations": {MARK: "fake"}},
-        "status": {"capacity": SIZE, "allocatable": SIZE},
+        "status": {
+            "phase": "Running",
+            "capacity": SIZE,
+            "allocatable": SIZE,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "played by kwok"}],
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": name}],
+        },
     }
 
 

@@ -6,12 +6,13 @@ import json
 
 from . import containerd
 from .api import Api
-from .controlplane import ControlPlane, free_port
+from .controlplane import ControlPlane
 from .daemons import Daemons
 from .kwok import is_ready
 from .pki import ADMIN
+from .ports import answers_http, free_port
 from .runs import Run
-from .sealed import NODE_ADDRESS, answers_http
+from .sealed import NODE_ADDRESS
 
 NAME = "node-1"
 DOMAIN = "cluster.local"

@@ -8,7 +8,6 @@ values of the kernel settings that a kubelet would otherwise change for the whol
 
 from __future__ import annotations
 
-import http.client
 import os
 import subprocess
 from pathlib import Path
@@ -94,15 +93,3 @@ def _cgroups(run: Run) -> None:
 def enter(pid: int, argv: list[str]) -> list[str]:
     """The command line that runs `argv` inside the namespaces whose first process is `pid`."""
     return ["nsenter", "-t", str(pid), "-n", "-m", "-p", f"--wd={os.getcwd()}", *argv]
-
-
-def answers_http(port: int, path: str) -> bool:
-    """Whether a part's health address on the loopback answers 200."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
