@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from carico.errors import RefusedMessage
-from carico.types import ClusterModel, CostBelief, Matrix, NodeSize
+from carico.types import ClusterModel, CostBelief, Matrix, NodeSize, Vector
 from carico.wire.codec import checks
 from carico.wire.v1 import aggregation_pb2 as pb
 from carico.wire.v1 import common_pb2 as common
@@ -81,34 +81,37 @@ class NodeView(NamedTuple):
     """The cluster's model as one node sees it: divided by its own size, on its own dimensions."""
 
     gram: Matrix  # m × m, fractions of this node
-    cost: CostBelief | None  # fractions of this node; infinite variance where the cluster knows nothing
+    cost: CostBelief | None  # fractions of this node
     mean_pods: float
 
 
-def view(model: ClusterModel, size: NodeSize, dimensions: tuple[str, ...], own: Matrix) -> NodeView:
-    """What `model` means to a node of this size that watches these dimensions.
+# What a node is told of a cost that no node knows: nothing, with the spread of a thousand nodes.
+UNKNOWN_COST, UNKNOWN_VARIANCE = 0.0, 1e6
 
-    A dimension that the cluster's model lacks (this node is newer than the aggregator) keeps the node's `own` energy,
-    m × m, and no correlation with the others, so that merging changes nothing about it.
+
+def view(model: ClusterModel, size: NodeSize, dimensions: tuple[str, ...], own: Matrix) -> NodeView:
+    """What `model` means to a node of this size that watches these dimensions and whose own basis U·Σ is `own`.
+
+    A dimension that the cluster's model lacks (this node is newer than the aggregator) keeps the node's own energy and
+    no correlation with the others, so that merging changes nothing about it.
     """
     at = {dimension: i for i, dimension in enumerate(model.dimensions)}
-    common_here = [i for i, dimension in enumerate(dimensions) if dimension in at]
-    there = [at[dimensions[i]] for i in common_here]
-    scale = 1.0 / size.vector(dimensions)
-    gram = np.diag(own.diagonal().copy())
-    gram[np.ix_(common_here, common_here)] = model.gram[np.ix_(there, there)]
-    gram[np.ix_(common_here, common_here)] *= np.outer(scale, scale)[np.ix_(common_here, common_here)]
-    return NodeView(gram, _share(model.cost, scale, dimensions, at), model.mean_pods)
+    here = [i for i, dimension in enumerate(dimensions) if dimension in at]
+    there = [at[dimensions[i]] for i in here]
+    share = 1.0 / size.vector(dimensions)
+    gram = np.diag((own * own).sum(axis=1))
+    gram[np.ix_(here, here)] = model.gram[np.ix_(there, there)] * np.outer(share[here], share[here])
+    return NodeView(gram, _cost_here(model.cost, share, dimensions, at), model.mean_pods)
 
 
-def _share(
-    cost: CostBelief | None, scale: np.ndarray, dimensions: tuple[str, ...], at: dict[str, int]
+def _cost_here(
+    cost: CostBelief | None, share: Vector, dimensions: tuple[str, ...], at: dict[str, int]
 ) -> CostBelief | None:
     if cost is None:
         return None
-    mean, variance = [], []
-    for dimension, factor in zip(dimensions, scale.tolist(), strict=True):
-        known = dimension in at
-        mean.append(cost.mean[at[dimension]] * factor if known else 0.0)
-        variance.append(cost.variance[at[dimension]] * factor**2 if known else math.inf)
+    mean, variance = [UNKNOWN_COST] * len(dimensions), [UNKNOWN_VARIANCE] * len(dimensions)
+    for i, (dimension, factor) in enumerate(zip(dimensions, share.tolist(), strict=True)):
+        if dimension in at and math.isfinite(cost.variance[at[dimension]]):
+            mean[i] = cost.mean[at[dimension]] * factor
+            variance[i] = cost.variance[at[dimension]] * factor**2
     return CostBelief(tuple(mean), tuple(variance))
