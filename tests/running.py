@@ -13,8 +13,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 
-from carico.types import NodeReport
-
 
 class Process:
     """A `carico` process whose log lines can be waited for."""
@@ -92,23 +90,3 @@ def agent(*flags: str, environ: dict[str, str] | None = None) -> Iterator[AgentP
         yield process
     finally:
         process.stop(signal.SIGKILL)
-
-
-class Heard:
-    """A scheduler that only listens (carico.wire.report_server.Listener)."""
-
-    def __init__(self) -> None:
-        self.reports: list[NodeReport] = []
-        self.silent: list[str] = []
-
-    def reported(self, report: NodeReport) -> None:
-        self.reports.append(report)
-
-    def fell_silent(self, node: str) -> None:
-        self.silent.append(node)
-
-    def heartbeat(self) -> float:
-        return 1.0
-
-    def leads(self) -> bool:
-        return True
