@@ -56,7 +56,8 @@ class Prior:
             return
         if len(cost.mean) != self._size or len(cost.variance) != self._size:
             raise ValueError(f"a cost of {len(cost.mean)} dimensions where this node has {self._size}")
-        if not all(math.isfinite(x) and x >= 0 for x in (*cost.mean, *cost.variance)):
+        # An infinite variance is the cluster's way to say that it knows nothing of a dimension.
+        if not all(math.isfinite(x) and x >= 0 for x in cost.mean) or not all(v >= 0 for v in cost.variance):
             raise ValueError(f"a cost that is negative or not finite: {cost}")
         self.mean = cost.mean
         self.variance = tuple(
