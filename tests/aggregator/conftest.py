@@ -1,0 +1,53 @@
+"""Builders of nodes' models, and a state whose clock is in the test's hand."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from carico.aggregator.state import State
+from carico.settings import AggregatorSettings
+from carico.types import CostBelief, LocalModel, NodeSize
+
+
+@pytest.fixture(scope="session")
+def node() -> Callable[..., LocalModel]:
+    """node(i) is the i-th node: its size, usage and cost follow from i, unless said otherwise."""
+    sequence = itertools.count(1)
+
+    def build(i: int, **changes: Any) -> LocalModel:
+        rng = np.random.default_rng(i)
+        dimensions = changes.get("dimensions", ("cpu", "memory"))
+        m = len(dimensions)
+        u, sigma, _ = np.linalg.svd(rng.uniform(0, 1, (m, 10)) / np.sqrt(10), full_matrices=False)
+        u[:, 0] = np.abs(u[:, 0])
+        cores = float(rng.choice([2, 8, 64]))
+        size = changes.get("size", NodeSize(cores, cores * 2.0**32))
+        cost = CostBelief(tuple(0.02 * size.vector(dimensions)), tuple((0.002 * size.vector(dimensions)) ** 2))
+        fields: dict[str, Any] = {
+            "node": f"node-{i}",
+            "start_id": 1,
+            "sequence": next(sequence),
+            "size": size,
+            "dimensions": dimensions,
+            "basis": u * sigma,
+            "baseline": (0.1,) * m,
+            "cost": cost,
+            "pods": i % 7,
+            "samples": 100,
+        }
+        return LocalModel(**(fields | changes))
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def new_state() -> Callable[..., State]:
+    def build(replica: str = "r1", start_id: int = 1, **settings: Any) -> State:
+        return State(AggregatorSettings(**({"hold": 0.0} | settings)), replica, start_id)
+
+    return build
