@@ -107,7 +107,7 @@ def _build_one(go: str, tool: Tool, cache: Path, line: Line) -> None:
     goal.parent.mkdir(parents=True, exist_ok=True)
     half = goal.with_name(f"{goal.name}.half")
     command = [go, "build", *FLAGS, *tool.flags, "-o", str(half), tool.package]
-    environment = os.environ | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+    environment = os.environ | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOROOT": "", "GOWORK": "off"}
     folder = MODULES / tool.module
     child = subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True)
     try:

@@ -73,7 +73,7 @@ class Started:
         deadline = time.monotonic() + seconds
         seen = 0
         while True:
-            lines = self._progress()
+            lines = self.steps()
             for at, text in lines[seen:]:
                 if text == READY:
                     return
@@ -88,7 +88,8 @@ class Started:
                 raise ClusterError(f"the cluster was not ready within {seconds:.0f} s; it had reached: {lines[-1:]}")
             time.sleep(0.05)
 
-    def _progress(self) -> list[tuple[float, str]]:
+    def steps(self) -> list[tuple[float, str]]:
+        """What the inner process has reported: seconds since its start, and the step that was done."""
         file = self.folder / "progress"
         whole = file.read_text().rpartition("\n")[0] if file.exists() else ""
         return [(at, text) for at, text in map(json.loads, whole.splitlines())]
@@ -96,7 +97,7 @@ class Started:
     @property
     def started_in(self) -> float:
         """Seconds from the inner process' first step to ready."""
-        return self._progress()[-1][0]
+        return self.steps()[-1][0]
 
     def enter(self, argv: list[str]) -> list[str]:
         """The command line that runs `argv` inside the namespaces (give absolute paths)."""
