@@ -131,7 +131,12 @@ class Cluster(Started):
 
     def state(self) -> str:
         """Pods, Events and the ends of the logs, for a failed test."""
-        seen = [self.kubectl("get", "pods", "-A", "-o", "wide"), self.kubectl("get", "events", "-A")[-4000:]]
+        seen = []
+        for ask in (["pods", "-A", "-o", "wide"], ["events", "-A"]):
+            try:
+                seen.append(self.kubectl("get", *ask)[-4000:])
+            except (ClusterError, subprocess.TimeoutExpired) as error:
+                seen.append(str(error))
         for log in sorted((self.folder / "logs").glob("*.log")):
             seen.append(f"{log.name}:\n{log_tail(log, 8)}")
         return "\n".join(seen)
