@@ -7,6 +7,7 @@ the report's signal suffers from.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -18,6 +19,10 @@ from carico.estimate.saved import section
 from carico.types import CostBelief
 
 JUMP = 4.0  # standard deviations by which a raw sample must exceed the expected usage to be a jump
+
+
+SATURATED_LEAST = 1.0  # a full resource can only surprise upwards
+UNSETTLED_LEAST = -2.0  # while load may be missing, less than expected is the load that is missing
 
 
 class Fit(Protocol):
@@ -33,9 +38,16 @@ class Fit(Protocol):
     def known(self) -> bool: ...
     @property
     def ramp(self) -> float: ...
-    def learn(self, z: float, noise: float, at: float, pods: int, starts: Starts, saturated: bool) -> None: ...
+    def learn(self, z: float, noise: float, at: float, pods: int, starts: Starts, least: float) -> None: ...
     def save(self) -> dict[str, object]: ...
     def restore(self, state: Mapping[str, object]) -> None: ...
+
+
+def _least(second: Second, i: int) -> float:
+    """The surprise, in standard deviations, below which this second says nothing of resource i: it is a lower bound."""
+    if second.saturated[i]:
+        return SATURATED_LEAST
+    return UNSETTLED_LEAST if second.unsettled else -math.inf
 
 
 class Resource:
@@ -59,7 +71,7 @@ class Resource:
             return
         for i, fit in enumerate(self._fits):
             noise = second.noise[i] / second.clean
-            fit.learn(second.mean[i], noise, second.at, second.pods, self._starts, second.saturated[i])
+            fit.learn(second.mean[i], noise, second.at, second.pods, self._starts, _least(second, i))
 
     def answer(self, second: Second, prior: Prior) -> Answer:
         costs = self._costs(prior)
