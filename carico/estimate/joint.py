@@ -194,8 +194,11 @@ class Joint:
         if len(saved) != len(RAMPS):
             raise ValueError(f"saved state: {len(saved)} ramps, not {len(RAMPS)}; delete the state file to start fresh")
         for ramp, row in zip(self._ramps, saved, strict=True):
-            if min(row[2], row[4]) < 0.0 or row[3] ** 2 > row[2] * row[4] + 1e-12:
-                raise ValueError("saved state: 'ramps' holds no covariance; delete the state file to start fresh")
+            _, _, pbb, pbc, pcc, unlike, *_ = row
+            if min(pbb, pcc, unlike) < 0.0 or pbc * pbc > pbb * pcc + 1e-12:
+                raise ValueError(
+                    "saved state: 'ramps' holds impossible variances; delete the state file to start fresh"
+                )
             for name, value in zip(LINE, row, strict=False):
                 setattr(ramp.line, name, value)
             for name, value in zip(RECORD, row[len(LINE) :], strict=True):
