@@ -18,7 +18,7 @@ from . import binaries, builder, containerd, pki
 from .api import Api, ApiError, Object
 from .daemons import log_tail
 from .errors import WRONG_INPUT, ClusterError
-from .handle import Started
+from .handle import SBIN, Started
 from .images import BUSYBOX
 
 MOST_NODES = 50_000
@@ -31,7 +31,6 @@ PROGRAMS = {
     "runc": "runc",
     "busybox": "busybox-static",
 }
-SBIN = ":/usr/sbin:/sbin"
 
 
 class Cluster(Started):

@@ -1,10 +1,10 @@
-"""Starts one cluster and talks to it: what the command line and the fixtures share.
+"""Starts one run and watches it until it is ready; the bare container runtime is the smallest of them.
 
     with Containerd(version="1.6") as runtime:
         channel = grpc.insecure_channel(f"unix://{runtime.socket}")
 
-`start` returns when everything is ready and raises ClusterError with the reason otherwise. The cluster lives as long
-as this process, unless `detach` lets it go on alone.
+Making one returns when everything is ready and raises ClusterError with the reason otherwise. It lives as long as this
+process, unless `detach` lets it go on alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .inner import FAILED, READY
 from .keeper import DETACH
 
 TESTS = Path(__file__).resolve().parents[1]
-
+SBIN = ":/usr/sbin:/sbin"
 
 NOTHING: dict[str, Any] = {
     "sealed": False,
@@ -57,14 +57,16 @@ class Started:
 
     def _start_keeper(self, spec: dict[str, Any]) -> None:
         (self.folder / "spec.json").write_text(json.dumps(spec))
-        environment = os.environ | self.run.environment | {"PYTHONPATH": str(TESTS), "PYTHONDONTWRITEBYTECODE": "1"}
+        python = {"PYTHONPATH": str(TESTS), "PYTHONDONTWRITEBYTECODE": "1"}
+        # `su` may leave root without the folders in which ip, nft and mount lie.
+        path = {"PATH": os.environ.get("PATH", "") + SBIN}
         with open(self.folder / "logs" / "keeper.log", "ab") as log:
             self._keeper = subprocess.Popen(
                 [sys.executable, "-m", "cluster.keeper", str(self.run.link)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env=environment,
+                env=os.environ | self.run.environment | python | path,
                 start_new_session=True,
                 pass_fds=spec["inherit"],
             )
