@@ -101,7 +101,8 @@ class Agent:
 
     def _adopt(self, model):
         self.models.append(model)
-        view = cluster.view(model, SIZE, DIMENSIONS, self._pipeline.evidence().basis)
+        basis = self._pipeline.evidence().basis
+        view = cluster.view(model, SIZE, DIMENSIONS, basis @ basis.T)
         self._pipeline.adopt(view.gram, view.cost, view.mean_pods)
 
     async def run(self):

@@ -46,7 +46,7 @@ def parse(data: bytes) -> pb.LocalSubspace:
 
 def decode(message: pb.LocalSubspace) -> LocalModel:
     """The model in `message`, or RefusedMessage."""
-    dimensions = checks.dimensions(message.dimensions)
+    dimensions = checks.dimensions(tuple(message.dimensions))
     size = _size(message.size)
     return LocalModel(
         node=checks.name(message.node),
