@@ -29,9 +29,11 @@ from cluster.runs import processes
 
 PODS = int(os.environ.get("PODS", "20"))
 SLEEP = 3  # s that a pod lives
+NAMESPACE = "default"
 QUIET = 1.5  # s without anything between two pods
 PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "event-lead.png"
-LEAST_SPIKE = 0.05  # of all processors; a smaller rise cannot be told from other work
+LEAST_SPIKE = 0.05  # of all processors; a smaller rise cannot be told from other work,
+MOST_BEFORE = 0.3  # nor can a rise on a machine that is busy anyway
 
 # In the order in which a kubelet works. Name in the figures → who, and what it says.
 START = {
@@ -66,8 +68,10 @@ class Change(NamedTuple):
 
 
 def run() -> dict[str, float]:
-    with Cluster(kubelet=True) as cluster, cluster.namespace() as namespace:
-        said, usage, spans = asyncio.run(_observe(cluster, namespace))
+    with Cluster(kubelet=True) as cluster:
+        accounts = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
+        cluster.wait_for("account of the pods", lambda: cluster.api.get(accounts)["items"])
+        said, usage, spans = asyncio.run(_observe(cluster))
     figures: dict[str, float] = {"pods": PODS}
     profiles = []
     for kind, signals, position in (("start", START, 0), ("stop", STOP, 1)):
@@ -78,7 +82,7 @@ def run() -> dict[str, float]:
     return figures
 
 
-async def _observe(cluster: Any, namespace: str) -> tuple[list[Said], Usage, list[Any]]:
+async def _observe(cluster: Any) -> tuple[list[Said], Usage, list[Any]]:
     said: list[Said] = []
     socket = cluster.folder / "containerd.sock"
     usage = Usage(_runtime_in_own_cgroup(cluster))
@@ -92,11 +96,11 @@ async def _observe(cluster: Any, namespace: str) -> tuple[list[Said], Usage, lis
             hear_containerd(socket, note),
             hear_cri(socket, note),
             look_at_cgroups(_cgroup(cluster, "memory") / "kubepods" / "besteffort", note),
-            watch_api(cluster.kubectl_binary, cluster.kubeconfig, namespace, note),
+            watch_api(cluster.kubectl_binary, cluster.kubeconfig, NAMESPACE, note),
             usage.follow(),
         )
     ]
-    spans = [await asyncio.to_thread(_one_pod, cluster, namespace, number, said) for number in range(PODS)]
+    spans = [await asyncio.to_thread(_one_pod, cluster, number, said) for number in range(PODS)]
     for listener in listeners:
         listener.cancel()
     for outcome in await asyncio.gather(*listeners, return_exceptions=True):
@@ -123,18 +127,18 @@ def _runtime_in_own_cgroup(cluster: Any) -> Path:
     return group
 
 
-def _one_pod(cluster: Any, namespace: str, number: int, said: list[Said]) -> Any:
+def _one_pod(cluster: Any, number: int, said: list[Said]) -> Any:
     """Creates a pod, waits for its end and removes it; gives the spans of its start and of its end."""
     time.sleep(QUIET + random.Random(number).random())  # kubelet looks once a second: not always at the same phase
     node = cluster.api.get("/api/v1/nodes")["items"][0]["metadata"]["name"]
     created = time.monotonic()
-    cluster.create(pod(f"p{number}", ["sleep", str(SLEEP)], nodeName=node), namespace)
-    path = f"/api/v1/namespaces/{namespace}/pods/p{number}"
+    cluster.create(pod(f"p{number}", ["sleep", str(SLEEP)], nodeName=node), NAMESPACE)
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/p{number}"
     cluster.wait_for("pod ends", lambda: cluster.api.get(path)["status"]["phase"] == "Succeeded")
     time.sleep(QUIET)
     cluster.api.delete(path)
     exits = [one.at for one in said if one.what == "/tasks/exit" and one.at > created]
-    return (created, created + SLEEP - 0.5), (exits[0] - 0.3, exits[0] + 2.0)
+    return (created, created + SLEEP - 0.5), (exits[0] - 0.3, exits[0] + 0.6)
 
 
 def _change(said: list[Said], usage: Usage, signals: dict[str, Any], start: float, end: float) -> Change:
@@ -152,7 +156,7 @@ def _spike(usage: Usage, of: str, start: float, end: float) -> Spike | None:
     times, used = usage.between(of, start, end)
     top = int(np.argmax(used))
     height = float(used[top]) - before
-    if height < LEAST_SPIKE:
+    if height < LEAST_SPIKE or before > MOST_BEFORE:
         return None
     low = np.nonzero(used[: top + 1] < before + height / 2)[0]
     return Spike(float(times[low[-1] if len(low) else 0]), float(times[top]), height)

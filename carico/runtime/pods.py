@@ -16,6 +16,7 @@ from carico.settings import RuntimeSettings
 from carico.types import PodCount
 
 FINISHED_FOR = 60.0  # s for which the scheduler is told that a pod has ended
+ANNOUNCED_FOR = 0.6  # s from a pod's cgroup until the runtime itself speaks of it, on a busy node
 CREATING_AT_MOST = 10.0  # s; a start that failed never ends its creation
 # s; containerd 2 does not always tell when a sandbox that has exited is cleared away
 TAKING_DOWN_AT_MOST = 2.0
@@ -75,6 +76,10 @@ class PodTable:
         """UIDs of pods that ended a short while ago and do not run again."""
         self._finished = {uid: at for uid, at in self._finished.items() if now - at < FINISHED_FOR}
         return frozenset(self._finished.keys() - self._counted)
+
+    def announced(self, now: float) -> None:
+        """A pod will be created in a moment."""
+        self._busy_for(now, ANNOUNCED_FOR)
 
     def creating(self, container: str, now: float) -> None:
         self._busy[container] = now + CREATING_AT_MOST
