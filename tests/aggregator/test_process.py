@@ -134,6 +134,7 @@ async def ended(tasks):
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@pytest.mark.slow
 def test_a_replica_that_is_killed_takes_no_signal_with_it_and_comes_back(files, monkeypatch):
     """Two replicas behind one name, six agents. Each replica is killed in turn; agents go to the other one."""
 
