@@ -99,15 +99,15 @@ class Ramped:
             line.pbb, line.pbc, line.pcc = line.pbb / most, line.pbc / most, line.pcc / most
 
     def _meet(self, pods: float, off: float, variance: float) -> None:
-        """Pods came (> 0) or went (< 0). Single ones may be unlike the others, which the baseline has to take up from
-        then on; when pod after pod is off to the same side, the cost itself has changed.
+        """Pods came (> 0) or went (< 0): how unlike are they, and are they all off to the same side?
+
+        Half the squared difference of neighbours is the variance between pods, whatever the cost drifts to.
         """
-        many, cost = abs(pods), max(self.line.c, LEAST_COST)
-        noise = variance / (many * cost) ** 2
-        off /= pods * cost
-        if many < 0.5:
+        cost = max(self.line.c, LEAST_COST)
+        if abs(pods) < 0.5:  # a moment of a ramp says too little of a pod
             return
-        off = min(max(off, -2.0), 2.0)
+        noise = variance / (pods * cost) ** 2
+        off = min(max(off / (pods * cost), -2.0), 2.0)
         seen = min(max((off - self.before) ** 2 / 2.0 - noise, 0.0), 0.1 + 4.0 * self.unlike)
         self.before = off
         self.unlike += UNLIKE_SHARE * (seen - self.unlike)
@@ -121,6 +121,7 @@ class Ramped:
         self.record += MEMORY * (nats - self.record)
 
     def _open(self, variance: float, n: float) -> None:
+        """Add so much variance to what the line says of n pods."""
         line = self.line
         by_baseline = BASELINE_SHIFT**2
         by_cost = (COST_SHIFT * max(line.c, LEAST_COST)) ** 2
@@ -194,8 +195,8 @@ class Joint:
         if len(saved) != len(RAMPS):
             raise ValueError(f"saved state: {len(saved)} ramps, not {len(RAMPS)}; delete the state file to start fresh")
         for ramp, row in zip(self._ramps, saved, strict=True):
-            _, _, pbb, pbc, pcc, unlike, *_ = row
-            if min(pbb, pcc, unlike) < 0.0 or pbc * pbc > pbb * pcc + 1e-12:
+            _, c, pbb, pbc, pcc, unlike, *_ = row
+            if min(c, pbb, pcc, unlike) < 0.0 or pbc * pbc > pbb * pcc + 1e-12:
                 raise ValueError(
                     "saved state: 'ramps' holds impossible variances; delete the state file to start fresh"
                 )

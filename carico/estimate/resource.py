@@ -75,7 +75,7 @@ class Resource:
 
     def answer(self, second: Second, prior: Prior) -> Answer:
         costs = self._costs(prior)
-        usage = [self._usage(i, second) for i in range(len(costs))]
+        usage = [self._usage(i, second, cost) for i, cost in enumerate(costs)]
         pods, binding = room(self._full, usage, costs)
         baseline = tuple([min(max(fit.baseline, 0.0), 1.0) for fit in self._fits])
         empty, _ = room(self._full, baseline, costs)
@@ -87,15 +87,21 @@ class Resource:
         mixed = [prior.mix(i, (f.cost, f.variance) if f.known else None) for i, f in enumerate(self._fits)]
         return tuple([max(f.cost if c is None else c, floor) for f, c in zip(self._fits, mixed, strict=True)])
 
-    def _usage(self, i: int, second: Second) -> float:
-        """Usage of one resource once every counted pod shows its load."""
+    def _usage(self, i: int, second: Second, cost: float) -> float:
+        """Usage of one resource once every counted pod shows its load; those still to show it cost `cost` each.
+
+        Pods that show cost what was seen here. Where nothing was, only `cost` is known, from the cluster, and the model
+        is no reason to expect less of the missing ones.
+        """
         fit, now = self._fits[i], second.usage[i]
-        model = fit.baseline + fit.cost * second.pods
+        missing = max(second.unsettled, self._starts.missing(second.at, fit.ramp))
+        model = fit.baseline + (fit.cost if fit.known else cost) * (second.pods - missing) + cost * missing
         if second.churn:
             usage = model
+        elif fit.known:
+            usage = completed(now, model, missing * cost)
         else:
-            missing = max(second.unsettled, self._starts.missing(second.at, fit.ramp))
-            usage = completed(now, model, missing * fit.cost)
+            usage = now + missing * cost
         if self._jumps[i] and second.latest[i] > usage + JUMP * second.noise[i] ** 0.5:
             return second.latest[i]
         return usage

@@ -11,12 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.estimator import headline, judge, measure
+from bench.estimator import follow, headline, judge, measure
 from bench.synthetic import CASES, HARDER, SETTLE_TICKS, TICKS, Case, record
+from carico.estimate.pipeline import Pipeline
+from carico.settings import ESTIMATORS, EstimateSettings
 
 ROOT = Path(__file__).parents[2]
 FILES = [p.stem for p in sorted((ROOT / "bench").glob("[a-z]*.py")) if "\ndef run(" in p.read_text()]
-DEFAULT = ("resource-joint", "change-aware")
+DEFAULT = EstimateSettings().estimator
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -41,7 +43,7 @@ def test_without_a_name_all_are_listed_and_a_wrong_name_gets_the_nearest() -> No
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_default_meets_its_targets(case: Case) -> None:
-    figures = measure(case, DEFAULT, range(100, 102))
+    figures = measure(case, "change-aware", range(100, 102), (DEFAULT,))[DEFAULT]
     assert figures["within"] >= (95 if case.doubles else 97)
     assert figures["one_more"] >= 97
     assert figures["longest_over_seconds"] <= 3
@@ -50,7 +52,7 @@ def test_the_default_meets_its_targets(case: Case) -> None:
 
 @pytest.mark.parametrize("case", HARDER, ids=lambda case: case.name)
 def test_the_default_holds_on_harder_workloads(case: Case) -> None:
-    figures = measure(case, DEFAULT, range(100, 102))
+    figures = measure(case, "change-aware", range(100, 102), (DEFAULT,))[DEFAULT]
     assert figures["within"] >= 80
     assert figures["one_more"] >= 95
     assert figures["always_sane"]
@@ -76,6 +78,18 @@ def test_the_synthetic_node_keeps_its_own_rules(case: Case) -> None:
     for tick in range(SETTLE_TICKS, TICKS):
         if not np.diff(running[tick - SETTLE_TICKS : tick + 1]).any():
             assert recording.pods[tick].unsettled == 0
+
+
+def test_many_estimators_behind_one_front_end_answer_as_each_alone() -> None:
+    case = CASES[0]
+    recording = record(case, seed=6)
+    answers, truth = follow(case, "change-aware", 6, ESTIMATORS)
+    assert len(answers) == len(truth)
+    for i, name in enumerate(ESTIMATORS):
+        alone = Pipeline(EstimateSettings(estimator=name), recording.dimensions)
+        ticks = zip(recording.samples, recording.pods, strict=True)
+        found = [estimate.pod_capacity for sample, pods in ticks if (estimate := alone.update(sample, pods))]
+        assert found == [row[i] for row in answers]
 
 
 def test_the_judge_by_hand() -> None:

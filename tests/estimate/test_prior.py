@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -38,6 +40,29 @@ def test_a_node_without_evidence_takes_the_clusters_cost() -> None:
     latest = seconds(pipeline, 0, 10, pods=0)
     assert latest.cost == (0.2, 0.1)
     assert latest.pod_capacity == pytest.approx((0.99 - 0.1) / 0.2, rel=0.05)
+
+
+def test_pods_whose_load_is_still_to_come_are_subtracted_at_the_clusters_cost() -> None:
+    """A burst reaches a node that has never seen a pod: until their load shows, three pods are three pods."""
+    pipeline = Pipeline(EstimateSettings(), DIMENSIONS)
+    pipeline.adopt(GRAM, CostBelief((0.2, 0.1), (1e-4, 1e-4)), mean_pods=3.0)
+    empty = seconds(pipeline, 0, 10, pods=0)
+    latest = None
+    for tick in range(100, 120):
+        latest = pipeline.update(Sample(tick / 10, (0.1, 0.1)), PodCount(3, False, 3)) or latest
+    assert latest is not None
+    assert latest.pod_capacity == pytest.approx(empty.pod_capacity - 3, abs=0.3)
+
+
+def test_a_dimension_of_which_the_cluster_knows_nothing_has_no_prior() -> None:
+    pipeline = Pipeline(EstimateSettings(), DIMENSIONS)
+    alone = seconds(Pipeline(EstimateSettings(), DIMENSIONS), 0, 10, pods=0)
+    pipeline.adopt(GRAM, CostBelief((0.2, 0.0), (1e-4, float("inf"))), mean_pods=3.0)
+    latest = seconds(pipeline, 0, 10, pods=0)
+    assert latest.cost == (0.2, alone.cost[1])
+    again = Pipeline(EstimateSettings(), DIMENSIONS)
+    again.restore(json.loads(json.dumps(pipeline.save(), allow_nan=False)))
+    assert again.save() == json.loads(json.dumps(pipeline.save()))
 
 
 def test_a_node_with_evidence_keeps_its_own_against_a_vague_cluster() -> None:
