@@ -23,6 +23,7 @@ JUMP = 4.0  # standard deviations by which a raw sample must exceed the expected
 
 SATURATED_LEAST = 1.0  # a full resource can only surprise upwards
 UNSETTLED_LEAST = -2.0  # while load may be missing, less than expected is the load that is missing
+UNKNOWN_LEAST = 0.0  # before the cost is known anything is expected, and pods that do not show yet would seem free
 
 
 class Fit(Protocol):
@@ -43,11 +44,13 @@ class Fit(Protocol):
     def restore(self, state: Mapping[str, object]) -> None: ...
 
 
-def _least(second: Second, i: int) -> float:
+def _least(second: Second, i: int, known: bool) -> float:
     """The surprise, in standard deviations, below which this second says nothing of resource i: it is a lower bound."""
     if second.saturated[i]:
         return SATURATED_LEAST
-    return UNSETTLED_LEAST if second.unsettled else -math.inf
+    if not second.unsettled:
+        return -math.inf
+    return UNSETTLED_LEAST if known else UNKNOWN_LEAST
 
 
 class Resource:
@@ -71,7 +74,7 @@ class Resource:
             return
         for i, fit in enumerate(self._fits):
             noise = second.noise[i] / second.clean
-            fit.learn(second.mean[i], noise, second.at, second.pods, self._starts, _least(second, i))
+            fit.learn(second.mean[i], noise, second.at, second.pods, self._starts, _least(second, i, fit.known))
 
     def answer(self, second: Second, prior: Prior) -> Answer:
         costs = self._costs(prior)
