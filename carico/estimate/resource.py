@@ -54,7 +54,13 @@ def _least(second: Second, i: int, known: bool) -> float:
 
 
 class Resource:
-    """One fit per dimension."""
+    """One fit per dimension.
+
+    >>> from carico.estimate.joint import Joint
+    >>> resource = Resource(Joint, ("cpu",), full=(0.99,), limit=1000.0)
+    >>> resource.cost() is None  # no pod has been seen
+    True
+    """
 
     trace = False
 

@@ -54,7 +54,14 @@ class Slope(Protocol):
 
 
 class DualSlope:
-    """B first, measured as k + c·n; then c, measured through −n with the new B."""
+    """B first, measured as k + c·n; then c, measured through −n with the new B.
+
+    >>> slope = DualSlope(baseline=(1.0, 1.0, 1e-4, 0.1), cost=(1.0, 1.0, 1e-4, 0.1))
+    >>> for second in range(400):
+    ...     slope.learn(k=3.5 - 0.5 * (second % 5), pods=1 + second % 5)
+    >>> round(slope.baseline / slope.cost)  # eight pods on the empty node
+    8
+    """
 
     def __init__(self, baseline: tuple[float, float, float, float], cost: tuple[float, float, float, float]) -> None:
         self._b, self._c, self._home = Scalar(*baseline), Scalar(*cost), cost[0]

@@ -160,6 +160,15 @@ def test_any_number_of_dimensions(name: str, dimensions: tuple[str, ...]) -> Non
             sane(estimate)
 
 
+@pytest.mark.parametrize(("rate_hz", "batch"), [(1.0, 1), (10.0, 100), (100.0, 3), (0.1, 2)])
+def test_any_rate_and_any_batch(rate_hz: float, batch: int) -> None:
+    pipeline = Pipeline(EstimateSettings(batch=batch), DIMENSIONS, rate_hz)
+    found = estimates(pipeline, [(Sample(tick / rate_hz, s.values), pods) for tick, (s, pods) in enumerate(life(600))])
+    assert len(found) == 600 // batch
+    for estimate in found:
+        sane(estimate)
+
+
 def saved(**changes: object) -> dict[str, object]:
     pipeline = Pipeline(EstimateSettings(), DIMENSIONS)
     estimates(pipeline, life(300))
