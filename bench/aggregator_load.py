@@ -1,6 +1,6 @@
 """How many nodes one aggregator serves at the agents' own asking rule, and its saturation; TLS on.
 
-The server is a real `carico aggregator` on one core, the nodes are streams of a load generator in its own process on the
+The server is a real `carico aggregator` on one core; the nodes are streams of a load generator, its own process on the
 other one, over CONNECTIONS TLS connections. When a node asks, and what it says, was recorded from real pipelines and
 the real asking rule on synthetic nodes whose pods start and stop every few seconds: busier than most clusters.
 """
