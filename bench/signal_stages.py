@@ -1,7 +1,7 @@
 """What each stage does to docs/recordings/pods.rec: draws the pictures of docs/signal.md.
 
-Figures: the share of seconds in which an estimator's Pod-Capacity is within max(1, 15 %) of what a straight line through
-the samples says; both without the first third, in which the load is not the pods'.
+Figures: the share of seconds in which an estimator's Pod-Capacity is within max(1, 15 %) of what a straight line
+through the samples says; both without the first third, in which the load is not the pods'.
 """
 
 from __future__ import annotations
