@@ -23,8 +23,9 @@ import numpy as np
 import psutil
 
 from bench.synthetic import CASES, record
+from carico.aggregator.state import State
 from carico.estimate.pipeline import Pipeline
-from carico.settings import EstimateSettings, TlsFiles
+from carico.settings import AggregatorSettings, EstimateSettings, TlsFiles
 from carico.types import CostBelief, LocalModel, NodeSize, Vector
 from carico.wire.asking import Asking
 from carico.wire.certificates import Authority
@@ -46,6 +47,8 @@ Trace = list[tuple[float, bytes]]  # seconds since the question before, and the 
 
 def run() -> dict[str, float]:
     """Prints its table; the parent of server and generator."""
+    for nodes in (SIZES[0], 5_000, SIZES[-1]):
+        print(f"making the model of {nodes} nodes: {_making(nodes) * 1000:.1f} ms")
     with tempfile.TemporaryDirectory() as folder:
         authority = Authority(Path(folder))
         pair = authority.issue("carico:aggregator", "127.0.0.1")
@@ -55,6 +58,23 @@ def run() -> dict[str, float]:
         finally:
             server.terminate()
             server.wait(10)
+
+
+def _making(nodes: int) -> float:
+    """Seconds of processor time."""
+    state = State(AggregatorSettings(hold=0.0), "bench", 1)
+    stream, basis = state.open_stream(), np.array([[0.3, 0.04], [0.4, -0.03]])
+    for i in range(nodes):
+        cost = CostBelief((0.4 + 0.2 * i / nodes, 2.0**28), (0.001, 2.0**50))
+        state.accept(LocalModel(f"n{i}", 1, 1, SIZE, ("cpu", "memory"), basis, (0.1, 0.2), cost, 3, 100), stream, 0.0)
+    state.refresh(0.0)
+    took = []
+    for i in range(20):
+        state.accept(LocalModel("n0", 1, 2 + i, SIZE, ("cpu", "memory"), basis, (0.1, 0.2), None, 3, 100), stream, 0.0)
+        began = time.process_time()
+        state.refresh(0.0)
+        took.append(time.process_time() - began)
+    return float(np.median(took))
 
 
 def _measured(server: psutil.Popen, port: int, authority: str) -> dict[str, float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import signal
 import socket
 import subprocess
@@ -126,7 +127,9 @@ class _Node:
 
 
 def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """Below the range that the kernel gives to outgoing connections, so that none takes it during a restart."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with socket.socket() as listener:
+            if listener.connect_ex(("127.0.0.1", port)) != 0:
+                return port

@@ -22,6 +22,7 @@ from carico.settings import AggregatorSettings, TlsFiles
 from carico.wire.certificates import Authority
 from carico.wire.channel import Dialer
 from carico.wire.codec import cluster, local
+from carico.wire.v1.aggregation_pb2_grpc import AggregationStub
 
 HONEST = 36
 
@@ -126,6 +127,34 @@ def test_lies_are_refused_counted_and_leave_no_trace(tmp_path, node):
         assert f'carico_refused_total{{reason="{reason}"}} {float(7 * EXPECTED.count(reason))}' in page
     assert sorted(shown["nodes"]) == sorted(f"node-{i}" for i in range(HONEST))
     assert shown["model"]["nodes"] == HONEST
+
+
+def test_a_simple_client_needs_no_stream(node):
+    """`Once` with generated stubs, as somebody else's program would call it."""
+
+    async def play():
+        settings = AggregatorSettings(listen="127.0.0.1:0", grpc_listen="127.0.0.1:0", hold=0.0, plaintext=True)
+        aggregator = Aggregator(settings, SystemClock())
+        port, _ = await aggregator.start()
+        async with aio.insecure_channel(f"127.0.0.1:{port}") as connection:
+            stub = AggregationStub(connection)
+            first = await stub.Once(local.parse(local.encode(node(1))))
+            answer = first
+            for _ in range(1000):
+                if answer.WhichOneof("answer") == "model":
+                    break
+                await asyncio.sleep(0.02)
+                answer = await stub.Once(local.parse(local.encode(node(1))))
+            refused = await stub.Once(local.parse(mangled(node(1), pods=2**31)))
+            with pytest.raises(aio.AioRpcError, match="INVALID_ARGUMENT"):
+                await connection.unary_unary(f"{SERVICE}/Once")(b"\xff")
+        await aggregator.stop()
+        return first, answer, refused
+
+    first, answer, refused = asyncio.run(asyncio.wait_for(play(), 60))
+    assert first.WhichOneof("answer") == "none_yet"
+    assert answer.model.nodes == 1
+    assert refused.refusal.reason == "range"
 
 
 @pytest.mark.parametrize("garbage", [b"\xff" * 100, b"x" * (LOCAL_LIMIT + 1), b"x" * 2**21], ids=len)

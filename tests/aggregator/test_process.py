@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -64,9 +65,12 @@ class Replica:
 
 
 def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    """Below the range that the kernel gives to outgoing connections, so that none takes it during a restart."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with socket.socket() as listener:
+            if listener.connect_ex(("127.0.0.1", port)) != 0:
+                return port
 
 
 async def until(condition, seconds=60.0):
