@@ -12,10 +12,13 @@ import msgspec
 
 
 class Piece(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """Base of all structs: camelCase on the wire, no garbage-collector bookkeeping (there are no cycles)."""
+    """Base of all structs: camelCase on the wire, no garbage-collector bookkeeping (there are no cycles).
+
+    Every subclass says `frozen=True` again, because type checkers do not inherit it.
+    """
 
 
-class OwnerReference(Piece):
+class OwnerReference(Piece, frozen=True):
     api_version: str = ""
     kind: str = ""
     name: str = ""
@@ -23,7 +26,7 @@ class OwnerReference(Piece):
     controller: bool = False
 
 
-class ObjectMeta(Piece):
+class ObjectMeta(Piece, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -40,18 +43,18 @@ class ObjectMeta(Piece):
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
-class LabelRequirement(Piece):
+class LabelRequirement(Piece, frozen=True):
     key: str
     operator: str  # In, NotIn, Exists, DoesNotExist; node selectors also Gt and Lt
     values: tuple[str, ...] = ()
 
 
-class LabelSelector(Piece):
+class LabelSelector(Piece, frozen=True):
     match_labels: dict[str, str] = {}
     match_expressions: tuple[LabelRequirement, ...] = ()
 
 
-class KubeObject(Piece):
+class KubeObject(Piece, frozen=True):
     """Anything with metadata. `key` is how the API server's paths name it."""
 
     metadata: ObjectMeta = ObjectMeta()

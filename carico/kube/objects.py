@@ -18,23 +18,23 @@ from carico.kube.meta import KubeObject, LabelRequirement, LabelSelector, Piece
 TERMINAL_PHASES = ("Succeeded", "Failed")
 
 
-class ResourceRequirements(Piece):
+class ResourceRequirements(Piece, frozen=True):
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}
 
 
-class ContainerPort(Piece):
+class ContainerPort(Piece, frozen=True):
     container_port: int = 0
     host_port: int = 0
     host_ip: str = msgspec.field(name="hostIP", default="")
     protocol: str = "TCP"
 
 
-class RestartRule(Piece):
+class RestartRule(Piece, frozen=True):
     action: str = ""
 
 
-class Container(Piece):
+class Container(Piece, frozen=True):
     name: str = ""
     image: str = ""
     resources: ResourceRequirements = ResourceRequirements()
@@ -43,28 +43,28 @@ class Container(Piece):
     restart_policy_rules: tuple[RestartRule, ...] = ()
 
 
-class NodeSelectorTerm(Piece):
+class NodeSelectorTerm(Piece, frozen=True):
     match_expressions: tuple[LabelRequirement, ...] = ()
     match_fields: tuple[LabelRequirement, ...] = ()
 
 
-class NodeSelector(Piece):
+class NodeSelector(Piece, frozen=True):
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
-class PreferredNodeTerm(Piece):
+class PreferredNodeTerm(Piece, frozen=True):
     weight: int
     preference: NodeSelectorTerm
 
 
-class NodeAffinity(Piece):
+class NodeAffinity(Piece, frozen=True):
     required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
     preferred: tuple[PreferredNodeTerm, ...] = msgspec.field(
         name="preferredDuringSchedulingIgnoredDuringExecution", default=()
     )
 
 
-class PodAffinityTerm(Piece):
+class PodAffinityTerm(Piece, frozen=True):
     topology_key: str = ""
     label_selector: LabelSelector | None = None  # None matches nothing, an empty one everything
     namespaces: tuple[str, ...] = ()
@@ -73,12 +73,12 @@ class PodAffinityTerm(Piece):
     mismatch_label_keys: tuple[str, ...] = ()
 
 
-class WeightedPodAffinityTerm(Piece):
+class WeightedPodAffinityTerm(Piece, frozen=True):
     weight: int
     pod_affinity_term: PodAffinityTerm
 
 
-class PodAffinity(Piece):
+class PodAffinity(Piece, frozen=True):
     """Also the shape of anti-affinity."""
 
     required: tuple[PodAffinityTerm, ...] = msgspec.field(
@@ -89,20 +89,20 @@ class PodAffinity(Piece):
     )
 
 
-class Affinity(Piece):
+class Affinity(Piece, frozen=True):
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None
 
 
-class Toleration(Piece):
+class Toleration(Piece, frozen=True):
     key: str = ""  # with operator Exists an empty key tolerates everything
     operator: str = ""  # Equal when empty
     value: str = ""
     effect: str = ""  # every effect when empty
 
 
-class TopologySpreadConstraint(Piece):
+class TopologySpreadConstraint(Piece, frozen=True):
     max_skew: int
     topology_key: str
     when_unsatisfiable: str
@@ -113,37 +113,37 @@ class TopologySpreadConstraint(Piece):
     match_label_keys: tuple[str, ...] = ()
 
 
-class ClaimSource(Piece):
+class ClaimSource(Piece, frozen=True):
     claim_name: str = ""
     read_only: bool = False
 
 
-class CsiInline(Piece):
+class CsiInline(Piece, frozen=True):
     driver: str = ""
 
 
-class GceDisk(Piece):
+class GceDisk(Piece, frozen=True):
     pd_name: str = ""
     read_only: bool = False
 
 
-class AwsDisk(Piece):
+class AwsDisk(Piece, frozen=True):
     volume_id: str = msgspec.field(name="volumeID", default="")
 
 
-class Iscsi(Piece):
+class Iscsi(Piece, frozen=True):
     iqn: str = ""
     read_only: bool = False
 
 
-class Rbd(Piece):
+class Rbd(Piece, frozen=True):
     monitors: tuple[str, ...] = ()
     image: str = ""
     pool: str = ""
     read_only: bool = False
 
 
-class Volume(Piece):
+class Volume(Piece, frozen=True):
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
     ephemeral: dict[str, Any] | None = None  # its claim is called POD-VOLUME and owned by the pod
@@ -154,11 +154,11 @@ class Volume(Piece):
     rbd: Rbd | None = None
 
 
-class Named(Piece):
+class Named(Piece, frozen=True):
     name: str = ""
 
 
-class PodSpec(Piece):
+class PodSpec(Piece, frozen=True):
     node_name: str = ""
     scheduler_name: str = ""
     containers: tuple[Container, ...] = ()
@@ -180,20 +180,20 @@ class PodSpec(Piece):
     termination_grace_period_seconds: int | None = None
 
 
-class Condition(Piece):
+class Condition(Piece, frozen=True):
     type: str = ""
     status: str = ""
     reason: str = ""
     message: str = ""
 
 
-class ContainerStatus(Piece):
+class ContainerStatus(Piece, frozen=True):
     name: str = ""
     resources: ResourceRequirements | None = None  # what the kubelet has actuated
     allocated_resources: dict[str, str] = {}
 
 
-class PodStatus(Piece):
+class PodStatus(Piece, frozen=True):
     phase: str = ""
     conditions: tuple[Condition, ...] = ()
     nominated_node_name: str = ""
@@ -205,7 +205,7 @@ class PodStatus(Piece):
     reason: str = ""
 
 
-class Pod(KubeObject):
+class Pod(KubeObject, frozen=True):
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
@@ -230,23 +230,23 @@ class Pod(KubeObject):
         return "kubernetes.io/config.mirror" in self.metadata.annotations
 
 
-class Taint(Piece):
+class Taint(Piece, frozen=True):
     key: str
     effect: str
     value: str = ""
 
 
-class NodeSpec(Piece):
+class NodeSpec(Piece, frozen=True):
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
 
-class ContainerImage(Piece):
+class ContainerImage(Piece, frozen=True):
     names: tuple[str, ...] = ()
     size_bytes: int = 0
 
 
-class NodeStatus(Piece):
+class NodeStatus(Piece, frozen=True):
     allocatable: dict[str, str] = {}
     capacity: dict[str, str] = {}
     conditions: tuple[Condition, ...] = ()
@@ -254,57 +254,57 @@ class NodeStatus(Piece):
     declared_features: tuple[str, ...] = ()
 
 
-class Node(KubeObject):
+class Node(KubeObject, frozen=True):
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
 
-class Namespace(KubeObject):
+class Namespace(KubeObject, frozen=True):
     pass
 
 
-class ServiceSpec(Piece):
+class ServiceSpec(Piece, frozen=True):
     selector: dict[str, str] = {}
 
 
-class Service(KubeObject):
+class Service(KubeObject, frozen=True):
     spec: ServiceSpec = ServiceSpec()
 
 
-class ReplicationControllerSpec(Piece):
+class ReplicationControllerSpec(Piece, frozen=True):
     selector: dict[str, str] = {}
 
 
-class ReplicationController(KubeObject):
+class ReplicationController(KubeObject, frozen=True):
     spec: ReplicationControllerSpec = ReplicationControllerSpec()
 
 
-class WorkloadSpec(Piece):
+class WorkloadSpec(Piece, frozen=True):
     selector: LabelSelector | None = None
 
 
-class ReplicaSet(KubeObject):
+class ReplicaSet(KubeObject, frozen=True):
     spec: WorkloadSpec = WorkloadSpec()
 
 
-class StatefulSet(KubeObject):
+class StatefulSet(KubeObject, frozen=True):
     spec: WorkloadSpec = WorkloadSpec()
 
 
-class DisruptionBudgetSpec(Piece):
+class DisruptionBudgetSpec(Piece, frozen=True):
     selector: LabelSelector | None = None  # None matches nothing, an empty one all pods of the namespace
 
 
-class DisruptionBudgetStatus(Piece):
+class DisruptionBudgetStatus(Piece, frozen=True):
     disruptions_allowed: int = 0
     disrupted_pods: dict[str, str] = {}  # evictions that were granted but not seen yet
 
 
-class PodDisruptionBudget(KubeObject):
+class PodDisruptionBudget(KubeObject, frozen=True):
     spec: DisruptionBudgetSpec = DisruptionBudgetSpec()
     status: DisruptionBudgetStatus = DisruptionBudgetStatus()
 
 
-class PriorityClass(KubeObject):
+class PriorityClass(KubeObject, frozen=True):
     value: int = 0
     preemption_policy: str = ""

@@ -12,7 +12,7 @@ NO_PROVISIONER = "kubernetes.io/no-provisioner"
 BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 
-class ClaimSpec(Piece):
+class ClaimSpec(Piece, frozen=True):
     volume_name: str = ""
     storage_class_name: str | None = None
     access_modes: tuple[str, ...] = ()
@@ -22,11 +22,11 @@ class ClaimSpec(Piece):
     volume_attributes_class_name: str | None = None
 
 
-class ClaimStatus(Piece):
+class ClaimStatus(Piece, frozen=True):
     phase: str = ""
 
 
-class PersistentVolumeClaim(KubeObject):
+class PersistentVolumeClaim(KubeObject, frozen=True):
     spec: ClaimSpec = ClaimSpec()
     status: ClaimStatus = ClaimStatus()
 
@@ -41,22 +41,22 @@ class PersistentVolumeClaim(KubeObject):
         return self.metadata.annotations.get(BETA_CLASS, self.spec.storage_class_name or "")
 
 
-class ClaimRef(Piece):
+class ClaimRef(Piece, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
 
 
-class CsiSource(Piece):
+class CsiSource(Piece, frozen=True):
     driver: str = ""
     volume_handle: str = ""
 
 
-class VolumeNodeAffinity(Piece):
+class VolumeNodeAffinity(Piece, frozen=True):
     required: NodeSelector | None = None
 
 
-class VolumeSpec(Piece):
+class VolumeSpec(Piece, frozen=True):
     capacity: dict[str, str] = {}
     access_modes: tuple[str, ...] = ()
     claim_ref: ClaimRef | None = None
@@ -67,11 +67,11 @@ class VolumeSpec(Piece):
     volume_attributes_class_name: str | None = None
 
 
-class VolumeStatus(Piece):
+class VolumeStatus(Piece, frozen=True):
     phase: str = ""
 
 
-class PersistentVolume(KubeObject):
+class PersistentVolume(KubeObject, frozen=True):
     spec: VolumeSpec = VolumeSpec()
     status: VolumeStatus = VolumeStatus()
 
@@ -80,35 +80,35 @@ class PersistentVolume(KubeObject):
         return self.metadata.annotations.get(BETA_CLASS, self.spec.storage_class_name)
 
 
-class TopologyTerm(Piece):
+class TopologyTerm(Piece, frozen=True):
     match_label_expressions: tuple[TopologyExpression, ...] = ()
 
 
-class TopologyExpression(Piece):
+class TopologyExpression(Piece, frozen=True):
     key: str
     values: tuple[str, ...] = ()
 
 
-class StorageClass(KubeObject):
+class StorageClass(KubeObject, frozen=True):
     provisioner: str = ""
     volume_binding_mode: str = ""  # Immediate or WaitForFirstConsumer
     allowed_topologies: tuple[TopologyTerm, ...] = ()
 
 
-class DriverAllocatable(Piece):
+class DriverAllocatable(Piece, frozen=True):
     count: int | None = None  # volumes that one node can attach
 
 
-class CsiNodeDriver(Piece):
+class CsiNodeDriver(Piece, frozen=True):
     name: str = ""
     allocatable: DriverAllocatable | None = None
 
 
-class CsiNodeSpec(Piece):
+class CsiNodeSpec(Piece, frozen=True):
     drivers: tuple[CsiNodeDriver, ...] | None = None  # the API server writes null for none
 
 
-class CSINode(KubeObject):
+class CSINode(KubeObject, frozen=True):
     spec: CsiNodeSpec = CsiNodeSpec()
 
     def limits(self) -> dict[str, int]:
@@ -117,30 +117,30 @@ class CSINode(KubeObject):
         return {name: room.count for name, room in counted if room is not None and room.count is not None}
 
 
-class CsiDriverSpec(Piece):
+class CsiDriverSpec(Piece, frozen=True):
     storage_capacity: bool = False
 
 
-class CSIDriver(KubeObject):
+class CSIDriver(KubeObject, frozen=True):
     spec: CsiDriverSpec = CsiDriverSpec()
 
 
-class CSIStorageCapacity(KubeObject):
+class CSIStorageCapacity(KubeObject, frozen=True):
     storage_class_name: str = ""
     node_topology: LabelSelector | None = None
     capacity: str | None = None
     maximum_volume_size: str | None = None
 
 
-class AttachmentSource(Piece):
+class AttachmentSource(Piece, frozen=True):
     persistent_volume_name: str | None = None
 
 
-class AttachmentSpec(Piece):
+class AttachmentSpec(Piece, frozen=True):
     attacher: str = ""
     node_name: str = ""
     source: AttachmentSource = AttachmentSource()
 
 
-class VolumeAttachment(KubeObject):
+class VolumeAttachment(KubeObject, frozen=True):
     spec: AttachmentSpec = AttachmentSpec()
