@@ -39,7 +39,7 @@ def whole(text: str) -> int:
     >>> whole("1"), whole("100m"), whole("1.1Ki"), whole("-100m")
     (1, 1, 1127, -1)
     """
-    return _away_from_zero(parse(text))
+    return ceiling(parse(text))
 
 
 @lru_cache(maxsize=65536)
@@ -49,12 +49,13 @@ def milli(text: str) -> int:
     >>> milli("1"), milli("1500u"), milli("0.5")
     (1000, 2, 500)
     """
-    return _away_from_zero(parse(text) * 1000)
+    return ceiling(parse(text) * 1000)
 
 
-def _away_from_zero(amount: Fraction) -> int:
-    """
-    >>> _away_from_zero(Fraction(3, 2)), _away_from_zero(Fraction(-3, 2)), _away_from_zero(Fraction(2))
+def ceiling(amount: Fraction) -> int:
+    """The next whole number, away from zero.
+
+    >>> ceiling(Fraction(3, 2)), ceiling(Fraction(-3, 2)), ceiling(Fraction(2))
     (2, -2, 2)
     """
     magnitude = -(-abs(amount.numerator) // amount.denominator)
