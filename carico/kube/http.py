@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from carico.kube.chunked import Chunked, HttpError
 
@@ -65,8 +65,7 @@ class Connection(asyncio.Protocol):
         self.answered = False  # a byte of the answer to the request under way has come
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         self.answered = True

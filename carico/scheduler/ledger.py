@@ -11,8 +11,8 @@ Reports come in through `report`. Nothing here waits, reads a clock or speaks to
 
 so a pod moves from `reserved` into Pod-Capacity in the very step that takes the report in, and a ledger that was built
 anew after a restart is the same as one that lived through it all. Pods that have ended, DaemonSet pods and static pods
-are never in it: the caller leaves them out. With `release: pending` a pod is reserved while it is Pending instead,
-whatever its node says; that is the older rule, kept for comparison, and it has a gap under bursts.
+are never in it: the caller leaves them out. Beside it stands `free_pending`, by the older rule that a pod is reserved
+while it is Pending, whatever its node says; kept for comparison, for it has a gap under bursts.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from carico.types import NodeReport, Vector
 NOBODY: frozenset[str] = frozenset()
 NEVER = -np.inf
 TOLERANCE = 1e-6  # pods; fractional units may leave rounding errors behind
+COLUMNS = ("capacity", "reserved", "free", "free_pending", "usage", "starting")
 STALE_BEATS = 2.5  # heartbeats without a report after which a node is stale
 
 
@@ -64,7 +65,7 @@ class Account:
 
 
 class Lift(NamedTuple):
-    """A node's free capacity rose."""
+    """A node's free capacity rose, by either rule."""
 
     node: str
     before: float  # pods; −inf if the node was stale
@@ -76,13 +77,11 @@ class Ledger:
         self,
         rows: Rows,
         *,
-        release: str = "handover",
         validate: bool = False,
         heartbeat: float = 5.0,
         on_handover: Callable[[float], None] | None = None,
     ) -> None:
         self._rows = rows
-        self._pending_rule = release == "pending"
         self._validate = validate
         self._heartbeat = heartbeat
         self._on_handover = on_handover
@@ -91,7 +90,8 @@ class Ledger:
         self.lifts: list[Lift] = []  # taken and cleared by whoever wakes the waiting pods
         self.capacity: Vector = np.zeros(0)
         self.reserved: Vector = np.zeros(0)
-        self.free: Vector = np.zeros(0)
+        self.free: Vector = np.zeros(0)  # by the hand-over
+        self.free_pending: Vector = np.zeros(0)  # by the older rule
         self.expires: Vector = np.zeros(0)  # s, monotonic: from then on the node is stale
         self.usage: Vector = np.zeros(0)  # of the fullest resource
         self.starting: Vector = np.zeros(0)  # pods that were promised or bound and are still Pending
@@ -112,12 +112,8 @@ class Ledger:
 
     def fresh(self, now: float) -> Mask:
         """Rows whose report may be believed."""
-        self._fit()
+        self.fit()
         return self.expires[: len(self._rows)] >= now
-
-    def view(self, column: Vector) -> Vector:
-        """A column cut to the rows in use."""
-        return column[: len(self._rows)]
 
     # --- nodes ---
 
@@ -203,7 +199,7 @@ class Ledger:
         account = self._accounts.get(node)
         if account is None:
             account = self._accounts[node] = Account(self._rows.hold(node))
-            self._fit()
+            self.fit()
             self._clear(account.row)
         return account
 
@@ -213,16 +209,17 @@ class Ledger:
             self._clear(account.row)
             self._rows.drop(node)
 
-    def _fit(self) -> None:
+    def fit(self) -> None:
+        """Lengthens the columns to the rows that others have taken."""
         length = len(self._rows)
         if len(self.free) < length:
-            for name in ("capacity", "reserved", "free", "usage", "starting"):
+            for name in COLUMNS:
                 setattr(self, name, grown(getattr(self, name), length))
             self.expires = grown(self.expires, length, NEVER)
 
     def _clear(self, row: int) -> None:
-        for column in (self.capacity, self.reserved, self.free, self.usage, self.starting):
-            column[row] = 0.0
+        for name in COLUMNS:
+            getattr(self, name)[row] = 0.0
         self.expires[row] = NEVER
 
     def _outdated(self, account: Account, report: NodeReport, stream: int) -> bool:
@@ -246,8 +243,6 @@ class Ledger:
         return (account.counted or NOBODY) | account.finished
 
     def _weight(self, entry: Entry, account: Account) -> float:
-        if self._pending_rule:
-            return entry.units if entry.pending else 0.0
         known = entry.uid in (account.counted or NOBODY) or entry.uid in account.finished
         return 0.0 if known else entry.units
 
@@ -257,6 +252,8 @@ class Ledger:
         self.reserved[row] = sum(self._weight(entry, account) for entry in account.pods.values())
         self.starting[row] = sum(entry.pending for entry in account.pods.values())
         self.free[row] = self.capacity[row] - self.reserved[row]
+        pending = sum(entry.units for entry in account.pods.values() if entry.pending)
+        self.free_pending[row] = self.capacity[row] - pending
 
     def _put(self, uid: str, node: str, units: float, now: float, pending: bool | None = None) -> Entry:
         entry = self._entries.get(uid)
@@ -288,7 +285,8 @@ class Ledger:
         self.expires[account.row] = account.sampled + STALE_BEATS * self._heartbeat if alive else NEVER
 
     def _believed(self, account: Account, now: float) -> float:
-        return float(self.free[account.row]) if self.expires[account.row] >= now else -np.inf
+        row = account.row
+        return float(max(self.free[row], self.free_pending[row])) if self.expires[row] >= now else -np.inf
 
     def _note_lift(self, node: str, account: Account, before: float, now: float) -> None:
         after = self._believed(account, now)
