@@ -43,6 +43,12 @@ check: setup ## linter, types, layers
 bench: setup ## run benchmark NAME=x; without NAME list them
 	@$(BIN)/python -m bench $(NAME)
 
+.PHONY: cluster cluster-down
+cluster: setup ## a real Kubernetes with NODES=10 kwok nodes, or with KUBELET=1 and a real node (root)
+	@PYTHONPATH=tests $(BIN)/python -m cluster up --nodes="$$NODES" --kubelet="$$KUBELET"
+cluster-down: ## end every cluster of this checkout, leave nothing
+	@PYTHONPATH=tests $(PYTHON) -m cluster.down
+
 .PHONY: protos
 protos: setup ## make the Python code of protos/ anew
 	@tools/protos.sh

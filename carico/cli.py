@@ -23,7 +23,13 @@ class Word(NamedTuple):
 
 LOG_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
-WORDS: dict[str, Word] = {}
+WORDS: dict[str, Word] = {
+    "top": Word("carico.agent.top", "the signal of this machine, live in the terminal"),
+    "record": Word("carico.agent.record", "write raw telemetry of this machine into a file"),
+    "replay": Word("carico.agent.replay", "run a recording through the estimation"),
+    "agent": Word("carico.agent.process", "measure this node and tell how many more pods fit on it"),
+    "aggregator": Word("carico.aggregator.process", "merge what all nodes say of themselves into one model"),
+}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -19,7 +19,7 @@ import os
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -61,24 +61,29 @@ def load(cls: type[S], section: str, *, file: Path | None, environ: Mapping[str,
     return cls(**values)
 
 
-def add_flags(parser: argparse.ArgumentParser, cls: type[Any]) -> None:
-    """One flag per knob; absent ones stay None so that file and environment show through."""
+def add_flags(parser: argparse.ArgumentParser, cls: type[Any], only: Collection[str] | None = None) -> None:
+    """One flag per knob, or per knob in `only`; absent ones stay None so that file and environment show through."""
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file with the settings")
-    group = parser.add_argument_group("settings (each also in the file, and in the environment)")
     kinds = typing.get_type_hints(cls)
-    for field in dataclasses.fields(cls):
-        flag = f"--{field.name.replace('_', '-')}"
-        about = f"{field.metadata['about']} (default: {_shown(field.metadata['default'])})".replace("%", "%%")
-        if kinds[field.name] is bool:
-            group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=about)
-        else:
-            group.add_argument(flag, default=None, metavar=_metavar(field, kinds[field.name]), help=about)
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    for part in cls.__mro__[:-1]:
+        group = parser.add_argument_group((part.__doc__ or "").strip("."))
+        for name in vars(part).get("__annotations__", {}):
+            _add_flag(group, fields[name], kinds[name])
+
+
+def _add_flag(group: Any, field: dataclasses.Field[Any], kind: Any) -> None:
+    flag = f"--{field.name.replace('_', '-')}"
+    about = f"{field.metadata['about']} (default: {_shown(field.metadata['default'])})".replace("%", "%%")
+    if kind is bool:
+        group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=about)
+    else:
+        group.add_argument(flag, default=None, metavar=_metavar(field, kind), help=about)
 
 
 def from_flags(cls: type[S], section: str, args: argparse.Namespace) -> S:
     """What a command does with the flags that `add_flags` made."""
-    names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
-    flags = {name: getattr(args, name) for name in names if hasattr(args, name)}
+    flags = {name: getattr(args, name) for name in names(cls) if hasattr(args, name)}
     return load(cls, section, file=args.config, environ=os.environ, flags=flags)
 
 

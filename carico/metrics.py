@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import platform
 
-from prometheus_client import CollectorRegistry, Gauge, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry, Gauge, PlatformCollector, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import generate_latest
 
 from carico import __version__
+
+disable_created_metrics()  # a second series for every counter, which nobody graphs
 
 PAGE_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -95,7 +95,12 @@ class TlsFiles:
 
 
 @dataclasses.dataclass(frozen=True)
-class AgentSettings(TelemetrySettings, EstimateSettings, RuntimeSettings, TlsFiles):
+class NodeSettings(TelemetrySettings, EstimateSettings, RuntimeSettings):
+    """All that makes Pod-Capacity on one node."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentSettings(NodeSettings, TlsFiles):
     """`carico agent`, one per node."""
 
     node_name: str = knob("", "this node's name in Kubernetes; empty: the host name")
@@ -107,6 +112,15 @@ class AgentSettings(TelemetrySettings, EstimateSettings, RuntimeSettings, TlsFil
     state_file: Path | None = knob(None, "keeps what a pod costs across restarts; empty: forgotten at every restart")
     ask_every: float = knob(10.0, "s; the cluster's model is asked for at least this often", least=0.1)
     ask_when_moved: float = knob(0.1, "ask at once when the direction or the cost moved by this share", least=0.001)
+
+
+@dataclasses.dataclass(frozen=True)
+class ViewSettings(AgentSettings):
+    """`carico top`, `record` and `replay`: the agent's section, for someone who may sit in a container."""
+
+    own_limits: bool = knob(
+        True, "measure against the cgroup limits that this process lives under instead of the machine"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +136,11 @@ class AggregatorSettings(TlsFiles):
     )
     fade_after: float = knob(30.0, "s of silence after which a node starts to fade", least=0.1)
     fade_over: float = knob(30.0, "s over which a silent node fades to nothing", least=0.1)
+    hold: float = knob(
+        2.0, "s after a start and the first node's word in which no model is given: one node is no cluster", least=0
+    )
+    merge_every: float = knob(0.25, "s between two makings of the model", least=0.01)
+    replica_name: str = knob("", "this replica's name among its peers; empty: the host name")
     peers: str = knob("", "host:port of the headless Service of all replicas; every address behind it is a peer")
     peer_every: float = knob(1.0, "s between two exchanges with a peer", least=0.01)
 

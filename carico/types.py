@@ -113,7 +113,32 @@ class ClusterModel:
     dimensions: tuple[str, ...]
     gram: Matrix  # m × m, mean over nodes of S·UΣ²Uᵀ·S with S = diag(node size)
     mean_pods: float
-    cost: CostBelief | None  # variance is the spread between the nodes; None while no node has evidence
+    cost: CostBelief | None  # variance is the spread between the nodes, infinite for a dimension of which no node knows
+
+
+class CostPoints(NamedTuple):
+    """How the nodes' costs in one dimension are distributed, absolute."""
+
+    cost: Vector
+    variance: Vector  # of each cost
+    weight: Vector  # nodes behind each point
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaModel:
+    """What one replica of the aggregator tells the others: the aggregate of its own nodes."""
+
+    replica: str
+    start_id: int
+    sequence: int
+    dimensions: tuple[str, ...]
+    gram: Matrix  # m × m, absolute: mean over the nodes that have both dimensions
+    gram_weight: Matrix  # m × m: how many nodes that is; one that fades counts less than 1
+    nodes: int
+    weight: float  # nodes, one that fades counts less than 1
+    mean_pods: float
+    costs: tuple[CostPoints, ...]  # one per dimension
+    joined: frozenset[str]  # nodes whose stream to this replica is new
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +152,7 @@ class NodeReport:
     age: float  # s since the newest sample when the report was sent
     dimensions: tuple[str, ...]
     estimate: Estimate
+    churn: bool  # the container runtime is busy
     cost: tuple[float, ...]  # absolute
     counted: frozenset[str] | None  # UIDs of all running sandboxes; None = as in the report before
     finished: frozenset[str] | None  # UIDs whose sandbox ended in the last 60 s; None = as before

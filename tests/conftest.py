@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from cluster.fixtures import containerd  # noqa: F401  (a fixture for every test)
 from hypothesis import HealthCheck, settings
 
 _spec = importlib.util.spec_from_file_location("carico_test_parts", Path(__file__).with_name("parts.py"))

@@ -39,13 +39,25 @@ def _psi() -> str | None:
 
 def _namespaces() -> str | None:
     """A sealed node needs its own network, mount and process namespaces, veth pairs and a bridge."""
-    probe = "ip link add va type veth peer name vb && ip link add br type bridge && nft list ruleset"
+    probe = "ip link add va type veth peer name vb && ip link add br0 type bridge && nft list ruleset"
     command = ["unshare", "--net", "--mount", "--pid", "--fork", "sh", "-c", probe]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10)
     except OSError as error:
         return f"no namespaces: {error}"
     return None if done.returncode == 0 else f"no namespaces: {done.stderr.strip().splitlines()[-1:]}"
+
+
+def _go() -> str | None:
+    """The cluster's binaries are built from Go modules; the tool itself can be installed without the system's help."""
+    from cluster import builder, gotool
+    from cluster.errors import ClusterError
+
+    try:
+        gotool.find(builder.cache_folder(), builder.say)
+    except ClusterError as error:
+        return str(error)
+    return None
 
 
 def _traces() -> str | None:
@@ -57,6 +69,7 @@ PARTS: dict[str, Callable[[], str | None]] = {
     "psi": _psi,
     "namespaces": _namespaces,
     "containerd": _program("containerd", "ctr", "runc", package="containerd runc"),
+    "go": _go,
     "cni": _program("bridge", "host-local", "loopback", package="containernetworking-plugins"),
     "nftables": _program("nft", package="nftables"),
     "busybox": _program("busybox", package="busybox-static"),

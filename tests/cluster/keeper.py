@@ -1,8 +1,9 @@
 """The outer process of a cluster: it outlives nobody who still needs it to die.
 
-Its standard input is a pipe from the owner (a pytest run, or `make cluster` while it waits). End of file means that the owner is gone,
-however it went: sweep. The word `detach` means that the cluster shall go on alone until `make cluster-down`. When the inner process
-fails, processes and cgroups go but the folder stays, because the logs in it say why.
+Its standard input is a pipe from the owner (a pytest run, or `make cluster` while it waits). End of file means that
+the owner is gone, however it went: sweep. The word `detach` means that the cluster shall go on alone until `make
+cluster-down`. When the inner process fails, processes and cgroups go but the folder stays, because the logs in it say
+why.
 """
 
 from __future__ import annotations

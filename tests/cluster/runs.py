@@ -1,12 +1,14 @@
 """One cluster's folder and name, and how nothing of it is left.
 
-A run is registered before it exists: `.cluster/<id>` in the checkout is a symbolic link to the run's folder, made first and removed
-last. All its processes inherit MARK in their environment, all its cgroups are named after it, everything else lies in its folder or in
-namespaces that end with its processes. So `sweep` needs no process ids and no order: whatever was killed, and whenever, it finds the rest.
+A run is registered before it exists: `.cluster/<id>` in the checkout is a symbolic link to the run's folder, made
+first and removed last. All its processes inherit MARK in their environment, all its cgroups are named after it,
+everything else lies in its folder or in namespaces that end with its processes. So `sweep` needs no process ids and
+no order: whatever was killed, and whenever, it finds the rest.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -47,7 +49,7 @@ class Run:
     @property
     def environment(self) -> dict[str, str]:
         """What marks a process as part of this run."""
-        return {MARK: str(self.folder), "TMPDIR": str(self.folder / "tmp")}
+        return {MARK: str(self.folder), "TMPDIR": str(self.folder / "tmp"), "HOME": str(self.folder / "tmp")}
 
 
 def registry() -> Path:
@@ -83,14 +85,14 @@ def _place() -> Path:
 
 
 def sweep(run: Run) -> None:
-    """End every process of the run but this one, and remove its cgroups, folder and link. Safe to repeat, and at any moment."""
+    """End every process of the run but this one, and remove its cgroups, folder and link. Safe at any moment."""
     end_processes(run)
     remove_cgroups(run)
     if run.folder.name == run.cgroup:  # a link that somebody bent must not make us remove their files
         shutil.rmtree(run.folder, ignore_errors=True)
     run.link.unlink(missing_ok=True)
-    if registry() == run.link.parent and registry().is_dir() and not any(registry().iterdir()):
-        registry().rmdir()
+    with contextlib.suppress(OSError):  # other clusters are registered there
+        run.link.parent.rmdir()
 
 
 def processes(run: Run) -> list[int]:

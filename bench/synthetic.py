@@ -1,0 +1,186 @@
+"""A node that does not exist, and so knows the truth: usage, pods and runtime events of ten minutes.
+
+Base usage (0.05, 0.12), noise 0.02 at 10 Hz, and +0.3 cpu for 300 ms at every start and stop. Pods start and stop on
+random ticks. The runtime flags churn from 200 ms before a start until 100 ms after it and for 300 ms after a stop, so
+200 ms of every start's spike are not flagged. A pod is unsettled for 2 s. The truth is
+R = max(0, minᵢ (1 − xᵢ)/cᵢ) with xᵢ the usage, free of noise, once every running pod has come up to its load.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from carico.types import PodCount, Sample
+
+RATE_HZ = 10
+SECONDS = 600
+TICKS = SECONDS * RATE_HZ
+SPIKE, SPIKE_TICKS = 0.3, 3
+CREATING_TICKS, AFTER_START_TICKS, AFTER_STOP_TICKS = 2, 1, 3
+SETTLE_TICKS = 20
+
+Array = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One kind of workload on the synthetic node."""
+
+    name: str
+    cost: tuple[float, ...]
+    base: tuple[float, ...] = (0.05, 0.12)
+    dimensions: tuple[str, ...] = ("cpu", "memory")
+    shape: str = "walk"  # how the pod count moves: walk or bursts
+    most: float = 1.0  # highest pod count, in shares of what fits
+    heavy: bool = False  # Student's t with 3 degrees of freedom instead of a Gaussian
+    doubles: bool = False  # the cost doubles at half time
+    ramp_seconds: float = 0.0  # time that a pod takes to come up to its load
+    unlike: float = 0.0  # standard deviation of a pod's cost, in shares of the mean
+    bent: bool = False  # cpu as a real machine shows it
+    gap_seconds: float = 4.0  # mean time between two changes of a walk
+
+
+CASES = (
+    Case(".08/.03", (0.08, 0.03)),
+    Case(".02/.005", (0.02, 0.005)),
+    Case(".2/.05", (0.2, 0.05)),
+    Case(".03/.08", (0.03, 0.08)),
+    Case(".45/.30", (0.45, 0.30)),
+    Case("bursts", (0.08, 0.03), shape="bursts"),
+    Case("overload", (0.08, 0.03), most=1.5),
+    Case("heavy noise", (0.08, 0.03), heavy=True),
+    Case("cost doubles", (0.08, 0.03), doubles=True),
+)
+HARDER = (
+    Case("ramp 10 s", (0.08, 0.03), ramp_seconds=10.0, gap_seconds=8.0),
+    Case("unlike costs", (0.08, 0.03), unlike=0.4),
+    Case("three resources", (0.08, 0.03, 0.05), (0.05, 0.12, 0.02), ("cpu", "memory", "disk")),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Recording:
+    """What the node's agent sees, and what is true."""
+
+    dimensions: tuple[str, ...]
+    samples: list[Sample]
+    pods: list[PodCount]
+    truth: Array  # R at every tick
+
+
+def record(case: Case, seed: int) -> Recording:
+    rng = np.random.default_rng([seed, *case.name.encode()])
+    moves = _moves(case, rng)
+    count = np.cumsum(moves)
+    cost = _cost_over_time(case)
+    load, settled = _load(case, cost, moves, rng)
+    clean = np.array(case.base) + load
+    final = np.array(case.base) + settled
+    truth = np.maximum(((1.0 - final) / cost).min(axis=1), 0.0)
+    usage = np.clip(clean + _noise(case, rng) + _spikes(case, moves), 0.0, 1.0)
+    samples = [Sample((i + 1) / RATE_HZ, tuple(row)) for i, row in enumerate(usage.tolist())]
+    return Recording(case.dimensions, samples, _pod_counts(moves, count), truth)
+
+
+def fitting(case: Case, factor: float = 1.0) -> int:
+    """Pods that fit on the empty node."""
+    return int(min((1.0 - b) / (c * factor) for b, c in zip(case.base, case.cost, strict=True)) + 1e-9)
+
+
+def _cost_over_time(case: Case) -> Array:
+    factor = np.ones(TICKS)
+    if case.doubles:
+        factor[TICKS // 2 :] = 2.0
+    return np.outer(factor, case.cost)
+
+
+def _moves(case: Case, rng: np.random.Generator) -> Counts:
+    """Change of the pod count at every tick: −1, 0 or 1, or the stop of all of a burst at its end."""
+    return _bursts(case, rng) if case.shape == "bursts" else _walk(case, rng)
+
+
+def _walk(case: Case, rng: np.random.Generator) -> Counts:
+    """One pod at a time towards a random count, then towards another."""
+    moves = np.zeros(TICKS, dtype=np.int64)
+    now, tick = 0, 5
+    top = _top(case, tick)
+    target = int(rng.integers(0, top + 1))
+    while tick < TICKS:
+        top = _top(case, tick)
+        while target == now or target > top:
+            target = int(rng.integers(0, top + 1))
+        step = 1 if target > now else -1
+        moves[tick] = step
+        now += step
+        tick += 1 + int(rng.exponential(case.gap_seconds) * RATE_HZ)
+    return moves
+
+
+def _top(case: Case, tick: int) -> int:
+    """The highest count: what fits, and after a cost that doubles what fits then."""
+    return int(fitting(case, 2.0 if case.doubles and tick >= TICKS // 2 else 1.0) * case.most)
+
+
+def _bursts(case: Case, rng: np.random.Generator) -> Counts:
+    """0 → 0.4 → 0 → 1 → 0 → 0.7 of what fits, a change every 100–300 ms, over and over."""
+    moves = np.zeros(TICKS, dtype=np.int64)
+    now, tick = 0, 50
+    shares = [0.4, 0.0, 1.0, 0.0, 0.7, 0.0]
+    at = 0
+    while tick < TICKS:
+        target = round(shares[at % len(shares)] * fitting(case))
+        if target == now:
+            at += 1
+            tick += int(rng.uniform(15, 45) * RATE_HZ)
+            continue
+        moves[tick] = 1 if target > now else -1
+        now += int(moves[tick])
+        tick += int(rng.integers(1, 4))
+    return moves
+
+
+def _load(case: Case, cost: Array, moves: Counts, rng: np.random.Generator) -> tuple[Array, Array]:
+    """The pods' load as it shows at every tick, and as it would with all of them come up."""
+    shows, settles = np.zeros(TICKS), np.zeros(TICKS)
+    living: list[tuple[int, float]] = []
+    rise = max(1, round(case.ramp_seconds * RATE_HZ))
+    for tick in np.flatnonzero(moves).tolist():
+        if moves[tick] > 0:
+            living.append((tick, max(0.2, 1.0 + case.unlike * rng.standard_normal())))
+            weight = living[-1][1]
+            shows[tick:] += weight * np.minimum(1.0, np.arange(1, TICKS - tick + 1) / rise)
+            settles[tick:] += weight
+        else:
+            began, weight = living.pop(int(rng.integers(len(living))))
+            shows[tick:] -= weight * np.minimum(1.0, np.arange(tick - began + 1, TICKS - began + 1) / rise)
+            settles[tick:] -= weight
+    return shows[:, np.newaxis] * cost, settles[:, np.newaxis] * cost
+
+
+def _noise(case: Case, rng: np.random.Generator) -> Array:
+    size = (TICKS, len(case.cost))
+    return 0.02 * (rng.standard_t(3, size) if case.heavy else rng.standard_normal(size))
+
+
+def _spikes(case: Case, moves: Counts) -> Array:
+    """The container runtime at work: cpu only."""
+    spikes = np.zeros((TICKS, len(case.cost)))
+    for tick in np.flatnonzero(moves).tolist():
+        spikes[tick : tick + SPIKE_TICKS, 0] += SPIKE
+    return spikes
+
+
+def _pod_counts(moves: Counts, count: Counts) -> list[PodCount]:
+    churn = np.zeros(TICKS, dtype=bool)
+    for tick in np.flatnonzero(moves).tolist():
+        if moves[tick] > 0:
+            churn[max(0, tick - CREATING_TICKS) : tick + AFTER_START_TICKS] = True
+        else:
+            churn[tick : tick + AFTER_STOP_TICKS] = True
+    started = np.cumsum(np.maximum(moves, 0))
+    young = started - np.concatenate((np.zeros(SETTLE_TICKS, dtype=np.int64), started[:-SETTLE_TICKS]))
+    return [PodCount(int(n), bool(c), min(int(y), int(n))) for n, c, y in zip(count, churn, young, strict=True)]

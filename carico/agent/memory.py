@@ -1,0 +1,69 @@
+"""What the agent learned, kept in a file, so that a restart does not forget what a pod costs.
+
+The file is replaced whole: a crash at any line leaves the old one or the new one. A file that cannot be used is named
+and left out, because a node that starts fresh is right again within a minute and one that starts poisoned is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+
+
+class Rememberer(Protocol):
+    """What has something to remember: the pipeline."""
+
+    def save(self) -> dict[str, object]: ...
+    def restore(self, state: Mapping[str, object]) -> None: ...
+
+
+class Memory:
+    """Keeps the state of `learner` in `path`; with no path it keeps nothing."""
+
+    def __init__(self, path: Path | None, learner: Rememberer) -> None:
+        self._path = path
+        self._learner = learner
+        self._failing = False
+
+    def recall(self) -> bool:
+        """Restores what the file holds; False when there was nothing to use."""
+        if self._path is None or not self._path.exists():
+            return False
+        try:
+            document = json.loads(self._path.read_bytes())
+            if not isinstance(document, dict) or document.get("format") != FORMAT:
+                raise ValueError(f"it is not of format {FORMAT}")
+            self._learner.restore(document["state"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            log.warning("%s cannot be used (%s); starting without memory", self._path, error)
+            return False
+        log.info("restored from %s", self._path)
+        return True
+
+    def keep(self) -> None:
+        """Writes the file; a full disk costs the memory, never the agent."""
+        if self._path is None:
+            return
+        fresh = self._path.with_name(f"{self._path.name}.new")
+        try:
+            fresh.write_text(json.dumps({"format": FORMAT, "state": self._learner.save()}))
+            os.replace(fresh, self._path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                fresh.unlink(missing_ok=True)
+            if not self._failing:
+                log.warning(
+                    "%s cannot be written (%s); a restart will start without memory", self._path, error.strerror
+                )
+            self._failing = True
+        else:
+            self._failing = False

@@ -1,0 +1,109 @@
+"""A recording as what the pipeline takes: samples and pod counts, checked row by row.
+
+A recording from elsewhere says how many pods there were but not when the runtime was busy: churn and unsettled pods are
+then derived from the changes of n, with the windows that the agent itself uses.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from carico.agent.recording import TIME, Recording
+from carico.errors import UsageError
+from carico.settings import DIMENSIONS, NodeSettings
+from carico.telemetry import combine
+from carico.types import PodCount, Sample
+
+PODS = "n"
+RAW = {"cpu": ("util", "psi"), "memory": ("mem",)}  # columns of a dimension; the others have one of their own name
+SLACK = 0.1  # a ratio this far outside [0, 1] is noise of someone's clock, and is cut off; beyond it is an error
+
+
+class Playback:
+    """A checked recording."""
+
+    def __init__(self, path: Path, recording: Recording, settings: NodeSettings) -> None:
+        self._path = path
+        self._settings = settings
+        self._columns = {name: recording.values[:, i] for i, name in enumerate(recording.columns)}
+        self.dimensions = tuple(d for d in DIMENSIONS if set(_raw(d)) <= set(self._columns))
+        self._check(recording)
+        steps = np.diff(self._columns[TIME])
+        self.rate_hz = float(1.0 / np.median(steps))  # as it was, not as it was meant to be
+
+    def __len__(self) -> int:
+        return len(self._columns[TIME])
+
+    def __iter__(self) -> Iterator[tuple[Sample, PodCount]]:
+        ratios = [[np.clip(self._columns[name], 0, 1).tolist() for name in _raw(d)] for d in self.dimensions]
+        for row, (at, pods) in enumerate(zip(self._columns[TIME].tolist(), self._pods(), strict=True)):
+            yield Sample(at, tuple(self._value(columns, row) for columns in ratios)), pods
+
+    def raw(self, name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """A column, for pictures."""
+        return self._columns[name]
+
+    def _value(self, columns: list[list[float]], row: int) -> float:
+        if len(columns) == 1:
+            return columns[0][row]
+        return combine.cpu(columns[0][row], columns[1][row], self._settings.cpu)
+
+    def _pods(self) -> Iterator[PodCount]:
+        counts = [int(n) for n in self._columns[PODS]]
+        if {"churn", "unsettled"} <= set(self._columns):
+            rest = zip(self._columns["churn"].tolist(), self._columns["unsettled"].tolist(), strict=True)
+            for n, (churn, unsettled) in zip(counts, rest, strict=True):
+                yield PodCount(n, churn > 0.5, min(n, int(unsettled)))
+        else:
+            yield from derived_pods(self._columns[TIME].tolist(), counts, self._settings)
+
+    def _check(self, recording: Recording) -> None:
+        missing = [name for name in (TIME, PODS) if name not in self._columns]
+        if missing:
+            raise UsageError(f"{self._path}: there is no column {missing[0]}; columns: {', '.join(recording.columns)}")
+        if not self.dimensions:
+            raise UsageError(f"{self._path}: wants at least the columns util and psi (cpu), or mem (memory)")
+        if len(self) < 2:
+            raise UsageError(f"{self._path}: {len(self)} rows are too few to replay; at least 2 are needed")
+        for name, column in self._columns.items():
+            self._refuse(name, ~np.isfinite(column), "is not finite")
+        steps = np.diff(self._columns[TIME], prepend=-np.inf)
+        self._refuse(TIME, steps <= 0, "is not later than the row before")
+        counts = self._columns[PODS]
+        self._refuse(PODS, (counts < 0) | (counts != np.floor(counts)) | (counts > 1e6), "is not a number of pods")
+        for name in (name for dimension in self.dimensions for name in _raw(dimension)):
+            column = self._columns[name]
+            self._refuse(name, (column < -SLACK) | (column > 1 + SLACK), "is not a ratio between 0 and 1")
+
+    def _refuse(self, name: str, bad: np.ndarray[tuple[int], np.dtype[np.bool_]], why: str) -> None:
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise UsageError(f"{self._path}: row {row}, column {name}: {self._columns[name][row]:g} {why}")
+
+
+def _raw(dimension: str) -> tuple[str, ...]:
+    return RAW.get(dimension, (dimension,))
+
+
+def derived_pods(times: list[float], counts: list[int], settings: NodeSettings) -> Iterator[PodCount]:
+    """Churn after each change of the count, and a start per pod that was added.
+
+    >>> rows = derived_pods([0.0, 0.1, 0.15, 0.3, 2.2, 2.3], [1, 2, 2, 2, 2, 1], NodeSettings())
+    >>> [(pods.running, pods.churn, pods.unsettled) for pods in rows]
+    [(1, False, 0), (2, True, 1), (2, True, 1), (2, False, 1), (2, False, 0), (1, True, 0)]
+    """
+    starts: deque[float] = deque()
+    before, busy_until = counts[0], times[0]
+    for at, count in zip(times, counts, strict=True):
+        if count != before:
+            window = settings.churn_after_start if count > before else settings.churn_after_delete
+            busy_until = max(busy_until, at + window)
+            starts.extend([at] * (count - before))
+            before = count
+        while starts and at - starts[0] >= settings.settle:
+            starts.popleft()
+        yield PodCount(count, at < busy_until, min(count, len(starts)))

@@ -1,0 +1,127 @@
+"""`carico agent`: everything that runs on a node, put together."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import secrets
+import signal
+import socket
+from collections.abc import Coroutine, Iterator
+
+from carico import __version__, knobs
+from carico.agent.exporter import Beat, LinkCollector, NodeCollector, refusal_counter
+from carico.agent.loop import Loop
+from carico.agent.memory import Memory
+from carico.agent.node import Node
+from carico.clock import Clock, SystemClock
+from carico.estimate.pipeline import Pipeline
+from carico.health import HealthServer, probe
+from carico.metrics import new_registry
+from carico.runtime import open_source
+from carico.settings import AgentSettings
+from carico.telemetry.sampler import Sampler
+from carico.types import ClusterModel, Estimate
+from carico.wire.exchange import ExchangeClient
+from carico.wire.report_client import ReportClient
+
+log = logging.getLogger(__name__)
+
+KEEP_EVERY = 30.0  # s between two writes of the state file
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    knobs.add_flags(parser, AgentSettings)
+
+
+def run(args: argparse.Namespace) -> int:
+    settings = knobs.from_flags(AgentSettings, "agent", args)
+    asyncio.run(_run(settings))
+    return 0
+
+
+async def _run(settings: AgentSettings) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await Agent(settings, SystemClock()).run(stop)
+
+
+class Agent:
+    """One node. Every part is made here and nowhere else, so that `__init__` is the list of them."""
+
+    def __init__(self, settings: AgentSettings, clock: Clock) -> None:
+        self._clock = clock
+        self._sampler = Sampler(settings)
+        self._source = open_source(settings, settings.cgroup_root, clock)
+        self._pipeline = Pipeline(settings, settings.dimensions, settings.rate_hz)
+        self._memory = Memory(settings.state_file, self._pipeline)
+        name = settings.node_name or socket.gethostname()
+        self._node = Node(name, secrets.randbits(63), settings.dimensions, self._sampler.size)
+        registry = new_registry("agent")
+        refused = refusal_counter(registry)
+        self._exchange = ExchangeClient(settings, clock, self._adopt, refused) if settings.aggregator else None
+        self._reports = ReportClient(settings, clock, refused) if settings.schedulers else None
+        count = self._source.table.count
+        beat = Beat(registry)
+        self._loop = Loop(clock, settings.rate_hz, self._sampler, count, self._pipeline, beat, self._publish)
+        registry.register(NodeCollector(name, settings.dimensions, lambda: self._loop.estimate, self._sources))
+        registry.register(LinkCollector(self._links))
+        pages = {"/healthz": probe(self._loop.why_not_alive), "/readyz": probe(self._loop.why_not_ready)}
+        self._health = HealthServer(settings.listen, registry, pages)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set. Whatever else ends is a fault, and ends the agent."""
+        port = await self._health.start()
+        self._memory.recall()
+        log.info("carico %s on %s, metrics on port %d", __version__, self._node.name, port)
+        tasks = {asyncio.create_task(part) for part in self._parts()}
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            done, _ = await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done & tasks:
+                task.result()  # raises what went wrong
+        finally:
+            for task in (stopping, *tasks):
+                task.cancel()
+            await asyncio.gather(stopping, *tasks, return_exceptions=True)
+            self._memory.keep()
+            await self._health.stop()
+        log.info("stopped")
+
+    def _parts(self) -> Iterator[Coroutine[object, object, None]]:
+        yield self._loop.run()
+        yield self._source.run()
+        yield self._keep()
+        if self._exchange is not None:
+            yield self._exchange.run()
+        if self._reports is not None:
+            yield self._reports.run()
+
+    async def _keep(self) -> None:
+        while True:
+            await self._clock.sleep(KEEP_EVERY)
+            self._memory.keep()
+
+    def _publish(self, estimate: Estimate) -> None:
+        """A new second: each stream decides by its own rule whether that is worth a message."""
+        evidence = self._pipeline.evidence()
+        if self._exchange is not None and evidence is not None:
+            self._exchange.offer(self._node.model(evidence, estimate.pods))
+        if self._reports is not None:
+            self._reports.offer(self._node.report(estimate, self._source.table, self._clock))
+
+    def _adopt(self, model: ClusterModel) -> None:
+        self._node.adopt(model, self._pipeline)
+
+    def _sources(self) -> dict[str, str | None]:
+        return {**self._sampler.sources(), "pods": self._source.problem}
+
+    def _links(self) -> dict[str, int]:
+        links = {}
+        if self._exchange is not None:
+            links["aggregator"] = int(self._exchange.connected)
+        if self._reports is not None:
+            links["scheduler"] = self._reports.connected
+        return links

@@ -1,0 +1,73 @@
+"""`carico record FILE`: raw telemetry and pod counts of this machine, for `carico replay`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from pathlib import Path
+
+from carico import __version__, knobs
+from carico.agent.recording import TIME, Writer
+from carico.agent.watch import Tick, Watcher
+from carico.clock import SystemClock
+from carico.errors import UsageError
+from carico.settings import RuntimeSettings, TelemetrySettings, ViewSettings
+
+POD_COLUMNS = ("n", "churn", "unsettled")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="where to write")
+    parser.add_argument("--seconds", type=float, metavar="S", help="how long (default: until Ctrl-C)")
+    parser.add_argument("--force", action="store_true", help="write over FILE if it exists")
+    knobs.add_flags(parser, ViewSettings, only=knobs.names(TelemetrySettings, RuntimeSettings))
+
+
+def run(args: argparse.Namespace) -> int:
+    check_seconds(args.seconds)
+    settings = knobs.from_flags(ViewSettings, "agent", args)
+    rows, size = asyncio.run(_record(args.file, settings, args.seconds, args.force))
+    print(f"{args.file}: {rows} samples, {size} bytes; `carico replay {args.file}` shows them")
+    return 0
+
+
+def check_seconds(seconds: float | None) -> None:
+    if seconds is not None and not 0 < seconds < 1e9:
+        raise UsageError(f"--seconds {seconds:g} is not a time above 0")
+
+
+async def _record(file: Path, settings: ViewSettings, seconds: float | None, force: bool) -> tuple[int, int]:
+    watcher = Watcher(settings, SystemClock(), seconds)
+    watcher.stop_on_signals()
+    writer = Writer(file, _columns(watcher), _about(watcher, settings), force=force)
+    start = None
+    try:
+        async for tick in watcher:
+            if tick.sample is not None:
+                start = tick.sample.at if start is None else start
+                writer.add(_row(tick, start, watcher))
+    finally:
+        size = writer.close()
+    return writer.rows, size
+
+
+def _columns(watcher: Watcher) -> tuple[str, ...]:
+    return (TIME, *POD_COLUMNS, *watcher.sampler.raw)
+
+
+def _row(tick: Tick, start: float, watcher: Watcher) -> list[float]:
+    assert tick.sample is not None
+    pods = (tick.pods.running, float(tick.pods.churn), tick.pods.unsettled)
+    return [tick.sample.at - start, *pods, *watcher.sampler.raw.values()]
+
+
+def _about(watcher: Watcher, settings: ViewSettings) -> dict[str, object]:
+    size = watcher.sampler.size()
+    return {
+        "rate_hz": settings.rate_hz,
+        "cores": size.cores,
+        "memory_bytes": size.memory_bytes,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "version": __version__,
+    }

@@ -1,0 +1,77 @@
+"""`carico replay FILE`: a recording through the estimation, as fast as the machine can."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import time
+from pathlib import Path
+
+from carico import knobs
+from carico.agent.playback import Playback
+from carico.agent.recording import load
+from carico.agent.table import table
+from carico.estimate.pipeline import Pipeline
+from carico.settings import EstimateSettings, NodeSettings, ViewSettings
+from carico.types import Estimate
+
+# What still matters once the telemetry is recorded.
+FLAGS = knobs.names(EstimateSettings) | {"cpu", "churn_after_start", "churn_after_delete", "settle"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "file", type=Path, metavar="FILE", help="made by `carico record`, or JSON with columns and rows"
+    )
+    parser.add_argument("--json", action="store_true", help="print one object per second")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="draw usage, cost and Pod-Capacity")
+    knobs.add_flags(parser, ViewSettings, only=FLAGS)
+
+
+def run(args: argparse.Namespace) -> int:
+    settings = knobs.from_flags(ViewSettings, "agent", args)
+    playback = Playback(args.file, load(args.file), settings)
+    started = time.perf_counter()
+    estimates = replay(playback, settings)
+    took = time.perf_counter() - started
+    if args.json:
+        for estimate in estimates:
+            print(json.dumps(as_json(estimate, playback.dimensions)))
+    elif args.png is None:
+        print(table(estimates, playback.dimensions))
+    if args.png is not None:
+        from carico.agent.plot import draw  # the drawing library is large, and few want it
+
+        draw(playback, estimates, settings, args.png)
+    if not args.json:
+        seconds = float(playback.raw("t")[-1] - playback.raw("t")[0])
+        print(f"{seconds:.0f} s replayed in {took:.2f} s with {settings.estimator}")
+    return 0
+
+
+def replay(playback: Playback, settings: NodeSettings) -> list[Estimate]:
+    """Every estimate that the agent would have made. A batch keeps its length in time whatever the recording's rate."""
+    batch = max(1, round(settings.batch * playback.rate_hz / settings.rate_hz))
+    settings = dataclasses.replace(settings, batch=batch)
+    pipeline = Pipeline(settings, playback.dimensions, playback.rate_hz)
+    answers = (pipeline.update(sample, pods) for sample, pods in playback)
+    return [estimate for estimate in answers if estimate is not None]
+
+
+def as_json(estimate: Estimate, dimensions: tuple[str, ...]) -> dict[str, object]:
+    """One second, by name."""
+
+    def named(vector: tuple[float, ...]) -> dict[str, float]:
+        return {name: round(value, 6) for name, value in zip(dimensions, vector, strict=True)}
+
+    return {
+        "t": round(estimate.at, 3),
+        "n": estimate.pods,
+        "usage": named(estimate.usage),
+        "k": round(estimate.capacity, 6),
+        "baseline": named(estimate.baseline),
+        "cost": named(estimate.cost),
+        "pod_capacity": round(estimate.pod_capacity, 6),
+        "mode": estimate.mode.value,
+    }

@@ -1,0 +1,92 @@
+"""What the aggregator shows: its metrics, and the model as JSON at /debug/model."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from carico.aggregator.door import Door
+from carico.health import Page
+from carico.types import ClusterModel, CostBelief
+from carico.wire.codec.checks import REASONS
+
+
+class Counters:
+    """What is counted as it happens."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        exchanges = Counter("carico_exchanges_total", "Messages from nodes.", registry=registry)
+        self.exchange = exchanges.inc
+        self._refused = Counter("carico_refused_total", "Messages that were refused.", ["reason"], registry=registry)
+        for reason in REASONS:
+            self._refused.labels(reason)  # a rate needs the series to be there before its first event
+
+    def refused(self, reason: str) -> None:
+        self._refused.labels(reason).inc()
+
+
+class Figures(Collector):
+    """What is read off the state when somebody asks."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    def collect(self) -> Iterator[Metric]:
+        state = self._door.state
+        model, peers = state.model, state.peer_weights(self._door.clock.monotonic())
+        yield _gauge("carico_model_nodes", "Live nodes in the cluster's model.", model.nodes if model else 0)
+        yield _gauge("carico_model_version", "Grows with every change of the model.", model.version if model else 0)
+        yield _gauge("carico_streams", "Nodes that keep a stream to this replica.", self._door.exchange.streams)
+        yield _gauge("carico_peers", "Other replicas whose nodes are in the model.", len(peers))
+        about = "Dimensions in messages of nodes that this replica does not know and left out."
+        yield CounterMetricFamily("carico_unknown_dimensions", about, value=state.unknown_dimensions)
+        watched = GaugeMetricFamily(
+            "carico_model_dimension_nodes", "Nodes of this replica that watch a resource.", labels=["resource"]
+        )
+        for dimension, nodes in state.dimension_nodes().items():
+            watched.add_metric([dimension], nodes)
+        yield watched
+
+
+def _gauge(name: str, about: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, about, value=value)
+
+
+def debug_model(door: Door) -> Page:
+    """The model as JSON, with age and weight of everything that went into it."""
+    now, state = door.clock.monotonic(), door.state
+    nodes, peers = state.node_weights(now).items(), state.peer_weights(now).items()
+    shown = {
+        "replica": state.replica,
+        "model": None if state.model is None else _model(state.model),
+        "nodes": {name: {"age_s": round(age, 3), "weight": round(weight, 4)} for name, (age, weight) in nodes},
+        "peers": {
+            name: {"age_s": round(age, 3), "weight": round(weight, 4), "nodes": count}
+            for name, (age, weight, count) in peers
+        },
+    }
+    return Page(HTTPStatus.OK, "application/json", json.dumps(shown, indent=1).encode())
+
+
+def _model(model: ClusterModel) -> dict[str, Any]:
+    return {
+        "version": model.version,
+        "nodes": model.nodes,
+        "dimensions": model.dimensions,
+        "gram": model.gram.tolist(),
+        "mean_pods": model.mean_pods,
+        "cost": None if model.cost is None else _cost(model.dimensions, model.cost),
+    }
+
+
+def _cost(dimensions: tuple[str, ...], cost: CostBelief) -> dict[str, Any]:
+    """Per dimension; left out where no node knows."""
+    triples = zip(dimensions, cost.mean, cost.variance, strict=True)
+    return {name: {"mean": mean, "variance": var} for name, mean, var in triples if math.isfinite(var)}

@@ -1,0 +1,75 @@
+"""The streams to the other replicas: one to every address behind the headless Service, this replica's own among them.
+
+Each side tells the aggregate of its own nodes once per `peer_every`. What a peer said is never passed on, so nothing is
+counted twice and no order of messages matters: after one exchange with everybody a replica knows everything.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+
+from carico.aggregator.door import SERVICE, Door
+from carico.clock import Clock
+from carico.errors import RefusedMessage
+from carico.settings import AggregatorSettings
+from carico.types import ReplicaModel
+from carico.wire.channel import Dialer
+from carico.wire.client import Choose, StreamClient, every_address
+from carico.wire.codec import replica
+from carico.wire.codec.cluster import Refused
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 3.0  # s for an answer
+
+
+class PeerTalker:
+    """What this replica says to one address."""
+
+    def __init__(self, door: Door, every: float) -> None:
+        self._door = door
+        self._every = every
+        self._stream = 0
+        self._said_at = -math.inf
+        self._is_this_replica = False
+
+    def opened(self, now: float) -> None:  # noqa: ARG002
+        self._stream = self._door.state.open_stream()
+        self._said_at, self._is_this_replica = -math.inf, False
+
+    def wait(self, now: float) -> float:
+        return math.inf if self._is_this_replica else max(0.0, self._said_at + self._every - now)
+
+    def next(self, now: float) -> bytes:
+        self._said_at = now
+        return replica.encode(self._door.state.own_model(now))
+
+    def heard(self, message: bytes, now: float) -> None:
+        answer = replica.decode_reply(message)
+        if answer is None:
+            self._is_this_replica = True
+        elif isinstance(answer, Refused):
+            log.warning("a peer refused this replica's model, %s: %s", answer.reason, answer.detail)
+        else:
+            self._take(answer, now)
+
+    def _take(self, model: ReplicaModel, now: float) -> None:
+        try:
+            self._door.state.heard_peer(model, self._stream, now)
+        except RefusedMessage as error:
+            self._door.refuse(error)
+
+
+async def follow(settings: AggregatorSettings, door: Door, clock: Clock) -> None:
+    """For ever."""
+    dialer = Dialer(settings.peers, settings, "the other replicas")
+
+    def start(_: str, choose: Choose) -> StreamClient:
+        talker = PeerTalker(door, settings.peer_every)
+        return StreamClient(dialer, f"{SERVICE}/Peer", talker, clock, choose=choose, patience=PATIENCE)
+
+    def changed(addresses: list[str]) -> None:
+        log.info("replicas behind %s: %s", settings.peers, ", ".join(addresses))
+
+    await every_address(dialer, clock, start, changed)

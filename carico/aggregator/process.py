@@ -1,0 +1,125 @@
+"""`carico aggregator`: merges what the nodes say of themselves into one model of the cluster.
+
+The process around the state: it serves gRPC and the pages, makes the model anew a few times a second and keeps up with
+the other replicas. It stores nothing: what it knows, the next messages bring back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import secrets
+import signal
+import socket
+from collections.abc import Callable
+
+from carico import __version__, metrics
+from carico.aggregator import pages, peers
+from carico.aggregator.door import Door
+from carico.aggregator.state import State
+from carico.clock import Clock, SystemClock, Ticker
+from carico.errors import UsageError
+from carico.health import HealthServer, Page, probe
+from carico.knobs import add_flags, from_flags
+from carico.settings import AggregatorSettings
+from carico.wire.server import GrpcServer
+
+log = logging.getLogger(__name__)
+
+STALLED = 20.0  # makings of the model that failed to come before /healthz complains
+GRACE = 0.2  # s for calls that are under way at the end
+
+
+class Aggregator:
+    """One replica. `start` it, then `stop` it; in between it runs on its own."""
+
+    def __init__(self, settings: AggregatorSettings, clock: Clock) -> None:
+        if settings.peers and not settings.plaintext and settings.tls_ca is None:
+            raise UsageError("peers need tls_ca, so that replicas can check each other's certificate")
+        self._settings = settings
+        self._clock = clock
+        registry = metrics.new_registry("aggregator")
+        counters = pages.Counters(registry)
+        name = settings.replica_name or socket.gethostname()
+        self.state = State(settings, name, start_id=secrets.randbits(63))
+        self._door = Door(self.state, clock, counters.exchange, counters.refused)
+        registry.register(pages.Figures(self._door))
+        self._grpc = GrpcServer(settings.grpc_listen, settings, self._door.methods)
+        self._pages = HealthServer(settings.listen, registry, self._made_pages())
+        self._tasks: list[asyncio.Task[None]] = []
+        self._refreshed_at = clock.monotonic()
+        self._ready = False
+
+    def _made_pages(self) -> dict[str, Callable[[], Page]]:
+        return {
+            "/healthz": probe(self._stalled),
+            "/readyz": probe(lambda: None if self._ready else "not serving"),
+            "/debug/model": lambda: pages.debug_model(self._door),
+        }
+
+    async def start(self) -> tuple[int, int]:
+        """Returns the ports of gRPC and of the pages."""
+        grpc_port, page_port = await self._grpc.start(), await self._pages.start()
+        self._tasks = [asyncio.create_task(self._refresh_for_ever())]
+        if self._settings.peers:
+            self._tasks.append(asyncio.create_task(peers.follow(self._settings, self._door, self._clock)))
+        self._ready = True
+        where = f"gRPC on port {grpc_port}, pages on port {page_port}"
+        log.info(
+            "aggregator %s, replica %s, merge %s: %s", __version__, self.state.replica, self._settings.merge, where
+        )
+        return grpc_port, page_port
+
+    async def until(self, end: asyncio.Event) -> None:
+        """Waits for `end`; raises what broke if something breaks before, because half an aggregator helps nobody."""
+        ending = asyncio.create_task(end.wait())
+        await asyncio.wait([ending, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+        ending.cancel()
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
+    async def stop(self) -> None:
+        self._ready = False
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._grpc.stop(GRACE)
+        await self._pages.stop()
+
+    async def _refresh_for_ever(self) -> None:
+        async for _ in Ticker(self._clock, self._settings.merge_every):
+            self._door.refresh()
+            self._refreshed_at = self._clock.monotonic()
+
+    def _stalled(self) -> str | None:
+        silence = self._clock.monotonic() - self._refreshed_at
+        late = silence > STALLED * self._settings.merge_every
+        return f"the model was last made {silence:.1f} s ago" if late else None
+
+
+async def _serve(settings: AggregatorSettings) -> None:
+    aggregator = Aggregator(settings, SystemClock())
+    end = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end.set)
+    await aggregator.start()
+    try:
+        await aggregator.until(end)
+    finally:
+        log.info("ending")
+        await aggregator.stop()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_flags(parser, AggregatorSettings)
+
+
+def run(args: argparse.Namespace) -> int:
+    settings = from_flags(AggregatorSettings, "aggregator", args)
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_serve(settings))
+    return 0

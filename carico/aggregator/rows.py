@@ -1,0 +1,109 @@
+"""The last word of every node, one row each, in arrays that are summed in a few vector operations.
+
+Columns are all dimensions that Carico knows, in one fixed order; a node that watches fewer leaves gaps, which `has`
+marks. Everything is absolute, and squared sizes span twenty orders of magnitude: each entry is only ever added to and
+divided by its own kind, never to another's, so float64 keeps its full precision in each.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from carico.settings import DIMENSIONS
+from carico.types import LocalModel, Matrix, Vector
+
+COLUMN = {dimension: i for i, dimension in enumerate(DIMENSIONS)}
+M = len(DIMENSIONS)
+FIRST_ROOM = 64  # rows
+
+
+class Rows:
+    def __init__(self) -> None:
+        self._row: dict[str, int] = {}
+        self._names: list[str] = []
+        self._room(FIRST_ROOM)
+
+    def _room(self, rows: int) -> None:
+        """The columns, with more room than before."""
+        used = len(self._names)
+        for name, shape in _COLUMNS.items():
+            grown = np.zeros((rows, *shape))
+            if used:
+                grown[:used] = getattr(self, name)[:used]
+            setattr(self, name, grown)
+
+    gram: Matrix  # rows × M·M
+    has: Matrix  # rows × M, 1 where the node watches the dimension
+    cost: Matrix  # rows × M
+    cost_variance: Matrix  # rows × M
+    has_cost: Matrix  # rows × M, 1 where the node knows the cost
+    pods: Vector
+    seen: Vector  # s, monotonic: when its last word came
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, node: str) -> bool:
+        return node in self._row
+
+    @property
+    def names(self) -> list[str]:
+        """In the order of the rows."""
+        return self._names
+
+    def row(self, node: str) -> int:
+        return self._row[node]
+
+    def put(self, model: LocalModel, now: float) -> None:
+        """Replaces the node's row, or adds one."""
+        row = self._row.get(model.node)
+        if row is None:
+            if len(self._names) == len(self.seen):
+                self._room(2 * len(self.seen))
+            row = self._row[model.node] = len(self._names)
+            self._names.append(model.node)
+        self._fill(row, model)
+        self.seen[row] = now
+
+    def _fill(self, row: int, model: LocalModel) -> None:
+        known = [i for i, dimension in enumerate(model.dimensions) if dimension in COLUMN]
+        columns = [COLUMN[model.dimensions[i]] for i in known]
+        self.has[row] = 0.0
+        self.has[row, columns] = 1.0
+        gram = np.zeros((M, M))
+        gram[np.ix_(columns, columns)] = absolute_gram(model)[np.ix_(known, known)]
+        self.gram[row] = gram.ravel()
+        self.has_cost[row] = 0.0
+        if model.cost is not None:
+            self.has_cost[row, columns] = 1.0
+            self.cost[row, columns] = [model.cost.mean[i] for i in known]
+            self.cost_variance[row, columns] = [model.cost.variance[i] for i in known]
+        self.pods[row] = model.pods
+
+    def drop(self, node: str) -> None:
+        """The last row takes the place of the one that goes."""
+        row, last = self._row.pop(node), len(self._names) - 1
+        moved = self._names.pop()
+        if row != last:
+            for name in _COLUMNS:
+                getattr(self, name)[row] = getattr(self, name)[last]
+            self._names[row] = moved
+            self._row[moved] = row
+
+
+_COLUMNS: dict[str, tuple[int, ...]] = {
+    "gram": (M * M,),
+    "has": (M,),
+    "cost": (M,),
+    "cost_variance": (M,),
+    "has_cost": (M,),
+    "pods": (),
+    "seen": (),
+}
+
+
+def absolute_gram(model: LocalModel) -> Matrix:
+    """S·UΣ²Uᵀ·S with S = diag(node size)."""
+    basis = model.basis * model.size.vector(model.dimensions)[:, None]
+    gram: Matrix = basis @ basis.T
+    return gram

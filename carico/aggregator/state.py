@@ -1,0 +1,181 @@
+"""What a replica of the aggregator knows, driven by messages and the time alone. No I/O, no clock, no task.
+
+Messages only fill rows (`accept`, `heard_peer`); the model is made by `refresh`, off the path of any call, and handed
+out until the next one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+
+from carico.aggregator import merge
+from carico.aggregator.rows import COLUMN, Rows
+from carico.aggregator.running import Running
+from carico.errors import RefusedMessage
+from carico.settings import AggregatorSettings
+from carico.types import ClusterModel, LocalModel, ReplicaModel, Vector
+from carico.wire.order import ReportOrder
+
+JOINED_FOR = 10.0  # s in which peers are told that a node is here now
+# A dead replica's nodes come back to another one within seconds: its aggregate must not count beside theirs for long.
+PEER_FADES_AFTER = 5.0  # exchanges that failed to come
+PEER_FADES_OVER = 10.0  # as many more until nothing is left
+
+
+class Peer(NamedTuple):
+    model: ReplicaModel
+    seen: float  # s, monotonic
+
+
+class State:
+    """`now` is monotonic time in seconds throughout."""
+
+    def __init__(self, settings: AggregatorSettings, replica: str, start_id: int) -> None:
+        self._settings = settings
+        self.replica = replica
+        self.start_id = start_id
+        self._sequence = itertools.count(1)
+        self._rows = Rows()
+        self._running = Running() if settings.merge == "running" else None
+        self._order = ReportOrder()
+        self._streams = itertools.count(1)
+        self._stream_of: dict[str, int] = {}  # nodes with an open stream
+        self._node_of: dict[int, str] = {}  # the same, by stream
+        self._joined: dict[str, float] = {}  # node → when it came to this replica
+        self._peers: dict[str, Peer] = {}
+        self._peer_order = ReportOrder()
+        self._first_word: float | None = None
+        self._changed = False
+        self._version = 0
+        self.unknown_dimensions = 0  # times that a dimension was ignored
+        self.own = merge.combine(())  # this replica's nodes
+        self.model: ClusterModel | None = None
+
+    # Messages
+
+    def open_stream(self) -> int:
+        return next(self._streams)
+
+    def accept(self, model: LocalModel, stream: int, now: float) -> None:
+        """A node's word, or RefusedMessage."""
+        unknown = sum(dimension not in COLUMN for dimension in model.dimensions)
+        if unknown == len(model.dimensions):
+            raise RefusedMessage("dimensions", f"none of {', '.join(model.dimensions)} is known here")
+        self._order.check(model.node, stream=stream, start_id=model.start_id, sequence=model.sequence)
+        self.unknown_dimensions += unknown
+        if self._stream_of.get(model.node) != stream:
+            self._moved_here(model.node, stream, now)
+        self._rows.put(model, now)
+        self._changed = True
+        if self._first_word is None:
+            self._first_word = now
+        if self._running is not None:
+            row = self._rows.row(model.node)
+            self._running.take(self._rows.gram[row], self._rows.has[row], len(self._rows))
+
+    def _moved_here(self, node: str, stream: int, now: float) -> None:
+        self._node_of.pop(self._stream_of.pop(node, 0), None)
+        self._stream_of[node] = stream
+        self._node_of[stream] = node
+        self._joined[node] = now
+
+    def close_stream(self, stream: int) -> None:
+        """The node may come back, or turn up at another replica; until then it fades."""
+        node = self._node_of.pop(stream, None)
+        if node is not None:
+            del self._stream_of[node]
+
+    def heard_peer(self, model: ReplicaModel, stream: int, now: float) -> None:
+        """Another replica's aggregate. Two streams lead to each peer: one that is older than the last is no error."""
+        if model.replica == self.replica:
+            raise RefusedMessage("identity", f"a peer calls itself {model.replica}, as this replica does")
+        try:
+            self._peer_order.check(model.replica, stream=stream, start_id=model.start_id, sequence=model.sequence)
+        except RefusedMessage:
+            return
+        self._peers[model.replica] = Peer(model, now)
+        for node in model.joined:
+            if node in self._rows and node not in self._stream_of:
+                self._forget(node)
+        self._changed = True
+
+    # Time
+
+    def refresh(self, now: float) -> bool:
+        """Makes the model of this moment; says whether it changed."""
+        weight = self._weights(now)
+        for row in reversed(np.flatnonzero(weight <= 0).tolist()):
+            self._forget(self._rows.names[row])
+        self._drop_old(now)
+        weight = self._weights(now)
+        fading = bool((weight < 1).any()) or any(self._peer_weight(peer, now) < 1 for peer in self._peers.values())
+        if not (self._changed or fading):
+            return False
+        self._changed = False
+        self.own = merge.of_rows(self._rows, weight)
+        if self._running is not None:
+            self.own = self._running.instead_of(self.own)
+        self._merge(now)
+        return True
+
+    def _merge(self, now: float) -> None:
+        parts = [merge.of_replica(peer.model, self._peer_weight(peer, now)) for peer in self._peers.values()]
+        everybody = merge.combine([self.own, *parts])
+        if not everybody.nodes:
+            self.model = None
+        elif not self._too_early(now):
+            self._version += 1
+            self.model = merge.cluster_model(everybody, self._version)
+
+    def _too_early(self, now: float) -> bool:
+        """The first node's model is not the cluster's: after a start, wait for the others, unless a peer knows them."""
+        if self.model is not None or any(peer.model.nodes for peer in self._peers.values()):
+            return False
+        if self._first_word is not None and now - self._first_word >= self._settings.hold:
+            return False
+        self._changed = True  # look again
+        return True
+
+    def own_model(self, now: float) -> ReplicaModel:
+        """What to tell a peer: this replica's nodes, never what another peer said."""
+        joined = frozenset(node for node, at in self._joined.items() if now - at <= JOINED_FOR)
+        return merge.replica_model(self.own, self.replica, self.start_id, next(self._sequence), joined)
+
+    def node_weights(self, now: float) -> dict[str, tuple[float, float]]:
+        """Age in seconds and weight of every node of this replica."""
+        ages = now - self._rows.seen[: len(self._rows)]
+        pairs = zip(ages.tolist(), self._weights(now).tolist(), strict=True)
+        return dict(zip(self._rows.names, pairs, strict=True))
+
+    def peer_weights(self, now: float) -> dict[str, tuple[float, float, int]]:
+        """Age in seconds, weight and nodes of every peer."""
+        peers = self._peers.items()
+        return {name: (now - peer.seen, self._peer_weight(peer, now), peer.model.nodes) for name, peer in peers}
+
+    def dimension_nodes(self) -> dict[str, float]:
+        """How many of this replica's nodes watch each dimension."""
+        return {dimension: float(self.own.gram_weight[i, i]) for dimension, i in COLUMN.items()}
+
+    def _weights(self, now: float) -> Vector:
+        silence = now - self._rows.seen[: len(self._rows)] - self._settings.fade_after
+        return np.clip(1.0 - silence / self._settings.fade_over, 0.0, 1.0)
+
+    def _peer_weight(self, peer: Peer, now: float) -> float:
+        exchanges = (now - peer.seen) / self._settings.peer_every
+        return min(1.0, max(0.0, 1.0 - (exchanges - PEER_FADES_AFTER) / PEER_FADES_OVER))
+
+    def _forget(self, node: str) -> None:
+        self._rows.drop(node)
+        self._order.forget(node)
+        self._joined.pop(node, None)
+        self._changed = True
+
+    def _drop_old(self, now: float) -> None:
+        for name in [name for name, peer in self._peers.items() if self._peer_weight(peer, now) <= 0]:
+            del self._peers[name]
+            self._changed = True
+        for node in [node for node, at in self._joined.items() if now - at > JOINED_FOR]:
+            del self._joined[node]

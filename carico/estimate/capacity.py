@@ -1,0 +1,46 @@
+"""The capacity signal k: so many more units of the recent average workload fit.
+
+k = max{ k : y + k·v ≤ 1 in every dimension }, where y is the usage of now and v the unit of workload. The report takes
+v = σ₁u₁ of the subspace; its author's code took vᵢ = Σⱼ|Uᵢⱼ|σⱼ / tr Σ, whose length hardly depends on the load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from carico.estimate.subspace import Subspace
+
+# A direction in which the workload moves less than this does not bound it: 1/ε is far beyond any limit on k.
+EPSILON = 1e-6
+
+
+def signal(usage: Sequence[float], unit: Sequence[float], full: Sequence[float], limit: float) -> float:
+    """k, in [0, limit]; 0 once any resource is full.
+
+    >>> signal((0.5, 0.2), (0.25, 0.1), (0.99, 0.99), limit=1000)
+    2.0
+    >>> signal((0.995, 0.2), (0.25, 0.1), (0.99, 0.99), limit=1000)
+    0.0
+    >>> signal((0.5, 0.2), (0.0, 0.0), (0.99, 0.99), limit=1000)
+    1000
+    """
+    k = limit
+    for y, v, end in zip(usage, unit, full, strict=True):
+        if y >= end:
+            return 0.0
+        if v > EPSILON:
+            k = min(k, (1.0 - y) / v)
+    return max(0.0, k)
+
+
+def workload(model: Subspace) -> tuple[float, ...]:
+    """σ₁u₁, the report's unit of workload."""
+    return tuple((model.u[:, 0] * model.s[0]).tolist())
+
+
+def trace_workload(model: Subspace) -> tuple[float, ...]:
+    """Σⱼ|Uᵢⱼ|σⱼ / tr Σ, the unit that the report's author computed with; zero for a model of nothing."""
+    total = float(model.s.sum())
+    if total <= EPSILON:
+        return (0.0,) * model.u.shape[0]
+    return tuple((abs(model.u) @ model.s / total).tolist())

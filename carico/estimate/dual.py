@@ -1,0 +1,70 @@
+"""One resource, two scalar filters: the baseline measures x − c·n, then the cost measures x − b through n.
+
+The report's pair, moved from the signal k to the usage itself. The two share no covariance, so an error of one is not
+explained away by the other: it converges more slowly than the joint filter and never swings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from carico.estimate.kalman import Scalar
+from carico.estimate.ramp import Starts
+from carico.estimate.saved import numbers
+
+# In shares of the node; found with seeds 1000–1009 of bench/synthetic.py, which the benchmark does not use.
+BASELINE = (0.1, 0.1**2, 0.001**2)  # x₀, P₀, Q per second
+COST = (0.1, 0.1**2, 0.0005**2)
+LEAST_MEASUREMENT = 0.01**2  # variance; lower, and each filter takes the other's error for its own
+EVIDENCE = 0.25  # share of the first variance of c below which the node has seen for itself
+
+
+class Dual:
+    """Baseline and cost of one resource.
+
+    >>> fit = Dual()
+    >>> for second in range(200):
+    ...     pods = second // 10 % 4
+    ...     fit.learn(0.1 + 0.2 * pods, noise=1e-6, at=float(second), pods=pods, starts=Starts(), saturated=False)
+    >>> round(fit.baseline, 2), round(fit.cost, 2)
+    (0.1, 0.2)
+    """
+
+    ramp = 0.0  # two scalar filters cannot tell a ramp from a lighter pod
+
+    def __init__(self) -> None:
+        self._b = Scalar(*BASELINE, r=LEAST_MEASUREMENT)
+        self._c = Scalar(*COST, r=LEAST_MEASUREMENT)
+
+    def learn(self, z: float, noise: float, at: float, pods: int, starts: Starts, saturated: bool) -> None:  # noqa: ARG002
+        if saturated and z <= self.baseline + self.cost * pods:
+            return
+        r = max(noise, LEAST_MEASUREMENT)
+        self._b.predict()
+        self._b.update(z - self._c.x * pods, 1.0, r)
+        if pods:
+            self._c.predict()
+            self._c.update(z - self._b.x, pods, r)
+            self._c.x = max(self._c.x, 0.0)
+
+    @property
+    def baseline(self) -> float:
+        return self._b.x
+
+    @property
+    def cost(self) -> float:
+        return self._c.x
+
+    @property
+    def variance(self) -> float:
+        return self._c.p
+
+    @property
+    def known(self) -> bool:
+        return self.variance < EVIDENCE * COST[1]
+
+    def save(self) -> dict[str, object]:
+        return {"filters": [self._b.x, self._b.p, self._c.x, self._c.p]}
+
+    def restore(self, state: Mapping[str, object]) -> None:
+        self._b.x, self._b.p, self._c.x, self._c.p = numbers(state, "filters", 4, least=-1e6, most=1e6)

@@ -1,0 +1,141 @@
+"""One resource, one filter for baseline and cost together, and how fast pods come up to their load.
+
+Usage is a line in the pods that show: x = b + c·n. How many of the n pods show depends on how long a pod takes to come
+up, so one filter runs per ramp of RAMPS and the one that has foretold recent seconds best speaks. Two surprises in
+a row on the same side mean that the world has changed, not the noise: the filter's variance is opened, by as much as
+the surprise was, and most of it goes to whichever of baseline and cost could have caused it.
+
+A saturated second is a lower bound: it can raise the cost, never lower it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from carico.estimate.kalman import Line
+from carico.estimate.ramp import Starts
+from carico.estimate.saved import number, numbers, rows
+
+RAMPS = (0.0, 4.0, 10.0, 20.0)  # s
+
+# All in shares of the node; found with seeds 1000–1009 of bench/synthetic.py, which the benchmark does not use.
+FIRST_BASELINE, FIRST_BASELINE_VARIANCE = 0.1, 0.2**2
+FIRST_COST, FIRST_COST_VARIANCE = 0.1, 0.1**2
+BASELINE_WALK = 0.001**2  # per second
+COST_WALK = 0.002  # per second, share of the cost
+MODEL_ERROR = 0.003**2  # variance; usage is not quite a line in the pods
+SURPRISE = 3.0  # standard deviations
+BASELINE_SHIFT = 0.03  # usage that something other than pods may add at once
+COST_SHIFT = 0.5  # share by which a cost may change at once
+MEMORY = 0.02  # weight of a second in a ramp's record: a memory of about a minute
+LEAD = 0.1  # nats per second by which a ramp must beat the present one
+LINE = ("b", "c", "pbb", "pbc", "pcc")  # what a filter is saved as
+EVIDENCE = 0.25  # share of the first variance of c below which the node has seen for itself
+
+
+class Ramped:
+    """A line under one assumption about the ramp, and its record as a prophet."""
+
+    __slots__ = ("last", "line", "record", "seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.line = Line(
+            FIRST_BASELINE, FIRST_COST, FIRST_BASELINE_VARIANCE, FIRST_COST_VARIANCE, qb=BASELINE_WALK, qc=0.0
+        )
+        self.record = 0.0  # mean negative log-likelihood of recent seconds, nats
+        self.last = 0.0  # the surprise before, in standard deviations
+
+    def learn(self, z: float, n: float, r: float, steps: float, saturated: bool) -> None:
+        line = self.line
+        line.qc = (COST_WALK * max(line.c, 0.01)) ** 2
+        line.predict(steps)
+        off = z - line.at(n)
+        variance = line.spread(n) + r
+        surprise = off / math.sqrt(variance)
+        if saturated and surprise < 1.0:
+            self.last = 0.0
+            return
+        nats = 0.5 * min(surprise * surprise, 16.0) + 0.5 * math.log(variance)
+        self.record += MEMORY * (nats - self.record)
+        if abs(surprise) > SURPRISE and surprise * self.last > 0.0 and abs(self.last) > SURPRISE:
+            self._open(off * off - variance, n)
+        self.last = surprise
+        line.update(z, n, r)
+        line.c = max(line.c, 0.0)
+
+    def _open(self, variance: float, n: float) -> None:
+        line = self.line
+        by_baseline = BASELINE_SHIFT**2
+        by_cost = (COST_SHIFT * max(line.c, 0.01)) ** 2
+        scale = variance / (by_baseline + n * n * by_cost)
+        line.pbb += scale * by_baseline
+        line.pcc += scale * by_cost
+
+
+class Joint:
+    """Baseline and cost of one resource.
+
+    >>> fit = Joint()
+    >>> for second in range(40):
+    ...     pods = second // 10
+    ...     fit.learn(0.1 + 0.2 * pods, noise=1e-6, at=float(second), pods=pods, starts=Starts(), saturated=False)
+    >>> round(fit.baseline, 2), round(fit.cost, 2)
+    (0.1, 0.2)
+    """
+
+    def __init__(self) -> None:
+        self._ramps = [Ramped(seconds) for seconds in RAMPS]
+        self._best = 0
+        self._at = -math.inf  # s, of the second before
+
+    def learn(self, z: float, noise: float, at: float, pods: int, starts: Starts, saturated: bool) -> None:
+        steps = min(max(at - self._at, 0.0), 60.0) if math.isfinite(self._at) else 0.0
+        self._at = at
+        for ramp in self._ramps:
+            showing = pods - starts.missing(at, ramp.seconds)
+            ramp.learn(z, showing, noise + MODEL_ERROR, steps, saturated)
+        best = min(range(len(RAMPS)), key=lambda i: self._ramps[i].record)
+        if self._ramps[best].record < self._ramps[self._best].record - LEAD:
+            self._best = best
+
+    @property
+    def ramp(self) -> float:
+        """s that a pod takes to come up to its load."""
+        return self._ramps[self._best].seconds
+
+    @property
+    def baseline(self) -> float:
+        return self._ramps[self._best].line.b
+
+    @property
+    def cost(self) -> float:
+        return self._ramps[self._best].line.c
+
+    @property
+    def variance(self) -> float:
+        return self._ramps[self._best].line.pcc
+
+    @property
+    def known(self) -> bool:
+        return self.variance < EVIDENCE * FIRST_COST_VARIANCE
+
+    def save(self) -> dict[str, object]:
+        return {
+            "at": [self._at] if math.isfinite(self._at) else [],
+            "best": self._best,
+            "ramps": [[getattr(r.line, name) for name in LINE] + [r.record, r.last] for r in self._ramps],
+        }
+
+    def restore(self, state: Mapping[str, object]) -> None:
+        at = numbers(state, "at", 1, empty=True)
+        self._at = at[0] if at else -math.inf
+        self._best = int(number(state, "best", least=0, most=len(RAMPS) - 1))
+        saved = rows(state, "ramps", len(LINE) + 2, len(RAMPS), least=-1e6, most=1e6)
+        if len(saved) != len(RAMPS):
+            raise ValueError(f"saved state: {len(saved)} ramps, not {len(RAMPS)}; delete the state file to start fresh")
+        for ramp, row in zip(self._ramps, saved, strict=True):
+            for name, value in zip(LINE, row, strict=False):
+                setattr(ramp.line, name, value)
+            ramp.record, ramp.last = row[-2:]

@@ -1,0 +1,96 @@
+"""What the cluster says a pod costs, and how a node mixes that with what it has seen itself.
+
+Per resource, with the node's own cost c ± √p (its filter's, which never sees the prior and so can be sent to the
+cluster again and again) and the cluster's μ ± √v (v the spread between the nodes, at least (μ/20)²):
+
+    c_used = (c/(p+o) + μ/v) / (1/(p+o) + 1/v)        with own evidence
+    c_used = μ                                        without
+
+o ≥ 0 is what the node's own variance has been opened by. When μ moved by more than √v since the last opening (μ₀):
+
+    o ← o + (μ − μ₀)²,  μ₀ ← μ
+
+so a workload that peers have just found to be heavier counts here before its first pod arrives. Every own start or stop
+of d pods, seen through usage of variance r, closes it again as a measurement of d·c does:
+
+    1/o ← 1/o + d²/(2r)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from carico.estimate.saved import numbers
+from carico.types import CostBelief
+
+# Nodes of one cluster that agree to the last digit still run pods that differ.
+LEAST_SPREAD = 0.05  # share of the mean
+LEAST_VARIANCE = 1e-8
+
+
+class Prior:
+    """The cluster's cost as this node uses it.
+
+    >>> prior = Prior(1)
+    >>> prior.adopt(CostBelief(mean=(0.1,), variance=(0.0001,)))
+    >>> prior.mix(0, None)
+    0.1
+    >>> round(prior.mix(0, (0.2, 0.0001)), 3)
+    0.15
+    >>> prior.adopt(CostBelief(mean=(0.2,), variance=(0.0001,)))  # ten spreads away: own evidence is opened
+    >>> round(prior.mix(0, (0.1, 0.0001)), 3)
+    0.199
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self.mean: tuple[float, ...] = ()  # empty: nothing heard
+        self.variance: tuple[float, ...] = ()
+        self._heard: list[float] = []  # μ₀
+        self._opened = [0.0] * size
+
+    def adopt(self, cost: CostBelief | None) -> None:
+        """Hear the cluster; None keeps what was heard before."""
+        if cost is None:
+            return
+        if len(cost.mean) != self._size or len(cost.variance) != self._size:
+            raise ValueError(f"a cost of {len(cost.mean)} dimensions where this node has {self._size}")
+        if not all(math.isfinite(x) and x >= 0 for x in (*cost.mean, *cost.variance)):
+            raise ValueError(f"a cost that is negative or not finite: {cost}")
+        self.mean = cost.mean
+        self.variance = tuple(
+            max(v, (LEAST_SPREAD * m) ** 2, LEAST_VARIANCE) for m, v in zip(cost.mean, cost.variance, strict=True)
+        )
+        self._heard = self._heard or list(cost.mean)
+        for i in range(self._size):
+            moved = (self.mean[i] - self._heard[i]) ** 2
+            if moved > self.variance[i]:
+                self._opened[i] += moved
+                self._heard[i] = self.mean[i]
+
+    def mix(self, i: int, own: tuple[float, float] | None) -> float | None:
+        """c_used of dimension i; `own` is (c, p) or None without evidence. None when nobody knows."""
+        if not self.mean:
+            return own[0] if own else None
+        if own is None:
+            return self.mean[i]
+        trust = 1.0 / (own[1] + self._opened[i] + LEAST_VARIANCE)
+        theirs = 1.0 / self.variance[i]
+        return (own[0] * trust + self.mean[i] * theirs) / (trust + theirs)
+
+    def seen(self, i: int, pods: float, variance: float) -> None:
+        """The node saw `pods` start or stop, and their load with `variance`."""
+        if self._opened[i] > 0.0:
+            self._opened[i] = 1.0 / (1.0 / self._opened[i] + pods * pods / (2.0 * variance))
+
+    def save(self) -> dict[str, object]:
+        return {"mean": self.mean, "variance": self.variance, "heard": list(self._heard), "opened": list(self._opened)}
+
+    def restore(self, state: Mapping[str, object]) -> None:
+        self.mean = numbers(state, "mean", self._size, least=0.0, empty=True)
+        self.variance = numbers(state, "variance", self._size, least=LEAST_VARIANCE, empty=True)
+        self._heard = list(numbers(state, "heard", self._size, least=0.0, empty=True))
+        self._opened = list(numbers(state, "opened", self._size, least=0.0))
+        if not len(self.mean) == len(self.variance) == len(self._heard):
+            raise ValueError("saved state: the prior is incomplete; delete the state file to start fresh")

@@ -1,0 +1,62 @@
+"""How much of the pods' load can be in the usage yet, if a pod takes a while to come up to it.
+
+A pod that touches its memory over ten seconds is one pod in the count at once and a tenth of one in the usage. To
+learn the cost from such seconds, the count is replaced by the number of pods that would show if every pod came up
+linearly over `seconds`. A stop takes away an average pod: the runtime does not say which of them it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from carico.estimate.saved import number, rows
+
+LONGEST = 20.0  # s; no ramp longer than this is told apart from a slow change of the cost
+GRAIN = 0.5  # s; starts closer together than this are one, so that a burst does not cost memory
+
+
+class Starts:
+    """The young pods of a node.
+
+    >>> starts = Starts()
+    >>> starts.count(0.0, 3)  # seen for the first time: nobody knows their age, so they are old
+    >>> starts.count(10.0, 5)
+    >>> starts.missing(at=12.5, seconds=10.0)  # two pods, each at a quarter
+    1.5
+    >>> starts.missing(at=12.5, seconds=0.0)
+    0.0
+    """
+
+    def __init__(self) -> None:
+        self._pods = -1
+        self._young: list[tuple[float, float]] = []  # (s, pods), oldest first
+
+    def count(self, at: float, pods: int) -> None:
+        self._young = [(began, many) for began, many in self._young if at - began < LONGEST]
+        if pods > self._pods >= 0:
+            self._started(at, pods - self._pods)
+        elif pods < self._pods:
+            share = pods / self._pods
+            self._young = [(began, many * share) for began, many in self._young]
+        self._pods = pods
+
+    def _started(self, at: float, pods: int) -> None:
+        if self._young and 0.0 <= at - self._young[-1][0] < GRAIN:
+            began, many = self._young[-1]
+            self._young[-1] = (began + (at - began) * pods / (many + pods), many + pods)
+        else:
+            self._young.append((at, float(pods)))
+
+    def missing(self, at: float, seconds: float) -> float:
+        """Pods' worth of load that is still to come at that moment."""
+        if seconds <= 0.0:
+            return 0.0
+        return sum([many * max(0.0, 1.0 - max(0.0, at - began) / seconds) for began, many in self._young])
+
+    def save(self) -> dict[str, object]:
+        return {"pods": self._pods, "young": [list(entry) for entry in self._young]}
+
+    def restore(self, state: Mapping[str, object]) -> None:
+        self._pods = int(number(state, "pods", least=-1))
+        most = int(LONGEST / GRAIN) + 2
+        self._young = [(began, many) for began, many in rows(state, "young", 2, most, least=0.0, most=1e12)]

@@ -1,0 +1,102 @@
+"""Estimators on the usage of each resource: x = b + c·n, one fit per resource, the scarcest one decides.
+
+`resource-joint` fits with one two-state filter per resource (joint.py), `resource` with two scalar ones (dual.py).
+Pod-Capacity is in pods from the start, so no unit of workload that moves with the load stands in between: that is what
+the report's signal suffers from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from carico.estimate.estimator import Answer, Second, Values
+from carico.estimate.pod_capacity import bounded, completed, room
+from carico.estimate.prior import Prior
+from carico.estimate.ramp import Starts
+from carico.estimate.saved import section
+from carico.types import CostBelief
+
+JUMP = 4.0  # standard deviations by which a raw sample must exceed the expected usage to be a jump
+
+
+class Fit(Protocol):
+    """What one resource's filters know."""
+
+    @property
+    def baseline(self) -> float: ...
+    @property
+    def cost(self) -> float: ...
+    @property
+    def variance(self) -> float: ...
+    @property
+    def known(self) -> bool: ...
+    @property
+    def ramp(self) -> float: ...
+    def learn(self, z: float, noise: float, at: float, pods: int, starts: Starts, saturated: bool) -> None: ...
+    def save(self) -> dict[str, object]: ...
+    def restore(self, state: Mapping[str, object]) -> None: ...
+
+
+class Resource:
+    """One fit per dimension."""
+
+    trace = False
+
+    def __init__(self, make: Callable[[], Fit], dimensions: Sequence[str], full: Sequence[float], limit: float) -> None:
+        self._fits = [make() for _ in dimensions]
+        self._starts = Starts()
+        self._full = tuple(full)
+        self._limit = limit
+        # Cpu spikes at container starts are the runtime's; memory that is gone is gone, whoever took it.
+        self._jumps = [dimension == "memory" for dimension in dimensions]
+
+    def count(self, at: float, pods: int) -> None:
+        self._starts.count(at, pods)
+
+    def learn(self, second: Second) -> None:
+        if not second.clean:
+            return
+        for i, fit in enumerate(self._fits):
+            noise = second.noise[i] / second.clean
+            fit.learn(second.mean[i], noise, second.at, second.pods, self._starts, second.saturated[i])
+
+    def answer(self, second: Second, prior: Prior) -> Answer:
+        costs = self._costs(prior)
+        usage = [self._usage(i, second) for i in range(len(costs))]
+        pods, binding = room(self._full, usage, costs)
+        baseline = tuple([min(max(fit.baseline, 0.0), 1.0) for fit in self._fits])
+        empty, _ = room(self._full, baseline, costs)
+        return Answer(bounded(pods, self._limit), baseline, costs, bounded(empty, self._limit), costs[binding])
+
+    def _costs(self, prior: Prior) -> Values:
+        """The mixed costs; one that would fit more pods than the limit is as good as none."""
+        floor = 1.0 / self._limit
+        mixed = [prior.mix(i, (f.cost, f.variance) if f.known else None) for i, f in enumerate(self._fits)]
+        return tuple([max(f.cost if c is None else c, floor) for f, c in zip(self._fits, mixed, strict=True)])
+
+    def _usage(self, i: int, second: Second) -> float:
+        """Usage of one resource once every counted pod shows its load."""
+        fit, now = self._fits[i], second.usage[i]
+        model = fit.baseline + fit.cost * second.pods
+        if second.churn:
+            usage = model
+        else:
+            missing = max(second.unsettled, self._starts.missing(second.at, fit.ramp))
+            usage = completed(now, model, missing * fit.cost)
+        if self._jumps[i] and second.latest[i] > usage + JUMP * second.noise[i] ** 0.5:
+            return second.latest[i]
+        return usage
+
+    def cost(self) -> CostBelief | None:
+        if not all(fit.known for fit in self._fits):
+            return None
+        return CostBelief(tuple([f.cost for f in self._fits]), tuple([f.variance for f in self._fits]))
+
+    def save(self) -> dict[str, object]:
+        return {"starts": self._starts.save(), **{str(i): fit.save() for i, fit in enumerate(self._fits)}}
+
+    def restore(self, state: Mapping[str, object]) -> None:
+        self._starts.restore(section(state, "starts"))
+        for i, fit in enumerate(self._fits):
+            fit.restore(section(state, str(i)))

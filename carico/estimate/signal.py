@@ -1,0 +1,205 @@
+"""The report's estimators: Pod-Capacity from the signal k, which falls with every pod as k = B − c·n.
+
+    signal             two scalar filters, k with the report's unit σ₁u₁
+    signal-trace       two scalar filters, k with the author's trace-normalised unit
+    signal-joint       one filter for both
+    signal-difference  one filter for c alone, on the differences of k and n from second to second
+
+Pod-Capacity is k/c − u, and B/c − n in churn. `signal-difference` has no B: in churn it keeps its last settled answer
+and subtracts the pods that came since. Nothing is learned in churn or while k = 0, where one more pod does not lower
+k any further. With no pod on the node nothing can be learned of c, so it creeps back to where it began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from carico.estimate.estimator import Answer, Second
+from carico.estimate.kalman import Line, Scalar
+from carico.estimate.pod_capacity import bounded, completed
+from carico.estimate.prior import Prior
+from carico.estimate.saved import numbers, section
+from carico.types import CostBelief
+
+CREEP = 0.05  # share of the way back per second without pods; author's
+
+# (x₀, P₀, Q, R) of c > 0 (the author wrote the slope, −c). Author's, for the trace-normalised signal:
+TRACE_BASELINE = (1.3, 0.01, 1e-4, 0.5)
+TRACE_COST = (1.0, 0.2, 1e-3, 0.5)
+DIFFERENCE_COST = (1.0, 0.1, 0.01, 0.1)
+JOINT_START = (1.4, 1.0, 1e-4, 1e-3)  # B, c and their variances
+JOINT_WALK, JOINT_R = 1e-4, 1.0
+# In the unit of σ₁u₁, where the report gives none: found with seeds 1000–1009 of bench/synthetic.py.
+REPORT_BASELINE = (5.0, 1.0, 1e-2, 0.5)
+REPORT_COST = (0.5, 0.2, 1e-3, 0.5)
+
+LEAST_COST = 1e-3  # k per pod; below it k/c is no estimate but noise
+
+
+class Slope(Protocol):
+    """The filters behind one signal estimator."""
+
+    @property
+    def baseline(self) -> float | None: ...  # B; None where there is none
+    @property
+    def cost(self) -> float: ...
+    @property
+    def variance(self) -> float: ...
+    def learn(self, k: float, pods: int) -> None: ...
+    def save(self) -> dict[str, object]: ...
+    def restore(self, state: Mapping[str, object]) -> None: ...
+
+
+class DualSlope:
+    """B first, measured as k + c·n; then c, measured through −n with the new B."""
+
+    def __init__(self, baseline: tuple[float, float, float, float], cost: tuple[float, float, float, float]) -> None:
+        self._b, self._c, self._home = Scalar(*baseline), Scalar(*cost), cost[0]
+
+    def learn(self, k: float, pods: int) -> None:
+        self._b.predict()
+        self._b.update(k + self._c.x * pods, 1.0)
+        if pods:
+            self._c.predict()
+            self._c.update(k - self._b.x, -pods)
+        else:
+            self._c.x += CREEP * (self._home - self._c.x)
+
+    @property
+    def baseline(self) -> float:
+        return self._b.x
+
+    @property
+    def cost(self) -> float:
+        return self._c.x
+
+    @property
+    def variance(self) -> float:
+        return self._c.p
+
+    def save(self) -> dict[str, object]:
+        return {"filters": [self._b.x, self._b.p, self._c.x, self._c.p]}
+
+    def restore(self, state: Mapping[str, object]) -> None:
+        self._b.x, self._b.p, self._c.x, self._c.p = numbers(state, "filters", 4, least=-1e9, most=1e9)
+
+
+class JointSlope:
+    """B and −c in one filter."""
+
+    def __init__(self) -> None:
+        b, c, pbb, pcc = JOINT_START
+        self._line = Line(b, -c, pbb, pcc, qb=JOINT_WALK, qc=JOINT_WALK)
+
+    def learn(self, k: float, pods: int) -> None:
+        self._line.predict()
+        self._line.update(k, pods, JOINT_R)
+        if not pods:
+            self._line.c += CREEP * (-JOINT_START[1] - self._line.c)
+
+    @property
+    def baseline(self) -> float:
+        return self._line.b
+
+    @property
+    def cost(self) -> float:
+        return -self._line.c
+
+    @property
+    def variance(self) -> float:
+        return self._line.pcc
+
+    def save(self) -> dict[str, object]:
+        line = self._line
+        return {"filters": [line.b, line.c, line.pbb, line.pbc, line.pcc]}
+
+    def restore(self, state: Mapping[str, object]) -> None:
+        line = self._line
+        line.b, line.c, line.pbb, line.pbc, line.pcc = numbers(state, "filters", 5, least=-1e9, most=1e9)
+
+
+class DifferenceSlope:
+    """c alone, from seconds between which the pods changed."""
+
+    baseline = None
+
+    def __init__(self) -> None:
+        self._c = Scalar(*DIFFERENCE_COST)
+        self._before: tuple[float, ...] = ()  # k and pods of the learned second before
+
+    def learn(self, k: float, pods: int) -> None:
+        if self._before and pods != self._before[1]:
+            self._c.predict()
+            self._c.update(k - self._before[0], self._before[1] - pods)
+        if not pods:
+            self._c.x += CREEP * (DIFFERENCE_COST[0] - self._c.x)
+        self._before = (k, float(pods))
+
+    @property
+    def cost(self) -> float:
+        return self._c.x
+
+    @property
+    def variance(self) -> float:
+        return self._c.p
+
+    def save(self) -> dict[str, object]:
+        return {"filters": [self._c.x, self._c.p], "before": self._before}
+
+    def restore(self, state: Mapping[str, object]) -> None:
+        self._c.x, self._c.p = numbers(state, "filters", 2, least=-1e9, most=1e9)
+        self._before = numbers(state, "before", 2, least=0.0, empty=True)
+
+
+class Signal:
+    """Pod-Capacity from k and a slope."""
+
+    def __init__(self, slope: Slope, *, trace: bool, limit: float) -> None:
+        self.trace = trace
+        self._slope = slope
+        self._limit = limit
+        self._settled: tuple[float, ...] = ()  # the last settled answer and its pods
+
+    def count(self, at: float, pods: int) -> None:
+        """Differences are taken between learned seconds; the tick of a change does not matter here."""
+
+    def learn(self, second: Second) -> None:
+        if not second.churn and second.k > 0.0:
+            self._slope.learn(second.k, second.pods)
+        if not second.churn:
+            self._settled = (self._pods(second), float(second.pods))
+
+    def answer(self, second: Second, prior: Prior) -> Answer:  # noqa: ARG002 the cluster's say is in k already
+        cost = max(self._slope.cost, LEAST_COST)
+        by_dimension = tuple([min(cost * v, 1.0) for v in second.unit])
+        baseline = tuple([max(x - second.pods * c, 0.0) for x, c in zip(second.usage, by_dimension, strict=True)])
+        scalar = second.k if self._slope.baseline is None else self._slope.baseline
+        return Answer(bounded(self._pods(second), self._limit), baseline, by_dimension, scalar, cost)
+
+    def _pods(self, second: Second) -> float:
+        cost, baseline = max(self._slope.cost, LEAST_COST), self._slope.baseline
+        if second.churn:
+            return self._in_churn(second) if baseline is None else baseline / cost - second.pods
+        now = second.k / cost
+        if baseline is None:
+            return now - second.unsettled
+        # In pods instead of usage, hence with the signs turned.
+        return -completed(-now, second.pods - baseline / cost, second.unsettled)
+
+    def _in_churn(self, second: Second) -> float:
+        if not self._settled:
+            return 0.0
+        pods, count = self._settled
+        return pods - (second.pods - count)
+
+    def cost(self) -> CostBelief | None:
+        """None: a slope of k is no cost that another node could use. k itself carries the cluster's model."""
+        return None
+
+    def save(self) -> dict[str, object]:
+        return {"slope": self._slope.save(), "settled": self._settled}
+
+    def restore(self, state: Mapping[str, object]) -> None:
+        self._slope.restore(section(state, "slope"))
+        self._settled = numbers(state, "settled", 2, empty=True)

@@ -1,0 +1,90 @@
+"""The local model: which way, and how strongly, recent workload used this node.
+
+A subspace (U, Σ) stands for the Gram matrix G = UΣ²Uᵀ of the telemetry. Two are merged by the thin singular value
+decomposition of [√w·U_AΣ_A, √(1−w)·U_BΣ_B]; because the weights under the roots sum to 1, σ₁² lies between the
+energies of the parts along u₁ and does not grow with time. u₁ is the direction of the recent workload, σ₁ its root mean
+square. Usage is never negative, so neither is u₁ (Perron and Frobenius): its sign is fixed that way, and the other
+columns so that their largest entry is positive.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from carico.types import Matrix, Vector
+
+# Two singular values within this share of each other are equal: their directions are then arbitrary.
+TIE = 1e-7
+
+
+@dataclass(frozen=True, slots=True)
+class Subspace:
+    u: Matrix  # m × r, orthonormal columns
+    s: Vector  # r, falling, ≥ 0
+
+    @property
+    def basis(self) -> Matrix:
+        """U·Σ."""
+        return self.u * self.s
+
+    @property
+    def gram(self) -> Matrix:
+        return self.basis @ self.basis.T
+
+
+def decompose(columns: Matrix) -> Subspace:
+    """The subspace of a matrix of columns, at most m of them left.
+
+    >>> decompose(np.array([[0.3, 0.3], [0.4, 0.4]])).basis[:, 0].round(6).tolist()
+    [0.424264, 0.565685]
+    """
+    u, s, _ = np.linalg.svd(columns, full_matrices=False)
+    return Subspace(_signed(u, s), s)
+
+
+def merge(a: Subspace, b: Subspace, weight: float) -> Subspace:
+    """`weight` of a and the rest of b."""
+    return damp(a, b.basis, weight)
+
+
+def damp(past: Subspace, columns: Matrix, weight: float) -> Subspace:
+    """`weight` of the past and the rest of new columns."""
+    return decompose(np.hstack((math.sqrt(weight) * past.basis, math.sqrt(1.0 - weight) * columns)))
+
+
+def from_gram(gram: Matrix) -> Subspace:
+    """The subspace that has this Gram matrix.
+
+    >>> from_gram(np.array([[0.09, 0.0], [0.0, 0.16]])).s.tolist()
+    [0.4, 0.3]
+    """
+    values, vectors = np.linalg.eigh((gram + gram.T) / 2.0)
+    s = np.sqrt(np.maximum(values[::-1], 0.0))
+    return Subspace(_signed(vectors[:, ::-1], s), s)
+
+
+def _signed(u: Matrix, s: Vector) -> Matrix:
+    """Turn every column towards its largest entry, and the first one so that it has no negative entry at all."""
+    largest = np.take_along_axis(u, np.abs(u).argmax(axis=0)[np.newaxis, :], axis=0)
+    turned: Matrix = u * np.where(largest < 0, -1.0, 1.0)
+    if turned[:, 0].min() < -TIE:
+        turned = _untied(turned, s)
+    np.maximum(turned[:, 0], 0.0, out=turned[:, 0])  # rounding leaves −1e-17 where 0 is meant
+    return turned
+
+
+def _untied(u: Matrix, s: Vector) -> Matrix:
+    """Of several first directions of one length any mixture may come back: take the one nearest to (1, …, 1).
+
+    For non-negative data that one is non-negative. The others are made orthogonal to it again.
+    """
+    tied = int((s >= s[0] * (1.0 - TIE)).sum())
+    first = u[:, :tied] @ u[:, :tied].sum(axis=0)
+    if tied < 2 or first.min() < -TIE or not first.any():
+        return u
+    q, _ = np.linalg.qr(np.column_stack((first, u[:, :tied])))
+    mixed = np.column_stack((first / np.linalg.norm(first), q[:, 1:tied], u[:, tied:]))
+    return mixed

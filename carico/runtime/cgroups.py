@@ -1,0 +1,133 @@
+"""Pods from the cgroups that the kubelet makes for them: no socket, no root, no class.
+
+    kubepods/burstable/pod<uid>/<container>                                                      (driver cgroupfs)
+    kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/<container>.scope  (driver systemd)
+
+A pod whose cgroup holds a container's is counted, and as workload, since nothing here tells DaemonSet or static pods.
+The trees of cgroup v1 and v2 look alike; in v1 one hierarchy stands for all. Between two full looks only the number of
+sub-folders is compared, which a directory's link count tells: one `stat` per pod instead of reading its thirty files.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from carico.clock import Clock
+from carico.errors import SourceError, SourceMissing
+from carico.runtime.pods import Listing, PodTable, Sandbox
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY = 0.5  # s
+FULL_LOOK_EVERY = 10.0  # s; finds a pod that took another one's place between two looks
+TOPS = ("kubepods", "kubepods.slice", "kubelet/kubepods", "kubelet.slice/kubelet-kubepods.slice")
+# Version 1 mounts one tree per controller; kubelet makes its cgroups in all of these.
+HIERARCHIES = ("", "memory", "cpu", "pids", "unified", "systemd")
+POD = re.compile(r"(?:^|-)pod([0-9a-f][0-9a-f_-]*)(?:\.slice)?$")
+QOS = re.compile(r"(?:^|-)(?:burstable|besteffort)(?:\.slice)?$")
+
+
+def kubepods(cgroup_root: Path) -> Path:
+    """The kubelet's own top cgroup; SourceMissing where there is none."""
+    for hierarchy in HIERARCHIES:
+        for top in TOPS:
+            if (folder := cgroup_root / hierarchy / top).is_dir():
+                return folder
+    raise SourceMissing(f"there is no kubepods cgroup below {cgroup_root}")
+
+
+def pod_uid(name: str) -> str | None:
+    """
+    >>> pod_uid("pod1d2c-77"), pod_uid("kubepods-burstable-pod1d2c_77.slice"), pod_uid("burstable")
+    ('1d2c-77', '1d2c-77', None)
+    """
+    match = POD.search(name)
+    return match.group(1).replace("_", "-") if match else None
+
+
+class CgroupSource:
+    """Polls the tree as long as `run` runs."""
+
+    name = "cgroup"
+
+    def __init__(self, cgroup_root: Path, table: PodTable, clock: Clock) -> None:
+        self.table = table
+        self.problem: str | None = "not looked yet"
+        self._root = cgroup_root
+        self._clock = clock
+        self._links: dict[str, int] = {}  # folder → link count at the last full look
+        self._full_look_due = 0.0
+        self._since: dict[str, float] = {}  # container's cgroup → s, monotonic, when it was first seen
+
+    async def run(self) -> None:
+        while True:
+            try:
+                self.look()
+            except SourceError as error:
+                self._say(str(error))
+            except OSError as error:
+                self._say(f"cannot read {error.filename}: {error.strerror}")
+            await self._clock.sleep(LOOK_EVERY)
+
+    def look(self) -> None:
+        """One look at the tree."""
+        now = self._clock.monotonic()
+        if now < self._full_look_due and self._links and not self._changed():
+            return
+        self._full_look_due = now + FULL_LOOK_EVERY
+        self._read(kubepods(self._root), now)
+        if self.problem is not None:
+            log.info("pods are counted by the cgroups below %s", self._root)
+        self.problem = None
+
+    def _changed(self) -> bool:
+        try:
+            return any(os.stat(folder).st_nlink != links for folder, links in self._links.items())
+        except FileNotFoundError:
+            return True
+
+    def _read(self, top: Path, now: float) -> None:
+        links: dict[str, int] = {}
+        pods: dict[str, Sandbox] = {}
+        containers: dict[str, str] = {}
+        for folder, uid in _pods(str(top), links):
+            members = [entry.path for entry in _folders(folder, links)]
+            pods[folder] = Sandbox(uid, workload=True)
+            containers |= dict.fromkeys(members, folder)
+        self._since = {container: self._since.get(container, now) for container in containers}
+        first: dict[str, float] = {}
+        for container, folder in containers.items():
+            first[folder] = min(first.get(folder, now), self._since[container])
+        self.table.relisted(Listing(pods, containers, first | self._since), now)
+        self._links = links
+
+    def _say(self, problem: str) -> None:
+        self._links = {}
+        if problem != self.problem:
+            log.warning("pods cannot be counted by cgroups: %s; trying again", problem)
+        self.problem = problem
+
+
+def _pods(top: str, links: dict[str, int]) -> Iterator[tuple[str, str]]:
+    """Folder and UID of each pod. Guaranteed pods lie at the top, the others in the folder of their class."""
+    for entry in _folders(top, links):
+        if (uid := pod_uid(entry.name)) is not None:
+            yield entry.path, uid
+        elif QOS.search(entry.name):
+            yield from _pods(entry.path, links)
+
+
+def _folders(folder: str, links: dict[str, int]) -> list[os.DirEntry[str]]:
+    """The sub-folders. The link count is noted before they are read: a later change is then seen as one."""
+    try:
+        count = os.stat(folder).st_nlink
+        with os.scandir(folder) as entries:
+            found = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except FileNotFoundError:  # it went while we looked
+        return []
+    links[folder] = count
+    return found

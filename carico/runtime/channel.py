@@ -1,0 +1,58 @@
+"""A gRPC connection to a runtime's unix socket, and what its failures mean to a person."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+from carico.errors import SourceError, SourceMissing
+
+CALL_TIMEOUT = 10.0  # s for one listing or look-up; a healthy runtime needs milliseconds
+OPTIONS = [
+    ("grpc.max_receive_message_length", 64 << 20),  # a listing carries every container's whole specification
+    # Each try is a new channel: it must not inherit the waiting time of the one before, nor go through a proxy.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+    # gRPC sends the socket's path as authority, which Go's HTTP/2 refuses.
+    ("grpc.default_authority", "localhost"),
+]
+
+
+async def probe(path: Path) -> None:
+    """Raises SourceMissing or SourceError, in plain words, where nobody can be reached at `path`."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.setblocking(False)
+        try:
+            async with asyncio.timeout(1.0):
+                await asyncio.get_running_loop().sock_connect(sock, str(path))
+        except FileNotFoundError:
+            raise SourceMissing(f"there is no socket {path}") from None
+        except PermissionError:
+            raise SourceError(f"no permission to use {path}; run as root or join the socket's group") from None
+        except ConnectionRefusedError:
+            raise SourceError(f"nobody listens on {path}; is the runtime running?") from None
+        except OSError as error:  # a time-out too
+            raise SourceError(f"cannot connect to {path}: {error or 'no answer'}") from None
+
+
+@asynccontextmanager
+async def connected(path: Path) -> AsyncIterator[grpc.aio.Channel]:
+    await probe(path)
+    async with grpc.aio.insecure_channel(f"unix:{path}", options=OPTIONS) as channel:
+        yield channel
+
+
+def explain(error: grpc.aio.AioRpcError, path: Path) -> str:
+    """One line out of a failed call."""
+    code, details = error.code(), (error.details() or "").strip()
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return f"{path} speaks gRPC but not this API ({details}); choose another --runtime"
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return f"{path} did not answer within {CALL_TIMEOUT:.0f} s"
+    return f"{path}: {code.name.lower().replace('_', ' ')}: {details}"

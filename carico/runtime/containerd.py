@@ -1,0 +1,161 @@
+"""Pods from containerd's own API (1.6 to 2.x): its events come before the resource spike of the pod that they announce.
+
+Events carry ids only, so what a new container is has to be asked for. The labels say whether it is a sandbox; who the
+pod is, and whether it is static, stands in the JSON that the CRI plugin keeps beside it. Probes that run a program
+inside a container end with an exit event too: its id is not the container's.
+
+Not seen: sandboxes of a runtime that makes no sandbox container (`sandboxer = "shim"`); the CRI source sees them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from carico.clock import Clock
+from carico.runtime.api import containerd_containers_pb2 as containers_pb
+from carico.runtime.api import containerd_events_pb2 as events_pb
+from carico.runtime.api import containerd_subscribe_pb2 as subscribe_pb
+from carico.runtime.api import containerd_task_pb2 as task_pb
+from carico.runtime.api import containerd_tasks_pb2 as tasks_pb
+from carico.runtime.api.containerd_containers_pb2_grpc import ContainersStub
+from carico.runtime.api.containerd_subscribe_pb2_grpc import EventsStub
+from carico.runtime.api.containerd_tasks_pb2_grpc import TasksStub
+from carico.runtime.channel import CALL_TIMEOUT, connected
+from carico.runtime.follow import Follower
+from carico.runtime.pods import Listing, PodTable, Sandbox, is_workload
+
+NAMESPACE = "k8s.io"  # where the CRI plugin keeps what is Kubernetes'
+METADATA = (("containerd-namespace", NAMESPACE),)
+KIND = "io.cri-containerd.kind"
+SANDBOX_JSON = "io.cri-containerd.sandbox.metadata"
+CONTAINER_JSON = "io.cri-containerd.container.metadata"
+UID_LABEL = "io.kubernetes.pod.uid"
+ALIVE = (task_pb.RUNNING, task_pb.PAUSED, task_pb.PAUSING)
+PAYLOADS = {
+    "/containers/create": events_pb.ContainerCreate,
+    "/containers/delete": events_pb.ContainerDelete,
+    "/tasks/start": events_pb.TaskStart,
+    "/tasks/exit": events_pb.TaskExit,
+    "/tasks/delete": events_pb.TaskDelete,
+}
+# Filtered by containerd, so that the many events of images, snapshots and probes wake nobody.
+FILTERS = [f'namespace=="{NAMESPACE}",topic=="{topic}"' for topic in PAYLOADS]
+
+
+def containerd(path: Path, table: PodTable, clock: Clock) -> Follower:
+    @asynccontextmanager
+    async def connect() -> AsyncIterator[ContainerdConnection]:
+        async with connected(path) as channel:
+            yield ContainerdConnection(channel, table, clock)
+
+    return Follower("containerd", path, connect, table, clock)
+
+
+class ContainerdConnection:
+    relist_every = 300.0
+
+    def __init__(self, channel: grpc.aio.Channel, table: PodTable, clock: Clock) -> None:
+        self._events = EventsStub(channel)
+        self._containers = ContainersStub(channel)
+        self._tasks = TasksStub(channel)
+        self._table = table
+        self._clock = clock
+
+    async def subscribe(self) -> AsyncGenerator[Any]:
+        async for envelope in self._events.Subscribe(subscribe_pb.SubscribeRequest(filters=FILTERS), metadata=METADATA):
+            yield envelope
+
+    async def relist(self) -> None:
+        request = containers_pb.ListContainersRequest()
+        containers = await self._containers.List(request, metadata=METADATA, timeout=CALL_TIMEOUT)
+        tasks = await self._tasks.List(tasks_pb.ListTasksRequest(), metadata=METADATA, timeout=CALL_TIMEOUT)
+        running = {task.id for task in tasks.tasks if task.status in ALIVE}
+        self._table.relisted(self._listing(containers.containers, running), self._clock.monotonic())
+
+    def _listing(self, containers: Iterable[Any], running: set[str]) -> Listing:
+        listing = Listing(sandboxes := {}, members := {}, starts := {})
+        since_epoch = self._clock.wall() - self._clock.monotonic()
+        for container in containers:
+            if (sandbox := sandbox_of(container)) is not None:
+                sandboxes[container.id] = sandbox
+            elif (of_sandbox := sandbox_id_of(container)) is not None:
+                members[container.id] = of_sandbox
+            if container.id in running:  # created and started are the same second: Kubernetes starts none twice
+                created = container.created_at.seconds + container.created_at.nanos * 1e-9
+                starts[container.id] = min(created - since_epoch, self._clock.monotonic())
+        return listing
+
+    async def handle(self, envelope: Any) -> None:
+        payload = PAYLOADS.get(envelope.topic)
+        if payload is None or envelope.namespace != NAMESPACE:
+            return
+        event = payload.FromString(envelope.event.value)
+        now = self._clock.monotonic()
+        match envelope.topic:
+            case "/containers/create":
+                self._table.creating(event.id, now)
+                await self._ask(event.id)
+            case "/containers/delete":
+                self._table.removed(event.id, now)
+            case "/tasks/start":
+                self._table.started(event.container_id, now)
+            case "/tasks/exit" if event.id == event.container_id:
+                self._table.exited(event.container_id, now)
+            case "/tasks/delete" if event.id in ("", event.container_id):
+                self._table.taken_down(event.container_id, now)
+
+    async def _ask(self, container_id: str) -> None:
+        request = containers_pb.GetContainerRequest(id=container_id)
+        try:
+            answer = await self._containers.Get(request, metadata=METADATA, timeout=CALL_TIMEOUT)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.NOT_FOUND:  # it is gone again already
+                raise
+            return
+        if (sandbox := sandbox_of(answer.container)) is not None:
+            self._table.is_sandbox(container_id, sandbox)
+        elif (of_sandbox := sandbox_id_of(answer.container)) is not None:
+            self._table.is_container(container_id, of_sandbox)
+
+
+def sandbox_of(container: Any) -> Sandbox | None:
+    """The pod of a sandbox container; None where it is another container."""
+    if container.labels.get(KIND) != "sandbox":
+        return None
+    config = _part(_stored(container, SANDBOX_JSON), "Config")
+    uid = _part(config, "metadata").get("uid") or container.labels.get(UID_LABEL) or container.id
+    return Sandbox(str(uid), is_workload(container.labels, _part(config, "annotations")))
+
+
+def sandbox_id_of(container: Any) -> str | None:
+    """The id of the sandbox that a container of a pod lives in; None where it is no pod's."""
+    if container.labels.get(KIND) != "container":
+        return None
+    sandbox_id = _stored(container, CONTAINER_JSON).get("SandboxID")
+    return sandbox_id if isinstance(sandbox_id, str) else None
+
+
+def _stored(container: Any, key: str) -> dict[str, Any]:
+    """What the CRI plugin keeps beside a container, in {"Version": "v1", "Metadata": {…}}; {} where unreadable."""
+    if key not in container.extensions:
+        return {}
+    try:
+        stored = json.loads(container.extensions[key].value)
+    except ValueError:
+        return {}
+    return _part({"stored": stored}, "stored", "Metadata")
+
+
+def _part(whole: dict[str, Any], *keys: str) -> dict[str, Any]:
+    """The mapping at the end of the keys; {} where there is none."""
+    part: Any = whole
+    for key in keys:
+        part = part.get(key) if isinstance(part, dict) else None
+    return part if isinstance(part, dict) else {}

@@ -1,0 +1,106 @@
+"""How a runtime is followed for ever: subscribe, then list, then hear events; when the stream breaks, do it again.
+
+Subscribing comes first, so that nothing falls between the listing and the first event. While a listing is under way no
+event is handled: one that is older than the listing is repeated by what follows it in the stream, one that is newer is
+right. A server says nothing when a subscription has become active, so a second listing follows soon after the first;
+later ones are a safety net.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing
+from pathlib import Path
+from typing import Any, Protocol
+
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from carico.clock import Clock
+from carico.errors import SourceError
+from carico.runtime.channel import explain
+from carico.runtime.pods import PodTable
+
+log = logging.getLogger(__name__)
+
+RELIST_SOON = 1.0  # s
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0  # s between two tries to connect
+NOT_YET = "not connected yet"
+
+
+class Connection(Protocol):
+    """One connection to a runtime."""
+
+    relist_every: float  # s
+
+    def subscribe(self) -> AsyncGenerator[Any]: ...
+    async def relist(self) -> None: ...
+    async def handle(self, event: Any) -> None: ...
+
+
+class Follower:
+    """Keeps `table` right as long as `run` runs. `problem` says why it may not be right at the moment."""
+
+    def __init__(
+        self,
+        name: str,
+        path: Path,
+        connect: Callable[[], AbstractAsyncContextManager[Connection]],
+        table: PodTable,
+        clock: Clock,
+    ) -> None:
+        self.name = name
+        self.table = table
+        self.problem: str | None = NOT_YET
+        self._path = path
+        self._connect = connect
+        self._clock = clock
+        self._pause = FIRST_PAUSE
+
+    async def run(self) -> None:
+        while True:
+            try:
+                async with self._connect() as connection:
+                    await self._follow(connection)
+                self._failed(f"{self._path} ended the stream of events")
+            except grpc.aio.AioRpcError as error:
+                self._failed(explain(error, self._path))
+            except (SourceError, DecodeError) as error:
+                self._failed(str(error))
+            await self._clock.sleep(self._pause * random.uniform(0.5, 1.0))
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+
+    async def _follow(self, connection: Connection) -> None:
+        async with aclosing(connection.subscribe()) as events:
+            reading = asyncio.ensure_future(anext(events, None))
+            try:
+                await self._relist(connection)
+                due = self._clock.monotonic() + RELIST_SOON
+                while True:
+                    await asyncio.wait({reading}, timeout=max(0.0, due - self._clock.monotonic()))
+                    if self._clock.monotonic() >= due:
+                        await self._relist(connection)
+                        due = self._clock.monotonic() + connection.relist_every
+                    if not reading.done():
+                        continue
+                    if (event := reading.result()) is None:
+                        return
+                    await connection.handle(event)
+                    reading = asyncio.ensure_future(anext(events, None))
+            finally:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+
+    async def _relist(self, connection: Connection) -> None:
+        await connection.relist()
+        if self.problem is not None:
+            log.info("pods are counted by %s at %s", self.name, self._path)
+        self.problem, self._pause = None, FIRST_PAUSE
+
+    def _failed(self, problem: str) -> None:
+        if problem != self.problem:  # say it once, not at every try
+            log.warning("pods cannot be counted by %s: %s; trying again", self.name, problem)
+        self.problem = problem

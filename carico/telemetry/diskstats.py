@@ -1,0 +1,58 @@
+"""/proc/diskstats: the share of time in which a disk had work to do.
+
+     254  0 vda 235995 36539 8528650 134220 58272 290394 30809376 134202 0 65720 272586 …
+     ↑ major, minor, name, then eleven counters or more; the tenth is ms with at least one request under way
+
+A disk that serves many requests at once can be 100 % busy and still take more: this dimension is off by default.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from carico.errors import SourceError, SourceMissing
+from carico.telemetry.procfs import KernelFile
+from carico.telemetry.source import clamped, counter, rate
+
+NAME, BUSY = 2, 12  # positions in the line
+MILLISECOND = 1e-3
+# Devices in memory, or views of a file on another disk: their work is no disk's, or would count twice.
+NO_DISKS = (b"loop", b"ram", b"zram", b"sr", b"fd")
+
+
+def parse_busy(text: bytes) -> dict[str, int]:
+    """ms of work since boot, by disk and partition."""
+    busy: dict[str, int] = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) <= NAME:
+            raise SourceError(f"/proc/diskstats: {line[:80]!r} names no disk")
+        if len(words) > BUSY and not words[NAME].startswith(NO_DISKS):
+            busy[words[NAME].decode("latin-1")] = counter(words[BUSY], "/proc/diskstats busy time")
+    return busy
+
+
+class Disk:
+    """The source of the disk dimension: one device, or the busiest of all when `device` is empty."""
+
+    name = "diskstats"
+
+    def __init__(self, proc: Path, device: str) -> None:
+        self._file = KernelFile(proc / "diskstats")
+        self._device = device
+        self._before: dict[str, tuple[float, int]] = {}
+
+    def read(self, now: float) -> float | None:
+        before, self._before = self._before, {}
+        busy = self._wanted(parse_busy(self._file.read()))
+        self._before = {name: (now, value) for name, value in busy.items()}
+        rates = [r for name, value in busy.items() if (r := rate(before.get(name), now, value)) is not None]
+        return clamped(max(rates) * MILLISECOND) if rates else None
+
+    def _wanted(self, busy: dict[str, int]) -> dict[str, int]:
+        if not self._device and busy:
+            return busy
+        if self._device in busy:
+            return {self._device: busy[self._device]}
+        known = ", ".join(sorted(busy)) or "none"
+        raise SourceMissing(f"no disk {self._device!r} here; disk_device can be one of: {known}")

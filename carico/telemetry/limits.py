@@ -1,0 +1,164 @@
+"""Cpu and memory against the cgroup limits that this process lives under, for `carico top` in a container.
+
+/proc/stat and /proc/meminfo show the machine and know nothing of limits. Several groups may have one (the container,
+its pod, its slice): the fullest of them counts.
+
+    cpu      time used / (quota · Δt)
+    pressure time in which the group was throttled / (quota · Δt): n busy tasks under a quota of q cores, one per core,
+             give (n − q)/q, which is what pressure on a machine of q cores gives them
+    memory   (used − inactive file cache) / limit: the cache is given back before the limit kills
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from carico.errors import SourceError
+from carico.telemetry.cgroup import find_place
+from carico.telemetry.procfs import read_once
+from carico.telemetry.source import clamped, counter, rate
+
+log = logging.getLogger(__name__)
+
+SECONDS = {"usage_usec": 1e-6, "throttled_usec": 1e-6, "throttled_time": 1e-9, "cpuacct.usage": 1e-9}
+
+
+class Limit(NamedTuple):
+    """A group with a limit, in cores or bytes."""
+
+    folder: Path
+    version: int
+    amount: float
+
+
+def value_of(text: bytes, key: str) -> int:
+    """A number out of `key number` lines.
+
+    >>> value_of(b"nr_periods 3\\nthrottled_time 17\\n", "throttled_time")
+    17
+    """
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) == 2 and words[0] == key.encode():
+            return counter(words[1], key)
+    raise SourceError(f"the cgroup's statistics have no {key}")
+
+
+def parse_quota(text: bytes) -> float | None:
+    """Cores out of `quota period`, as in v2's cpu.max; v1's -1 and v2's max mean none.
+
+    >>> parse_quota(b"50000 100000"), parse_quota(b"max 100000"), parse_quota(b"-1 100000")
+    (0.5, None, None)
+    """
+    words = text.split()
+    if len(words) != 2:
+        raise SourceError(f"cpu quota is {text[:40]!r} instead of quota and period")
+    if words[0] in (b"max", b"-1"):
+        return None
+    quota, period = (counter(word, "cpu quota") for word in words)
+    return quota / period if quota and period else None
+
+
+def cpu_quota(folder: Path, version: int) -> float | None:
+    """Cores that a group may use; None without a limit."""
+    if version == 2:
+        return parse_quota(read_once(folder / "cpu.max"))
+    parts = [read_once(folder / f"cpu.cfs_{part}_us").strip() for part in ("quota", "period")]
+    return parse_quota(b" ".join(parts))
+
+
+def memory_limit(folder: Path, version: int) -> float | None:
+    """Bytes that a group may use; None without a limit. v1 says "none" with a number near 2^63."""
+    text = read_once(folder / ("memory.max" if version == 2 else "memory.limit_in_bytes")).strip()
+    return None if text == b"max" else counter(text, "memory limit")
+
+
+def memory_used(folder: Path, version: int) -> int:
+    """Bytes that the group could not give back at once."""
+    names = ("memory.current", "inactive_file") if version == 2 else ("memory.usage_in_bytes", "total_inactive_file")
+    used = counter(read_once(folder / names[0]).strip(), names[0])
+    return max(0, used - value_of(read_once(folder / "memory.stat"), names[1]))
+
+
+def find_limits(
+    proc: Path, cgroup_root: Path, controller: str, limit: Callable[[Path, int], float | None], machine: float
+) -> tuple[Limit, ...]:
+    """The groups above this process whose limit is less than the machine has."""
+    try:
+        place = find_place(proc, cgroup_root, controller)
+    except SourceError as error:
+        log.warning("no limits of %s: %s", controller, error)
+        return ()
+    found = [(folder, _amount(limit, folder, place.version)) for folder in place.folders]
+    return tuple(
+        Limit(folder, place.version, amount) for folder, amount in found if amount is not None and 0 < amount < machine
+    )
+
+
+def _amount(limit: Callable[[Path, int], float | None], folder: Path, version: int) -> float | None:
+    try:
+        return limit(folder, version)
+    except SourceError:
+        return None  # the root group has no files with limits, and a limit that says nothing limits nothing
+
+
+class LimitedMemory:
+    """The source of memory under limits."""
+
+    name = "cgroup_memory"
+
+    def __init__(self, limits: tuple[Limit, ...]) -> None:
+        self._limits = limits
+
+    def read(self, now: float) -> float | None:  # noqa: ARG002  a level, not a counter
+        return clamped(max(memory_used(limit.folder, limit.version) / limit.amount for limit in self._limits))
+
+
+class LimitedCpu:
+    """The source of cpu time, or of throttled time, under quotas."""
+
+    def __init__(self, limits: tuple[Limit, ...], what: str) -> None:
+        self.name = f"cgroup_{what}"
+        self._limits = limits
+        self._read = _read_usage if what == "cpu" else _read_throttled
+        self._before: dict[Path, tuple[float, int]] = {}
+
+    def read(self, now: float) -> float | None:
+        ratios = [self._ratio(limit, now) for limit in self._limits]
+        known = [ratio for ratio in ratios if ratio is not None]
+        return clamped(max(known)) if len(known) == len(ratios) else None
+
+    def _ratio(self, limit: Limit, now: float) -> float | None:
+        before = self._before.pop(limit.folder, None)
+        count, seconds = self._read(limit)
+        self._before[limit.folder] = (now, count)
+        grown = rate(before, now, count)
+        return None if grown is None else grown * seconds / limit.amount
+
+
+def _read_usage(limit: Limit) -> tuple[int, float]:
+    """A counter of cpu time and its unit in seconds. v1 keeps it in a tree of its own, mounted beside or with `cpu`."""
+    if limit.version == 2:
+        return value_of(read_once(limit.folder / "cpu.stat"), "usage_usec"), SECONDS["usage_usec"]
+    return counter(read_once(usage_file(limit.folder)).strip(), "cpuacct.usage"), SECONDS["cpuacct.usage"]
+
+
+def usage_file(folder: Path) -> Path:
+    """v1's file with the cpu time of a group.
+
+    >>> str(usage_file(Path("/sys/fs/cgroup/cpu/docker/abc")))
+    '/sys/fs/cgroup/cpuacct/docker/abc/cpuacct.usage'
+    """
+    beside = folder / "cpuacct.usage"
+    if beside.exists():
+        return beside
+    at = next((i for i, part in enumerate(folder.parts) if part == "cpu"), None)
+    return beside if at is None else Path(*folder.parts[:at], "cpuacct", *folder.parts[at + 1 :], "cpuacct.usage")
+
+
+def _read_throttled(limit: Limit) -> tuple[int, float]:
+    key = "throttled_usec" if limit.version == 2 else "throttled_time"
+    return value_of(read_once(limit.folder / "cpu.stat"), key), SECONDS[key]

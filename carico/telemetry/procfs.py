@@ -1,0 +1,65 @@
+"""A root such as /proc, and its files.
+
+A file is opened once and read anew with a single call at offset 0: half the cost of opening it each time, and the
+kernel makes the whole text at that call, so that all numbers in it are of one instant.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from carico.errors import SourceError, SourceMissing
+
+# What kernels answer where a file exists but its subject is switched off or not supported.
+SWITCHED_OFF = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL})
+
+
+class KernelFile:
+    """One file that stays open. A failed read closes it, so that the next one tries from the start."""
+
+    def __init__(self, path: Path, size: int = 4096) -> None:
+        self.path = path
+        self._size = size  # bytes to ask for; grows until the whole text fits
+        self._fd = -1
+
+    def read(self) -> bytes:
+        try:
+            if self._fd < 0:
+                self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            return self._read()
+        except OSError as error:
+            self.close()
+            raise self._problem(error) from error
+
+    def _read(self) -> bytes:
+        text = os.pread(self._fd, self._size, 0)
+        while len(text) == self._size:
+            self._size *= 2
+            text = os.pread(self._fd, self._size, 0)
+        return text
+
+    def _problem(self, error: OSError) -> SourceError:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return SourceMissing(f"{self.path} does not exist")
+        if error.errno in SWITCHED_OFF:
+            return SourceMissing(f"{self.path} is switched off in this kernel")
+        return SourceError(f"{self.path}: {error.strerror}")
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def read_once(path: Path) -> bytes:
+    """A file that is needed once, at the start."""
+    file = KernelFile(path)
+    try:
+        return file.read()
+    finally:
+        file.close()

@@ -1,0 +1,134 @@
+"""All sources, once per tick: the Sample that goes on to the estimation.
+
+A source that cannot be read keeps its dimension at the last value (0 before the first one) and shows in `sources`;
+a counter that stepped back makes the whole sample a missed one, because its interval is not the others' interval.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from carico.errors import SourceError, UsageError
+from carico.settings import TelemetrySettings
+from carico.telemetry import combine
+from carico.telemetry.diskstats import Disk
+from carico.telemetry.limits import Limit, LimitedCpu, LimitedMemory, cpu_quota, find_limits, memory_limit
+from carico.telemetry.meminfo import Memory
+from carico.telemetry.netdev import Network
+from carico.telemetry.pressure import Pressure
+from carico.telemetry.source import Source, Watch
+from carico.telemetry.stat import Processors
+from carico.types import NodeSize, Sample
+
+UTILISATION, PRESSURE, MEMORY = "util", "psi", "mem"  # raw names; other dimensions have one source of the same name
+
+
+class Sampler:
+    """Reads the kernel. `raw` has what the sources said last, before utilisation and pressure become cpu."""
+
+    def __init__(self, settings: TelemetrySettings) -> None:
+        _check(settings.dimensions)
+        self.dimensions = settings.dimensions
+        self._form = settings.cpu
+        self._processors = Processors(settings.proc_root)
+        self._memory = Memory(settings.proc_root, settings.memory)
+        self._size = NodeSize(cores=os.cpu_count() or 1, memory_bytes=_installed_memory())
+        self._measure()
+        self._cpu_limits, self._memory_limits = self._find_limits(settings)
+        self._watches = {raw: Watch(source) for raw, source in self._sources(settings).items()}
+        self._raw = dict.fromkeys(self._watches, 0.0)
+
+    def read(self, now: float) -> Sample | None:
+        """The sample that ends at `now` (s, monotonic); None at the first call and when a sample was missed."""
+        missed, fresh = False, False
+        for raw, watch in self._watches.items():
+            value = watch.read(now)
+            if value is not None:
+                self._raw[raw] = value
+                fresh = True
+            elif watch.problem is None:
+                missed = True
+            elif raw == PRESSURE:
+                self._queue_for_pressure()
+        return None if missed or not fresh else Sample(now, tuple(map(self._value, self.dimensions)))
+
+    @property
+    def raw(self) -> Mapping[str, float]:
+        return self._raw
+
+    def sources(self) -> dict[str, str | None]:
+        """Per source: None, or what is wrong with it."""
+        return {watch.name: watch.problem for watch in self._watches.values()}
+
+    def size(self) -> NodeSize:
+        """What the ratios are ratios of; processors come and go."""
+        self._measure()
+        cores = min([self._size.cores, *(limit.amount for limit in self._cpu_limits)])
+        memory = min([self._size.memory_bytes, *(limit.amount for limit in self._memory_limits)])
+        return NodeSize(cores=cores, memory_bytes=memory)
+
+    def _measure(self) -> None:
+        """What cannot be read keeps its size: the watches tell, and a node does not shrink because of it."""
+        with suppress(SourceError):
+            self._size = replace(self._size, cores=self._processors.count())
+        with suppress(SourceError):
+            self._size = replace(self._size, memory_bytes=self._memory.size())
+
+    def _value(self, dimension: str) -> float:
+        if dimension == "cpu":
+            return combine.cpu(self._raw[UTILISATION], self._raw[PRESSURE], self._form)
+        return self._raw[MEMORY if dimension == "memory" else dimension]
+
+    def _queue_for_pressure(self) -> None:
+        with suppress(SourceError):  # the source of utilisation is broken as well, and its watch has said so
+            self._raw[PRESSURE] = self._processors.queue()
+
+    def _find_limits(self, settings: TelemetrySettings) -> tuple[tuple[Limit, ...], tuple[Limit, ...]]:
+        if not settings.own_limits:
+            return (), ()
+        where = (settings.proc_root, settings.cgroup_root)
+        return (
+            find_limits(*where, "cpu", cpu_quota, self._size.cores),
+            find_limits(*where, "memory", memory_limit, self._size.memory_bytes),
+        )
+
+    def _sources(self, settings: TelemetrySettings) -> dict[str, Source]:
+        sources: dict[str, Source] = {}
+        for dimension in settings.dimensions:
+            sources |= self._sources_of(dimension, settings)
+        return sources
+
+    def _sources_of(self, dimension: str, settings: TelemetrySettings) -> dict[str, Source]:
+        proc = settings.proc_root
+        match dimension:
+            case "cpu" if self._cpu_limits:
+                limits = self._cpu_limits
+                return {UTILISATION: LimitedCpu(limits, "cpu"), PRESSURE: LimitedCpu(limits, "throttled")}
+            case "cpu":
+                return {UTILISATION: self._processors, PRESSURE: Pressure(proc, "cpu")}
+            case "memory" if self._memory_limits:
+                return {MEMORY: LimitedMemory(self._memory_limits)}
+            case "memory":
+                return {MEMORY: self._memory}
+            case "memory_pressure" | "io_pressure":
+                return {dimension: Pressure(proc, dimension.removesuffix("_pressure"))}
+            case "disk":
+                return {dimension: Disk(proc, settings.disk_device)}
+            case "network":
+                return {dimension: Network(proc, settings.network_device, settings.network_bytes_per_second)}
+        raise UsageError(f"no dimension is called {dimension!r}")
+
+
+def _check(dimensions: tuple[str, ...]) -> None:
+    if not dimensions:
+        raise UsageError("dimensions is empty; name at least one, e.g. cpu")
+    twice = [name for name in dimensions if dimensions.count(name) > 1]
+    if twice:
+        raise UsageError(f"dimensions names {twice[0]} twice; name each once")
+
+
+def _installed_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

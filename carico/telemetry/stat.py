@@ -1,0 +1,110 @@
+"""/proc/stat: how busy the processors are, and how many tasks want one.
+
+    cpu  user nice system idle iowait irq softirq steal guest guest_nice      clock ticks since boot, all processors
+    …
+    procs_running 3                                                           tasks that run or wait, now
+
+`guest` is inside `user` and `guest_nice` inside `nice`: they are left out, or virtual machines would count twice.
+Steal is time that someone else took: it is gone, so it counts as used.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from carico.errors import SourceError
+from carico.telemetry.procfs import KernelFile
+from carico.telemetry.source import U64, clamped, counter
+
+IDLE, IOWAIT, GUEST = 3, 4, 8  # positions of fields in the line
+
+
+class CpuTimes(NamedTuple):
+    """Clock ticks since boot, summed over the processors."""
+
+    idle: int
+    busy: int
+
+
+def parse_times(text: bytes) -> CpuTimes:
+    """
+    >>> parse_times(b"cpu  10 1 5 80 4 0 0 2 7 1\\ncpu0 5 0 2 40 2 0 0 1 3 0")
+    CpuTimes(idle=84, busy=18)
+    """
+    line = text[: text.find(b"\n")] if b"\n" in text else text
+    words = line.split()
+    if len(words) <= IDLE + 1 or words[0] != b"cpu":
+        raise SourceError(f"/proc/stat starts with {line[:40]!r} instead of cpu and at least four counters")
+    try:
+        ticks = [int(word) for word in words[1 : GUEST + 1]]
+    except ValueError:
+        raise SourceError(f"/proc/stat: {line[:80]!r} holds something that is no number") from None
+    if min(ticks) < 0 or max(ticks) >= U64:
+        raise SourceError(f"/proc/stat: {line[:80]!r} holds a number that is no counter")
+    idle = sum(ticks[IDLE : IOWAIT + 1])  # kernels before 2.6 have no iowait
+    return CpuTimes(idle, sum(ticks) - idle)
+
+
+def parse_running(text: bytes) -> int:
+    """Tasks that run or wait for a processor at this instant, the reader among them."""
+    start = text.find(b"\nprocs_running ")
+    if start < 0:
+        raise SourceError("/proc/stat has no line procs_running")
+    return counter(text[start + 15 :].split(b"\n", 1)[0].strip(), "/proc/stat procs_running")
+
+
+def count_processors(text: bytes) -> int:
+    """Processors that are switched on; they come and go with hotplug."""
+    return text.count(b"\ncpu")
+
+
+def utilisation(before: CpuTimes, after: CpuTimes) -> float | None:
+    """Share of the processors' time that was used in between; None when a counter stepped back or stood still.
+
+    >>> utilisation(CpuTimes(idle=100, busy=50), CpuTimes(idle=115, busy=55))
+    0.25
+    """
+    idle, busy = after.idle - before.idle, after.busy - before.busy
+    if idle < 0 or busy < 0 or idle + busy == 0:
+        return None
+    return busy / (idle + busy)
+
+
+def queue(running: int, processors: int) -> float:
+    """What stands in for pressure where there is none: waiting tasks per processor, without the one that reads.
+
+    For endless tasks it has the values that pressure has: 3 on 2 processors give 0.5, 4 give 1.
+
+    >>> queue(running=4, processors=2), queue(running=9, processors=2), queue(running=1, processors=2)
+    (0.5, 1.0, 0.0)
+    """
+    return clamped((running - 1 - processors) / max(1, processors))
+
+
+class Processors:
+    """The source of cpu utilisation."""
+
+    name = "stat"
+
+    def __init__(self, proc: Path) -> None:
+        self._file = KernelFile(proc / "stat")
+        self._text = b""
+        self._before: CpuTimes | None = None
+
+    def read(self, now: float) -> float | None:  # noqa: ARG002  the counters are their own clock
+        self._text = b""  # a failed read must not leave an old run queue behind
+        self._text = self._file.read()
+        times = parse_times(self._text)
+        if times == self._before:
+            return None  # less than a clock tick has passed: the next sample covers it
+        before, self._before = self._before, times
+        return None if before is None else utilisation(before, times)
+
+    def queue(self) -> float:
+        """The run queue in the text that was read last."""
+        return queue(parse_running(self._text), count_processors(self._text))
+
+    def count(self) -> int:
+        """Processors that are switched on now."""
+        return max(1, count_processors(self._file.read()))

@@ -1,0 +1,56 @@
+"""When a node asks the aggregator: when its own model moved, at the latest after `ask_every` seconds.
+
+Moved means that the dominant direction σ₁u₁, or the cost of a pod, is more than the share `ask_when_moved` away from
+what was sent last. Small figures are measured against a floor, so that an idle node's noise asks nothing.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from carico.types import LocalModel
+
+DIRECTION_FLOOR = 0.1  # usage; below it a change counts as if the usage were this
+COST_FLOOR = 0.01  # of the node, per pod
+LEAST_GAP = 1.0  # s; the model itself changes once a second
+WITHOUT_MODEL = 2.0  # s between questions while the aggregator knows nothing yet
+
+
+class Asking:
+    """The rule for one node; `now` is monotonic time in seconds."""
+
+    def __init__(self, ask_every: float, ask_when_moved: float) -> None:
+        self._every = ask_every
+        self._share = ask_when_moved
+        self._asked_at = -math.inf
+        self._last: LocalModel | None = None
+
+    def wait(self, model: LocalModel, now: float, *, has_answer: bool) -> float:
+        """Seconds until the question is due if `model` stays as it is."""
+        gap = self._every if has_answer else min(WITHOUT_MODEL, self._every)
+        if self._moved(model):
+            gap = min(LEAST_GAP, self._every)
+        return max(0.0, self._asked_at + gap - now)
+
+    def asked(self, model: LocalModel, now: float) -> None:
+        self._asked_at, self._last = now, model
+
+    def _moved(self, model: LocalModel) -> bool:
+        last = self._last
+        if last is None or last.dimensions != model.dimensions:
+            return True
+        return self._direction_moved(model, last) or self._cost_moved(model, last)
+
+    def _direction_moved(self, new: LocalModel, old: LocalModel) -> bool:
+        size = max(float(np.linalg.norm(old.basis[:, 0])), DIRECTION_FLOOR)
+        return float(np.linalg.norm(new.basis[:, 0] - old.basis[:, 0])) > self._share * size
+
+    def _cost_moved(self, new: LocalModel, old: LocalModel) -> bool:
+        if new.cost is None or old.cost is None:
+            return (new.cost is None) != (old.cost is None)
+        for dimension, now, before in zip(new.dimensions, new.cost.mean, old.cost.mean, strict=True):
+            if abs(now - before) > self._share * max(before, COST_FLOOR * new.size.of(dimension)):
+                return True
+        return False

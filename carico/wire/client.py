@@ -1,0 +1,198 @@
+"""The calling side of gRPC: streams that are always being kept up.
+
+What is said on a stream is a `Talker`'s business, free of I/O; here it is kept connected. Nothing is buffered: a talker
+is asked for its newest message only when that can be sent, so whoever comes back after an outage starts with news.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from grpc import aio
+
+from carico.clock import Clock
+from carico.errors import CaricoError
+from carico.wire.channel import Dialer
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE = 0.1  # s before the second attempt
+LONGEST_PAUSE = 3.0  # s; doubled until here, and jittered so that a cluster does not come back in one wave
+END: Any = aio.EOF  # type: ignore[attr-defined]
+RESOLVE_EVERY = 5.0  # s between two looks at the addresses behind a name
+
+
+class Talker(Protocol):
+    """One side of a conversation; `now` is monotonic time in seconds."""
+
+    def opened(self, now: float) -> None:
+        """A new stream: the other side knows nothing of what was said before."""
+
+    def wait(self, now: float) -> float:
+        """Seconds until `next` has a message; 0 when it has one now, infinite when only `wake` can tell."""
+
+    def next(self, now: float) -> bytes:
+        """The message to send now."""
+
+    def heard(self, message: bytes, now: float) -> None:
+        """A message from the other side; may raise CaricoError for a bad one."""
+
+
+class StreamClient:
+    """Keeps one stream of `method` open, to one of the addresses that `choose` gives.
+
+    `patience`: seconds within which the other side must answer each message, if it is one that answers.
+    """
+
+    def __init__(
+        self, dialer: Dialer, method: str, talker: Talker, clock: Clock, *, choose: Choose, patience: float | None
+    ) -> None:
+        self._dialer = dialer
+        self._method = method
+        self._talker = talker
+        self._clock = clock
+        self._choose = choose
+        self._patience = patience
+        self._news = asyncio.Event()
+        self._unanswered_since: float | None = None
+        self.address: str | None = None  # the other side, once it has taken or said something
+
+    def wake(self) -> None:
+        """The talker has something new to say."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Never returns; an outage is logged once."""
+        pause, failed = FIRST_PAUSE, False
+        while True:
+            address = await self._choose()
+            why = await self._connected(address) if address else "the name has no address"
+            if self.address is not None:
+                pause, failed = FIRST_PAUSE, False
+            if not failed:
+                log.warning("no stream to %s (%s): %s; trying again", self._dialer.target, address, why)
+            self.address, failed = None, True
+            await self._clock.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _connected(self, address: str) -> str:
+        """Talks for as long as the stream lives; returns what ended it."""
+        channel: Any = self._dialer.open(address)
+        try:
+            call = channel.stream_stream(self._method)()
+            await self._talk(call, address)
+            if not call.done():
+                return f"no answer within {self._patience} s"
+            return f"{(await call.code()).name} {await call.details() or ''}"
+        finally:
+            await channel.close()
+
+    async def _talk(self, call: Any, address: str) -> None:
+        self._unanswered_since = None
+        self._talker.opened(self._clock.monotonic())
+        listening = asyncio.create_task(self._listen(call, address))
+        try:
+            while not listening.done() and not self._overdue():
+                self._news.clear()
+                now = self._clock.monotonic()
+                if self._talker.wait(now) > 0:
+                    await self._pause(now)
+                else:
+                    await call.write(self._talker.next(now))
+                    self._sent(address, now)
+        except (aio.AioRpcError, asyncio.InvalidStateError):
+            pass  # the stream ended under a write; its status says why
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+
+    def _sent(self, address: str, now: float) -> None:
+        if self._patience is None:
+            self._reached(address)
+        elif self._unanswered_since is None:
+            self._unanswered_since = now
+
+    def _overdue(self) -> bool:
+        since = self._unanswered_since
+        return since is not None and self._clock.monotonic() - since > (self._patience or 0.0)
+
+    async def _pause(self, now: float) -> None:
+        """Until there is news, an answer, the end of the stream, or a message falls due."""
+        seconds = self._talker.wait(now)
+        if self._unanswered_since is not None:
+            seconds = min(seconds, self._unanswered_since + (self._patience or 0.0) - now + 0.01)
+        try:
+            async with asyncio.timeout(max(0.0, seconds) if seconds < 3600 else None):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+
+    async def _listen(self, call: Any, address: str) -> None:
+        try:
+            while (message := await call.read()) is not END:
+                self._unanswered_since = None
+                self._reached(address)
+                self._hear(message)
+                self._news.set()
+        finally:
+            self._news.set()
+
+    def _hear(self, message: bytes) -> None:
+        try:
+            self._talker.heard(message, self._clock.monotonic())
+        except CaricoError as error:
+            log.warning("%s said something unusable: %s", self.address, error)
+
+    def _reached(self, address: str) -> None:
+        if self.address is None:
+            log.info("talking to %s at %s", self._dialer.target, address)
+        self.address = address
+
+
+Choose = Callable[[], Awaitable[str | None]]
+
+
+def any_address(dialer: Dialer) -> Choose:
+    """One of the addresses behind the name by lot, but not the one before if there is another."""
+    before: str | None = None
+
+    async def choose() -> str | None:
+        nonlocal before
+        found = await dialer.addresses()
+        others = [address for address in found if address != before] or found
+        before = random.choice(others) if others else None
+        return before
+
+    return choose
+
+
+async def every_address(
+    dialer: Dialer, clock: Clock, start: Callable[[str, Choose], StreamClient], on_change: Callable[[list[str]], None]
+) -> None:
+    """Keeps a stream to every address behind the name, for ever; `start` makes the client for one of them."""
+    running: dict[str, asyncio.Task[None]] = {}
+    try:
+        while True:
+            found = await dialer.addresses()
+            if found and set(found) != set(running):  # a name that does not resolve now keeps what there is
+                for address in set(running) - set(found):
+                    running.pop(address).cancel()
+                for address in set(found) - set(running):
+                    running[address] = asyncio.create_task(start(address, _always(address)).run())
+                on_change(sorted(running))
+            await clock.sleep(RESOLVE_EVERY)
+    finally:
+        for task in running.values():
+            task.cancel()
+        await asyncio.gather(*running.values(), return_exceptions=True)
+
+
+def _always(address: str) -> Choose:
+    async def choose() -> str | None:
+        return address
+
+    return choose

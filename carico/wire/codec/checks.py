@@ -1,0 +1,90 @@
+"""The checks that all messages share. Reasons are few, because each is a label of carico_refused_total."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from google.protobuf.message import DecodeError, Message
+
+from carico.errors import CaricoError, RefusedMessage
+from carico.types import Vector
+
+REASONS = ("undecodable", "identity", "name", "dimensions", "shape", "not-finite", "range", "subspace", "order")
+
+NAME_LIMIT = 253  # characters of a Kubernetes node name
+DIMENSION_LIMIT = 32  # names per message; more is no node's
+PODS_LIMIT = 100_000
+# Of one node. Far above any machine, so that a forged size cannot outweigh a whole cluster in the squares of the model.
+CORES_LIMIT = 16_384.0
+BYTES_LIMIT = 2.0**50
+
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._:-]*[A-Za-z0-9])?")
+_DIMENSION = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
+M = TypeVar("M", bound=Message)
+
+
+class Undecodable(CaricoError):
+    """Bytes that are not the message they should be."""
+
+
+def parsed(kind: type[M], data: bytes) -> M:
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise Undecodable(f"{len(data)} bytes are no {kind.DESCRIPTOR.name}") from error
+
+
+def name(value: str) -> str:
+    if len(value) > NAME_LIMIT or not _NAME.fullmatch(value):
+        raise RefusedMessage("name", f"{value[:60]!r} is no name of a node or replica")
+    return value
+
+
+def dimensions(values: Sequence[str]) -> tuple[str, ...]:
+    names = tuple(values)
+    if not 1 <= len(names) <= DIMENSION_LIMIT or len(set(names)) != len(names):
+        raise RefusedMessage(
+            "dimensions", f"{len(names)} dimensions; 1 to {DIMENSION_LIMIT} different ones are possible"
+        )
+    for dimension in names:
+        if not _DIMENSION.fullmatch(dimension):
+            raise RefusedMessage("dimensions", f"{dimension[:60]!r} is no name of a dimension")
+    return names
+
+
+def vector(what: str, values: Sequence[float], length: int, most: float = math.inf) -> Vector:
+    """Finite numbers in [-most, most], as many as there should be."""
+    if len(values) != length:
+        raise RefusedMessage("shape", f"{what} has {len(values)} values instead of {length}")
+    array = np.array(values, dtype=np.float64)
+    largest = float(np.abs(array).max(initial=0.0))  # NaN if one of them is
+    if not math.isfinite(largest):
+        raise RefusedMessage("not-finite", f"{what} holds {largest}")
+    if largest > most:
+        raise RefusedMessage("range", f"{what} holds {largest:g}, beyond {most:g}")
+    return array
+
+
+def amounts(what: str, values: Sequence[float], length: int, most: float = math.inf) -> tuple[float, ...]:
+    """Finite numbers in [0, most], as many as there should be."""
+    if len(values) != length:
+        raise RefusedMessage("shape", f"{what} has {len(values)} values instead of {length}")
+    return tuple([number(what, value, most=most) for value in values])
+
+
+def number(what: str, value: float, *, least: float = 0.0, most: float = math.inf) -> float:
+    if not math.isfinite(value):
+        raise RefusedMessage("not-finite", f"{what} is {value}")
+    if not least <= value <= most:
+        raise RefusedMessage("range", f"{what} is {value:g}, outside {least:g} … {most:g}")
+    return value
+
+
+def refusal_of(message: Any, error: RefusedMessage) -> dict[str, Any]:
+    """The fields of a Refusal that answers `message`."""
+    return {"sequence": message.sequence, "reason": error.reason, "detail": error.detail}

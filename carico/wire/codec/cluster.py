@@ -1,0 +1,117 @@
+"""GlobalSubspace: what the aggregator answers, and what a node makes of it."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from carico.errors import RefusedMessage
+from carico.types import ClusterModel, CostBelief, Matrix, NodeSize, Vector
+from carico.wire.codec import checks
+from carico.wire.v1 import aggregation_pb2 as pb
+from carico.wire.v1 import common_pb2 as common
+
+
+class Refused(NamedTuple):
+    """The aggregator did not take the message with this sequence."""
+
+    sequence: int
+    reason: str
+    detail: str
+
+
+NONE_YET: bytes = pb.GlobalSubspace(none_yet=pb.NoneYet()).SerializeToString()
+
+
+def encode(model: ClusterModel) -> bytes:
+    answer = pb.ClusterModel(
+        version=model.version,
+        nodes=model.nodes,
+        dimensions=model.dimensions,
+        gram=model.gram.ravel(),
+        mean_pods=model.mean_pods,
+    )
+    if model.cost is not None:
+        answer.cost.CopyFrom(common.CostBelief(mean=model.cost.mean, variance=model.cost.variance))
+    data: bytes = pb.GlobalSubspace(model=answer).SerializeToString()
+    return data
+
+
+def encode_refusal(message: pb.LocalSubspace, error: RefusedMessage) -> bytes:
+    refusal = common.Refusal(**checks.refusal_of(message, error))
+    data: bytes = pb.GlobalSubspace(refusal=refusal).SerializeToString()
+    return data
+
+
+def decode(data: bytes) -> ClusterModel | Refused | None:
+    """The model, or why there is none; None when no node has told the aggregator anything yet."""
+    message = checks.parsed(pb.GlobalSubspace, data)
+    kind = message.WhichOneof("answer")
+    if kind == "refusal":
+        return Refused(message.refusal.sequence, message.refusal.reason, message.refusal.detail)
+    return _model(message.model) if kind == "model" else None
+
+
+def _model(message: pb.ClusterModel) -> ClusterModel:
+    dimensions = checks.dimensions(message.dimensions)
+    m = len(dimensions)
+    gram = checks.vector("gram", message.gram, m * m).reshape(m, m)
+    return ClusterModel(
+        version=message.version,
+        nodes=message.nodes,
+        dimensions=dimensions,
+        gram=gram,
+        mean_pods=checks.number("mean_pods", message.mean_pods),
+        cost=_cost(message.cost, m) if message.HasField("cost") else None,
+    )
+
+
+def _cost(message: common.CostBelief, m: int) -> CostBelief:
+    variance = tuple(message.variance)
+    known = [value for value in variance if value != math.inf]
+    checks.amounts("variance of the cost", known, len(known))
+    if len(variance) != m:
+        raise RefusedMessage("shape", f"variance of the cost has {len(variance)} values instead of {m}")
+    return CostBelief(checks.amounts("cost", message.mean, m), variance)
+
+
+class NodeView(NamedTuple):
+    """The cluster's model as one node sees it: divided by its own size, on its own dimensions."""
+
+    gram: Matrix  # m × m, fractions of this node
+    cost: CostBelief | None  # fractions of this node
+    mean_pods: float
+
+
+# What a node is told of a cost that no node knows: nothing, with the spread of a thousand nodes.
+UNKNOWN_COST, UNKNOWN_VARIANCE = 0.0, 1e6
+
+
+def view(model: ClusterModel, size: NodeSize, dimensions: tuple[str, ...], own: Matrix) -> NodeView:
+    """What `model` means to a node of this size that watches these dimensions and whose own basis U·Σ is `own`.
+
+    A dimension that the cluster's model lacks (this node is newer than the aggregator) keeps the node's own energy and
+    no correlation with the others, so that merging changes nothing about it.
+    """
+    at = {dimension: i for i, dimension in enumerate(model.dimensions)}
+    here = [i for i, dimension in enumerate(dimensions) if dimension in at]
+    there = [at[dimensions[i]] for i in here]
+    share = 1.0 / size.vector(dimensions)
+    gram = np.diag((own * own).sum(axis=1))
+    gram[np.ix_(here, here)] = model.gram[np.ix_(there, there)] * np.outer(share[here], share[here])
+    return NodeView(gram, _cost_here(model.cost, share, dimensions, at), model.mean_pods)
+
+
+def _cost_here(
+    cost: CostBelief | None, share: Vector, dimensions: tuple[str, ...], at: dict[str, int]
+) -> CostBelief | None:
+    if cost is None:
+        return None
+    mean, variance = [UNKNOWN_COST] * len(dimensions), [UNKNOWN_VARIANCE] * len(dimensions)
+    for i, (dimension, factor) in enumerate(zip(dimensions, share.tolist(), strict=True)):
+        if dimension in at and math.isfinite(cost.variance[at[dimension]]):
+            mean[i] = cost.mean[at[dimension]] * factor
+            variance[i] = cost.variance[at[dimension]] * factor**2
+    return CostBelief(tuple(mean), tuple(variance))

@@ -1,0 +1,92 @@
+"""The node's side of Capacity.Report: every replica of every scheduler hears about every change."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Iterator
+
+from carico.clock import Clock
+from carico.errors import RefusedMessage
+from carico.settings import AgentSettings
+from carico.types import NodeReport
+from carico.wire.channel import Dialer
+from carico.wire.client import Choose, StreamClient, every_address
+from carico.wire.codec import report as codec
+from carico.wire.refusals import Refusals
+from carico.wire.reporting import ReportRule
+
+log = logging.getLogger(__name__)
+
+METHOD = "/carico.wire.v1.Capacity/Report"
+
+
+class ReportTalker:
+    """What a node says to one scheduler."""
+
+    def __init__(self, sequence: Iterator[int], refusals: Refusals) -> None:
+        self.rule = ReportRule()
+        self._sequence = sequence
+        self._refusals = refusals
+
+    def opened(self, now: float) -> None:  # noqa: ARG002
+        self.rule.opened()
+
+    def wait(self, now: float) -> float:
+        return self.rule.wait(now)
+
+    def next(self, now: float) -> bytes:
+        return codec.encode(self.rule.take(next(self._sequence), now))
+
+    def heard(self, message: bytes, now: float) -> None:
+        ack = codec.decode_ack(message)
+        self.rule.acknowledged(ack.heartbeat, refused=ack.refused is not None)
+        if ack.refused is not None:
+            self._refusals.note(RefusedMessage(ack.refused.reason, ack.refused.detail), now)
+
+
+class ReportClient:
+    """Keeps a stream to every address behind every name in `settings.schedulers`."""
+
+    def __init__(
+        self, settings: AgentSettings, clock: Clock, on_refused: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._dialers = [Dialer(target, settings, "a scheduler") for target in settings.schedulers]
+        self._clock = clock
+        self._refusals = Refusals(log, on_refused)
+        self._sequence = itertools.count(1)  # one count for all streams: it grows on each of them
+        self._streams: dict[str, tuple[ReportTalker, StreamClient]] = {}
+        self._newest: NodeReport | None = None
+
+    @property
+    def connected(self) -> int:
+        """Schedulers that hear this node now."""
+        return sum(client.address is not None for _, client in self._streams.values())
+
+    def offer(self, report: NodeReport) -> None:
+        """The node's newest report, with both sets in it; its sequence and age are given when it is sent."""
+        self._newest = report
+        for talker, client in self._streams.values():
+            talker.rule.offer(report)
+            client.wake()
+
+    async def run(self) -> None:
+        await asyncio.gather(*(self._follow(dialer) for dialer in self._dialers))
+
+    async def _follow(self, dialer: Dialer) -> None:
+        def start(address: str, choose: Choose) -> StreamClient:
+            talker = ReportTalker(self._sequence, self._refusals)
+            if self._newest is not None:
+                talker.rule.offer(self._newest)
+            client = StreamClient(dialer, METHOD, talker, self._clock, choose=choose, patience=None)
+            self._streams[f"{dialer.target} {address}"] = (talker, client)
+            return client
+
+        def changed(addresses: list[str]) -> None:
+            log.info("schedulers behind %s: %s", dialer.target, ", ".join(addresses))
+            gone = [key for key in self._streams if key.split()[0] == dialer.target and key.split()[1] not in addresses]
+            for key in gone:
+                del self._streams[key]
+
+        await every_address(dialer, self._clock, start, changed)

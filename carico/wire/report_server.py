@@ -1,0 +1,107 @@
+"""The scheduler's side of Capacity.Report, up to the point where a good report is handed on."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from carico.clock import Clock
+from carico.errors import RefusedMessage
+from carico.types import NodeReport
+from carico.wire.codec import report as codec
+from carico.wire.codec.checks import Undecodable
+from carico.wire.codec.cluster import Refused
+from carico.wire.identity import Caller
+from carico.wire.order import ReportOrder
+from carico.wire.refusals import Refusals
+from carico.wire.server import StreamMethod
+
+log = logging.getLogger(__name__)
+
+METHOD = "/carico.wire.v1.Capacity/Report"
+
+
+class Listener(Protocol):
+    """Who is told: the scheduler."""
+
+    def reported(self, report: NodeReport) -> None:
+        """A valid report, newer than all before, with both sets in it. Its age is the one at its sending."""
+
+    def fell_silent(self, node: str) -> None:
+        """The node's newest stream broke."""
+
+    def heartbeat(self) -> float:
+        """Seconds: how often a node should speak when nothing moves."""
+
+    def leads(self) -> bool:
+        """Whether this replica is the one that binds."""
+
+
+class ReportService:
+    """Makes a session for every stream; `method` is what a GrpcServer serves."""
+
+    def __init__(self, listener: Listener, clock: Clock, on_refused: Callable[[str], None]) -> None:
+        self.listener = listener
+        self.clock = clock
+        self.order = ReportOrder()
+        self.refusals = Refusals(log, on_refused)
+        self._streams = itertools.count(1)
+        self.method = StreamMethod(lambda caller: _Session(self, caller, next(self._streams)))
+
+    def ack(self, refused: Refused | None = None) -> bytes:
+        return codec.encode_ack(codec.Ack(self.listener.heartbeat(), self.listener.leads(), refused))
+
+    async def announce(self) -> None:
+        """Tells every node the heartbeat and the leadership of this moment, e.g. after a change of leader."""
+        await self.method.broadcast(self.ack())
+
+
+class _Session:
+    def __init__(self, service: ReportService, caller: Caller, stream: int) -> None:
+        self._service = service
+        self._caller = caller
+        self._stream = stream
+        self._before: NodeReport | None = None  # the last good report of this stream
+
+    def greeting(self) -> bytes | None:
+        return self._service.ack()
+
+    def answer(self, message: bytes) -> bytes | None:
+        try:
+            parsed = codec.parse(message)
+        except Undecodable as error:
+            self._service.refusals.note(RefusedMessage("undecodable", str(error)), self._service.clock.monotonic())
+            raise
+        try:
+            report = self._checked(codec.decode(parsed))
+        except RefusedMessage as error:
+            self._service.refusals.note(error, self._service.clock.monotonic())
+            return self._service.ack(Refused(parsed.sequence, error.reason, error.detail))
+        self._before = report
+        self._service.listener.reported(report)
+        return None
+
+    def closed(self) -> None:
+        if self._before is not None and self._service.order.stream_of(self._before.node) == self._stream:
+            self._service.listener.fell_silent(self._before.node)
+
+    def _checked(self, report: NodeReport) -> NodeReport:
+        self._caller.speaks_for(report.node)
+        if self._before is not None and self._before.node != report.node:
+            raise RefusedMessage("identity", f"a stream of {self._before.node} speaks of {report.node}")
+        complete = self._with_sets(report)
+        self._service.order.check(report.node, stream=self._stream, start_id=report.start_id, sequence=report.sequence)
+        return complete
+
+    def _with_sets(self, report: NodeReport) -> NodeReport:
+        """Sets that were left out are those of the report before, on the same stream."""
+        if report.counted is not None and report.finished is not None:
+            return report
+        if self._before is None:
+            raise RefusedMessage("shape", "a stream's first report must carry counted and finished")
+        counted = self._before.counted if report.counted is None else report.counted
+        finished = self._before.finished if report.finished is None else report.finished
+        return dataclasses.replace(report, counted=counted, finished=finished)

@@ -1,0 +1,82 @@
+"""What the agent learned survives a restart, and a broken file never poisons it."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from carico.agent import memory
+from carico.agent.memory import Memory
+
+
+class Learner:
+    def __init__(self) -> None:
+        self.known: Mapping[str, object] = {"cost": 0.25}
+
+    def save(self) -> dict[str, object]:
+        return dict(self.known)
+
+    def restore(self, state: Mapping[str, object]) -> None:
+        if "cost" not in state:
+            raise ValueError("it has no cost")
+        self.known = state
+
+
+def test_what_is_kept_is_recalled(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    Memory(path, Learner()).keep()
+    again = Learner()
+    again.known = {}
+    assert Memory(path, again).recall()
+    assert again.known == {"cost": 0.25}
+    assert [p.name for p in tmp_path.iterdir()] == ["state.json"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x00\xff",
+        b"[]",
+        b"null",
+        b'{"format": 0}',
+        b'{"format": 1}',
+        b'{"format": 1, "state": {}}',
+        b'{"format": 1, "state": 7}',
+    ],
+)
+def test_a_broken_file_is_named_and_left_out(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "state.json"
+    path.write_bytes(content)
+    learner = Learner()
+    assert not Memory(path, learner).recall()
+    assert learner.known == {"cost": 0.25}
+    assert "state.json cannot be used" in caplog.text
+
+
+def test_without_a_path_nothing_is_kept() -> None:
+    kept = Memory(None, Learner())
+    kept.keep()
+    assert not kept.recall()
+
+
+def test_a_full_disk_is_said_once_and_leaves_the_old_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state.json"
+    kept = Memory(path, Learner())
+    kept.keep()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(memory.os, "replace", full)
+    kept.keep()
+    kept.keep()
+    assert caplog.text.count("No space left on device") == 1
+    assert json.loads(path.read_text())["state"] == {"cost": 0.25}
+    assert [p.name for p in tmp_path.iterdir()] == ["state.json"]

@@ -1,0 +1,44 @@
+"""The ticker neither drifts nor bursts."""
+
+from __future__ import annotations
+
+import asyncio
+
+from carico.clock import Ticker
+from carico.testing import ManualClock
+
+
+async def _ticks(clock: ManualClock, ticker: Ticker, into: list[tuple[float, float]]) -> None:
+    async for late in ticker:
+        into.append((round(clock.monotonic(), 6), round(late, 6)))
+
+
+def test_ticks_are_multiples_of_the_period_for_ever() -> None:
+    async def scenario() -> list[tuple[float, float]]:
+        clock, seen = ManualClock(now=7.0), []
+        beat = asyncio.create_task(_ticks(clock, Ticker(clock, 0.1), seen))
+        for _ in range(1000):
+            await clock.turn(0.1)
+        beat.cancel()
+        return seen
+
+    seen = asyncio.run(scenario())
+    assert len(seen) == 1001
+    assert seen[-1] == (107.0, 0.0)
+
+
+def test_a_stall_gives_one_late_tick_and_no_burst() -> None:
+    async def scenario() -> tuple[list[tuple[float, float]], int]:
+        clock, seen = ManualClock(), []
+        ticker = Ticker(clock, 0.1)
+        beat = asyncio.create_task(_ticks(clock, ticker, seen))
+        await clock.turn(0.1)
+        clock.advance(0.55)  # nobody ran for half a second
+        await clock.turn(0.35)
+        beat.cancel()
+        return seen, ticker.missed
+
+    seen, missed = asyncio.run(scenario())
+    # The tick due at 0.2 comes at 0.65, those due from 0.3 to 0.6 are dropped; the beat goes on where it always was.
+    assert seen == [(0.0, 0.0), (0.1, 0.0), (0.65, 0.45), (0.7, 0.0), (0.8, 0.0), (0.9, 0.0), (1.0, 0.0)]
+    assert missed == 4

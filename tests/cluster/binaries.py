@@ -1,0 +1,57 @@
+"""The table of binaries: where each comes from, and what a first build of it costs.
+
+Seconds are of a cold Go cache on two cores, in this order: the first binary of a module pays for the packages that
+the others share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+MODULES = Path(__file__).with_name("tools")
+KUBERNETES = "v1.36.3"
+_VERSION = "k8s.io/component-base/version"
+# Unstamped, the API server would call itself v0.0.0.
+_STAMP = f"-X {_VERSION}.gitVersion={KUBERNETES} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=36"
+FLAGS = ("-trimpath", "-ldflags", f"-s -w {_STAMP}")
+
+
+@dataclass(frozen=True)
+class Tool:
+    name: str
+    module: str
+    package: str
+    seconds: int
+    megabytes: int
+    flags: tuple[str, ...] = ()
+
+
+def _kubernetes(name: str, seconds: int, megabytes: int) -> Tool:
+    return Tool(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", seconds, megabytes)
+
+
+def _containerd(name: str, seconds: int, megabytes: int) -> Tool:
+    tags = ("-tags", "no_btrfs no_devmapper no_zfs")
+    return Tool(name, "containerd", f"github.com/containerd/containerd/v2/cmd/{name}", seconds, megabytes, tags)
+
+
+_ALL = (
+    Tool("etcd", "etcd", "go.etcd.io/etcd/server/v3", 32, 25),
+    _kubernetes("kube-apiserver", 316, 95),
+    _kubernetes("kube-controller-manager", 82, 80),
+    _kubernetes("kube-scheduler", 7, 70),
+    _kubernetes("kubectl", 27, 60),
+    Tool("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", 88, 65),
+    _kubernetes("kubelet", 21, 65),
+    _kubernetes("kube-proxy", 17, 45),
+    _containerd("containerd", 70, 45),
+    _containerd("containerd-shim-runc-v2", 6, 15),
+    _containerd("ctr", 6, 25),
+    Tool("coredns", "coredns", "github.com/coredns/coredns", 140, 75),
+)
+TOOLS = {tool.name: tool for tool in _ALL}
+
+CONTAINERD = ("containerd", "containerd-shim-runc-v2", "ctr")
+CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+NODE = ("kubelet", "kube-proxy", "coredns")

@@ -1,0 +1,138 @@
+"""A whole cluster, of either mode, as tests and the command line see it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from . import binaries, builder, containerd, pki
+from .api import Api, Object
+from .daemons import log_tail
+from .errors import WRONG_INPUT, ClusterError
+from .handle import Started
+
+MOST_NODES = 50_000
+# What a real node needs of the machine, and the Debian package that brings it.
+PROGRAMS = {
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "ip": "iproute2",
+    "nft": "nftables",
+    "runc": "runc",
+    "busybox": "busybox-static",
+}
+SBIN = ":/usr/sbin:/sbin"
+
+
+class Cluster(Started):
+    """A control plane with kwok nodes, or a sealed one with a real node, or both kinds of nodes.
+
+    >>> Cluster(nodes=-1)
+    Traceback (most recent call last):
+    cluster.errors.ClusterError: a cluster cannot have -1 nodes: give a whole number from 0 to 50000
+    """
+
+    def __init__(
+        self,
+        nodes: int = 0,
+        kubelet: bool = False,
+        containerd_version: str = "2",
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        check(nodes, kubelet)
+        self._built = builder.build(_names(nodes, kubelet, containerd_version))
+        if kubelet and containerd_version != "2":
+            self._built |= containerd.system_binaries()
+        spec: dict[str, Any] = {"control_plane": True, "nodes": nodes, "binaries": self._built}
+        if not kubelet:
+            super().__init__(spec, say)
+            return
+        # Made here, in the host's network: see forward.py.
+        with socket.create_server(("127.0.0.1", 0)) as door:
+            sealed = {"sealed": True, "containerd": containerd_version, "inherit": [door.fileno()]}
+            super().__init__(spec | sealed | {"user_port": door.getsockname()[1]}, say)
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's, valid on the host."""
+        return self.folder / "kubeconfig"
+
+    @cached_property
+    def api(self) -> Api:
+        return Api(self.kubeconfig)
+
+    @property
+    def kubectl_binary(self) -> str:
+        return self._built["kubectl"]
+
+    def kubeconfig_of(self, user: str, groups: tuple[str, ...] = ()) -> Path:
+        """A kubeconfig for another user, for tests of rights."""
+        authority = pki.Authority(self.folder / "pki")
+        return authority.kubeconfig(self.folder / f"{user}.kubeconfig", f"https://{self.api.address}", user, groups)
+
+    def kubectl(self, *argv: str, stdin: str | None = None) -> str:
+        """Run kubectl as the administrator and return what it prints."""
+        command = [self.kubectl_binary, f"--kubeconfig={self.kubeconfig}", *argv]
+        environment = os.environ | self.run.environment
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, env=environment, timeout=120)
+        if done.returncode != 0:
+            raise ClusterError(f"kubectl {' '.join(argv)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def create(self, item: Object) -> Object:
+        """Create an object of a core or batch kind, in the namespace that it names or `default`."""
+        version, kind = item["apiVersion"], item["kind"].lower() + "s"
+        namespace = item["metadata"].get("namespace", "default")
+        root = "/api/v1" if version == "v1" else f"/apis/{version}"
+        place = "" if kind in ("namespaces", "nodes") else f"/namespaces/{namespace}"
+        return self.api.post(f"{root}{place}/{kind}", item)
+
+    def wait_for(self, what: str, condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+        """Poll until the condition holds and return its value; the error shows what the parts said last."""
+        deadline = time.monotonic() + seconds
+        while not (value := condition()):
+            if time.monotonic() > deadline:
+                raise ClusterError(f"{what}: not within {seconds:.0f} s\n{self.state()}")
+            time.sleep(0.1)
+        return value
+
+    def state(self) -> str:
+        """Pods, Events and the ends of the logs, for a failed test."""
+        seen = [self.kubectl("get", "pods", "-A", "-o", "wide"), self.kubectl("get", "events", "-A")[-4000:]]
+        for log in sorted((self.folder / "logs").glob("*.log")):
+            seen.append(f"{log.name}:\n{log_tail(log, 8)}")
+        return "\n".join(seen)
+
+
+def check(nodes: int, kubelet: bool) -> None:
+    """Refuse what cannot work before anything is built or started."""
+    if not 0 <= nodes <= MOST_NODES:
+        line = f"a cluster cannot have {nodes} nodes: give a whole number from 0 to {MOST_NODES}"
+        raise ClusterError(line, WRONG_INPUT)
+    if not kubelet:
+        return
+    if os.geteuid() != 0:
+        raise ClusterError("a real node needs root, for namespaces and cgroups; without KUBELET=1 none is needed")
+    absent = [name for name in PROGRAMS if shutil.which(name, path=os.environ.get("PATH", "") + SBIN) is None]
+    if absent:
+        packages = sorted({PROGRAMS[name] for name in absent})
+        raise ClusterError(f"a real node needs {', '.join(absent)} (Debian packages: {' '.join(packages)})")
+    containerd.cni_folder()
+
+
+def _names(nodes: int, kubelet: bool, version: str) -> list[str]:
+    names = list(binaries.CONTROL_PLANE)
+    if nodes:
+        names.append("kwok")
+    if kubelet:
+        names += binaries.NODE
+        if version == "2":
+            names += binaries.CONTAINERD
+    return names

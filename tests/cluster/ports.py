@@ -1,0 +1,35 @@
+"""Free ports, and parts' health addresses on them."""
+
+from __future__ import annotations
+
+import http.client
+import random
+import socket
+
+# Below the range from which the kernel takes ports for outgoing connections: nobody else comes by chance.
+PORTS = range(20_000, 32_000)
+
+
+def free_port() -> int:
+    """A port of the loopback on which nobody listens now."""
+    while True:
+        port = random.choice(PORTS)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+def answers_http(port: int, path: str) -> bool:
+    """Whether a part's health address on the loopback answers 200."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,37 @@
+"""The bare runtime: each version runs a container, and what it made ends with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from .handle import Containerd
+from .runs import hierarchies
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.needs("root", "namespaces", "containerd", "cni", "busybox", "go"),
+]
+
+
+def test_it_runs_a_container_of_the_work_image(containerd: Containerd) -> None:
+    said = containerd.ctr(
+        "run",
+        "--rm",
+        "--cgroup",
+        f"{containerd.cgroup_parent}/one",
+        containerd.busybox_image,
+        "one",
+        "/bin/sh",
+        "-c",
+        "echo $((6*7))",
+    )
+    assert said.strip() == "42"
+
+
+def test_its_socket_is_reachable_from_the_host(containerd: Containerd) -> None:
+    assert containerd.socket.is_socket()
+    assert len(str(containerd.socket)) < 108
+
+
+def test_its_cgroups_are_in_a_branch_of_their_own(containerd: Containerd) -> None:
+    assert all((top / containerd.cgroup_parent.lstrip("/")).is_dir() for top in hierarchies())
