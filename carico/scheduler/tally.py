@@ -120,6 +120,15 @@ class Tally:
         self._answers.move_to_end(key)
         return answer.counts.vector(length)
 
+    def count_all(self, audiences: list[Audience], length: int) -> Counts:
+        """Pods on each row that belong to every one of the audiences."""
+        counts = np.zeros(length, dtype=np.int64)
+        for identity, pods in self._pods.items():
+            if all(self.included(audience, identity) for audience in audiences):
+                for row, count in pods.sparse.items():
+                    counts[row] += count
+        return counts
+
     def included(self, audience: Audience, identity: Identity) -> bool:
         return audience.includes(identity.namespace, self._namespace_labels(identity.namespace), identity.labels)
 
