@@ -36,9 +36,10 @@ TEMPLATES_KEPT = 128  # at 20,000 nodes some 100 KB each
 
 @dataclass(slots=True)
 class Feasibility:
-    """The result: `rows` can take the pod; for the others `verdicts` say why not."""
+    """The result: `rows` can take the pod; for the others `verdicts` say why not. Good until the next cycle."""
 
     snapshot: Snapshot
+    filters: Feasible
     mask: Mask
     status: Status = OK  # of the pre-filters; when it is not OK no node was looked at
     refusing: set[str] = field(default_factory=set)  # plugins that refused the pod or a node
@@ -112,10 +113,10 @@ class Feasible:
         status, plugin = self._pre_filter(cycle)
         snapshot = cycle.snapshot
         if status.code is not Code.SUCCESS:
-            return Feasibility(snapshot, np.zeros(len(snapshot), dtype=np.bool_), status, {plugin})
+            return Feasibility(snapshot, self, np.zeros(len(snapshot), dtype=np.bool_), status, {plugin})
         kept = self._reused(cycle)
         alive = kept.mask & snapshot.present
-        result = Feasibility(snapshot, alive)
+        result = Feasibility(snapshot, self, alive)
         for plugin_ in self._filters:
             if plugin_.name in cycle.skipped:
                 continue
@@ -238,7 +239,13 @@ class Feasible:
 
     def fits(self, cycle: Cycle, row: int) -> bool:
         """Whether one node can take the pod as the snapshot stands; the pre-filters have run."""
-        return self._refuses(cycle, row) is None
+        if self._refuses(cycle, row) is not None:
+            return False
+        waiting = self._kept_for_others(cycle).get(row)
+        if waiting is None:
+            return True
+        with self.pretending(cycle, row, add=waiting):
+            return self._refuses(cycle, row) is None
 
     def _refuses(self, cycle: Cycle, row: int) -> str | None:
         rows = np.array([row], dtype=np.intp)

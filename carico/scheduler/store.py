@@ -64,6 +64,7 @@ class Store:
         self.attachments: dict[str, VolumeAttachment] = {}
         self.services_in: defaultdict[str, dict[str, Service]] = defaultdict(dict)  # by namespace
         self.attachments_on: defaultdict[str, dict[str, VolumeAttachment]] = defaultdict(dict)  # by node
+        self._real: dict[tuple[str, str], KubeObject] = {}  # what assumed objects stand in for, by kind and key
         self._tables: dict[str, dict[str, Any]] = {
             "Namespace": self.namespaces,
             "Service": self.services,
@@ -81,18 +82,40 @@ class Store:
         }
 
     def put(self, thing: KubeObject) -> None:
-        self._tables[type(thing).__name__][thing.key] = thing
+        kind = type(thing).__name__
+        real = self._real.get((kind, thing.key))
+        if real is not None:
+            if real.metadata.resource_version == thing.metadata.resource_version:
+                return  # the same old news: what was assumed since then stands
+            del self._real[kind, thing.key]
+        self._tables[kind][thing.key] = thing
         if isinstance(thing, Service):
             self.services_in[thing.namespace][thing.key] = thing
         elif isinstance(thing, VolumeAttachment):
             self.attachments_on[thing.spec.node_name][thing.key] = thing
 
     def remove(self, thing: KubeObject) -> None:
+        self._real.pop((type(thing).__name__, thing.key), None)
         self._tables[type(thing).__name__].pop(thing.key, None)
         if isinstance(thing, Service):
             self.services_in[thing.namespace].pop(thing.key, None)
         elif isinstance(thing, VolumeAttachment):
             self.attachments_on[thing.spec.node_name].pop(thing.key, None)
+
+    def assume(self, thing: KubeObject) -> None:
+        """Act as if an update of this object had been made, until the watch brings news of it or it is restored."""
+        kind = type(thing).__name__
+        real = self._tables[kind].get(thing.key)
+        if real is not None:
+            self._real.setdefault((kind, thing.key), real)
+            self._tables[kind][thing.key] = thing
+
+    def restore(self, thing: KubeObject) -> None:
+        """Undo `assume`; harmless when the watch was faster."""
+        kind = type(thing).__name__
+        real = self._real.pop((kind, thing.key), None)
+        if real is not None:
+            self._tables[kind][thing.key] = real
 
     def get(self, kind: str, key: str) -> Any:
         return self._tables[kind].get(key)
