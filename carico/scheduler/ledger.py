@@ -55,9 +55,6 @@ class Account:
     counted: frozenset[str] | None = None  # None before the first report
     finished: frozenset[str] = NOBODY
     pods: dict[str, Entry] = field(default_factory=dict)
-    stream: int = -1  # number of the connection that the last report came on
-    start_id: int = -1
-    sequence: int = -1
     report: NodeReport | None = None
     sampled: float = NEVER  # s on this process's monotonic clock: when the newest sample was taken
     connected: bool = False
@@ -125,14 +122,12 @@ class Ledger:
             account.in_cluster = False
             self._close_if_unused(node, account)
 
-    def disconnected(self, node: str, stream: int) -> None:
+    def fell_silent(self, node: str) -> None:
         """The report stream broke: the node is stale from this moment, until a new stream brings a report."""
-        account = self._accounts.get(node)
-        if account is None or account.stream != stream:
-            return
-        account.connected = False
-        self._set_expiry(account)
-        self._close_if_unused(node, account)
+        if (account := self._accounts.get(node)) is not None:
+            account.connected = False
+            self._set_expiry(account)
+            self._close_if_unused(node, account)
 
     def set_heartbeat(self, seconds: float) -> None:
         if seconds != self._heartbeat:
@@ -144,27 +139,21 @@ class Ledger:
     def heartbeat(self) -> float:
         return self._heartbeat
 
-    def report(self, report: NodeReport, stream: int, now: float) -> bool:
-        """Takes a report in; False when it is older than what is known. Raises RefusedMessage if it makes no sense."""
+    def report(self, report: NodeReport, now: float) -> None:
+        """Takes in a report that is newer than all before it and says which pods it answers for."""
+        if report.counted is None or report.finished is None:
+            raise RefusedMessage("shape", f"a report of {report.node} does not say which pods it counts")
         account = self._accounts.get(report.node) or self._open(report.node)
-        if self._outdated(account, report, stream):
-            return False
-        new_agent = report.start_id != account.start_id
-        if report.counted is None and (new_agent or account.counted is None):
-            raise RefusedMessage("no-pods", f"the first report of {report.node} does not say which pods it counts")
         before = self._believed(account, now)
-        account.stream, account.start_id, account.sequence = stream, report.start_id, report.sequence
         account.report, account.sampled, account.connected = report, now - report.age, True
-        if report.counted is not None or report.finished is not None:
-            self._count(account, report, now)
-        row = account.row
-        self.capacity[row] = report.estimate.pod_capacity
-        self.usage[row] = max(report.estimate.usage, default=0.0)
+        if account.counted is not report.counted or account.finished is not report.finished:
+            self._count(account, report.counted, report.finished, now)
+        self.capacity[account.row] = report.estimate.pod_capacity
+        self.usage[account.row] = max(report.estimate.usage, default=0.0)
         self._set_expiry(account)
         self._refresh(account)
         self._note_lift(report.node, account, before, now)
         self._check()
-        return True
 
     # --- pods ---
 
@@ -222,19 +211,9 @@ class Ledger:
             getattr(self, name)[row] = 0.0
         self.expires[row] = NEVER
 
-    def _outdated(self, account: Account, report: NodeReport, stream: int) -> bool:
-        if stream < account.stream:
-            return True
-        if report.start_id == account.start_id:
-            return report.sequence <= account.sequence
-        return stream == account.stream  # an agent starts anew only with a new connection
-
-    def _count(self, account: Account, report: NodeReport, now: float) -> None:
+    def _count(self, account: Account, counted: frozenset[str], finished: frozenset[str], now: float) -> None:
         answered = self._answered(account)
-        if report.counted is not None:
-            account.counted = report.counted
-        if report.finished is not None:
-            account.finished = report.finished
+        account.counted, account.finished = counted, finished
         if self._on_handover is not None:
             for uid in account.pods.keys() & (self._answered(account) - answered):
                 self._on_handover(now - account.pods[uid].since)

@@ -162,7 +162,7 @@ class Queue:
         queued.refusal, queued.failed_at = refusal, now
         queued.ready_at = now + min(self._last, self._first * 2 ** min(queued.attempts - 1, 30))
         queued.after_flush = False
-        if blindly or not refusal.interests:
+        if blindly or not refusal.plugins:
             self._requeue(queued, "ScheduleAttemptFailure", now)
             return
         self._move(queued, "waiting")

@@ -80,12 +80,17 @@ class Capacity:
         self._ledger.reserve(cycle.pod.uid, node, units_of(cycle.pod.pod), self._now())
         return OK
 
-    def unreserve(self, cycle: Cycle, node: str) -> None:  # noqa: ARG002 - the ledger knows the node
+    def unreserve(self, cycle: Cycle, node: str) -> None:
         self._ledger.release(cycle.pod.uid, self._now())
 
     def need(self, cycle: Cycle) -> float:
         """Pods of free capacity that the pod takes."""
         return self.rules.threshold * units_of(cycle.pod.pod)
+
+    def remark(self, row: int) -> str:
+        """What people should know of a node that was chosen although its report is old."""
+        fresh = bool(self._ledger.expires[row] >= self._now())
+        return "" if fresh else f" (its capacity report is stale; on_stale is {self.rules.on_stale!r})"
 
     def free(self, cycle: Cycle, rows: RowArray | None) -> Vector:
         column = self._ledger.free if self.rules.release == "handover" else self._ledger.free_pending
