@@ -66,10 +66,18 @@ def add_flags(parser: argparse.ArgumentParser, cls: type[Any], only: Collection[
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file with the settings")
     kinds = typing.get_type_hints(cls)
     fields = {field.name: field for field in dataclasses.fields(cls)}
-    for part in cls.__mro__[:-1]:
+    for part, its_names in _groups(cls, names(cls) if only is None else only):
         group = parser.add_argument_group((part.__doc__ or "").strip("."))
-        for name in vars(part).get("__annotations__", {}):
+        for name in its_names:
             _add_flag(group, fields[name], kinds[name])
+
+
+def _groups(cls: type[Any], wanted: Collection[str]) -> Iterable[tuple[type[Any], list[str]]]:
+    """The knobs under the class that brought them; one that only changes a default does not bring it."""
+    own = [(part, list(vars(part).get("__annotations__", {}))) for part in cls.__mro__[:-1]]
+    for i, (part, its_names) in enumerate(own):
+        inherited = {name for _, others in own[i + 1 :] for name in others}
+        yield part, [name for name in its_names if name in wanted and name not in inherited]
 
 
 def _add_flag(group: Any, field: dataclasses.Field[Any], kind: Any) -> None:
@@ -79,6 +87,11 @@ def _add_flag(group: Any, field: dataclasses.Field[Any], kind: Any) -> None:
         group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=about)
     else:
         group.add_argument(flag, default=None, metavar=_metavar(field, kind), help=about)
+
+
+def names(*classes: type[Any]) -> set[str]:
+    """The knobs of some settings classes."""
+    return {field.name for cls in classes for field in dataclasses.fields(cls)}
 
 
 def from_flags(cls: type[S], section: str, args: argparse.Namespace) -> S:

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from collections import Counter
-from pathlib import Path
 
+import parts
 import pytest
-from cluster.fixtures import containerd  # noqa: F401  (a fixture for every test)
+from cluster.fixtures import containerd, node_cluster, scale_cluster  # noqa: F401  (fixtures for every test)
 from hypothesis import HealthCheck, settings
-
-_spec = importlib.util.spec_from_file_location("carico_test_parts", Path(__file__).with_name("parts.py"))
-assert _spec is not None
-assert _spec.loader is not None
-parts = importlib.util.module_from_spec(_spec)
-sys.modules.setdefault("carico_test_parts", parts)
-_spec.loader.exec_module(parts)
 
 IN_CI = os.environ.get("CI") == "true"
 

@@ -60,6 +60,11 @@ def _go() -> str | None:
     return None
 
 
+def _cgroup_v1() -> str | None:
+    trees = [Path("/sys/fs/cgroup") / tree / "cgroup.procs" for tree in ("cpu", "cpuacct", "memory")]
+    return None if all(tree.exists() for tree in trees) else "no cgroup v1 trees in /sys/fs/cgroup"
+
+
 def _traces() -> str | None:
     return None if "CARICO_TRACES" in os.environ else "CARICO_TRACES names no folder with traces"
 
@@ -68,6 +73,7 @@ PARTS: dict[str, Callable[[], str | None]] = {
     "root": _root,
     "psi": _psi,
     "namespaces": _namespaces,
+    "cgroup-v1": _cgroup_v1,
     "containerd": _program("containerd", "ctr", "runc", package="containerd runc"),
     "go": _go,
     "cni": _program("bridge", "host-local", "loopback", package="containernetworking-plugins"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ def load_pyplot() -> Any:
         import matplotlib
     except ImportError:
         raise UsageError("pictures need matplotlib: pip install 'carico[demo]'") from None
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it tells about every font it finds
     matplotlib.use("Agg")  # a file is all that is wanted: no window system is asked for
     import matplotlib.pyplot
 

@@ -13,6 +13,7 @@ Plain JSON is read as well (recording_json.py).
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import logging
@@ -74,11 +75,13 @@ class Writer:
             self._pending.clear()
 
     def _write(self, part: bytes) -> None:
-        good = self._file.tell()
+        good, rest = self._file.tell(), memoryview(part)
         try:
-            self._file.write(part)
+            while rest:  # a disk that is nearly full takes a part and complains about the next
+                rest = rest[self._file.write(rest) :]
         except OSError as error:
-            self._file.truncate(good)
+            with contextlib.suppress(OSError):  # a reader stops at the last full chunk anyway
+                self._file.truncate(good)
             self._pending.clear()  # or closing would try, and fail, again
             why = "no space left" if error.errno == errno.ENOSPC else error.strerror
             raise CaricoError(f"{self._path}: {why} after {self.rows} rows; those can be replayed") from error

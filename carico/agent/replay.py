@@ -59,14 +59,14 @@ def replay(playback: Playback, settings: NodeSettings) -> list[Estimate]:
     return [estimate for estimate in answers if estimate is not None]
 
 
-def as_json(estimate: Estimate, dimensions: tuple[str, ...]) -> dict[str, object]:
-    """One second, by name."""
+def as_json(estimate: Estimate, dimensions: tuple[str, ...], start: float = 0.0) -> dict[str, object]:
+    """One second, by name; t counts from `start`."""
 
     def named(vector: tuple[float, ...]) -> dict[str, float]:
         return {name: round(value, 6) for name, value in zip(dimensions, vector, strict=True)}
 
     return {
-        "t": round(estimate.at, 3),
+        "t": round(estimate.at - start, 3),
         "n": estimate.pods,
         "usage": named(estimate.usage),
         "k": round(estimate.capacity, 6),

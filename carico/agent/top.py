@@ -76,7 +76,9 @@ class Top:
 
         def show(_: Sample, estimate: Estimate | None) -> None:
             if estimate is not None:
-                as_line = json.dumps(as_json(estimate, dimensions)) if as_objects else table.line(estimate, start)
+                as_line = (
+                    json.dumps(as_json(estimate, dimensions, start)) if as_objects else table.line(estimate, start)
+                )
                 print(as_line, flush=True)
 
         await self._follow(show)

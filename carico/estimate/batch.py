@@ -7,9 +7,11 @@ depend on the batch's length, and a damped merge keeps it so.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
+from carico.estimate.saved import number, numbers
 from carico.types import Matrix
 
 
@@ -66,3 +68,12 @@ class Clean:
     @property
     def mean(self) -> tuple[float, ...]:
         return tuple([total / self.count for total in self.sums]) if self.count else tuple(self.sums)
+
+    def save(self) -> dict[str, object]:
+        return {"count": self.count, "sums": list(self.sums), "saturated": list(self.saturated)}
+
+    def restore(self, state: Mapping[str, object]) -> None:
+        size = len(self._full)
+        self.count = int(number(state, "count", least=0))
+        self.sums = list(numbers(state, "sums", size, least=0.0, most=self.count))
+        self.saturated = tuple([flag != 0.0 for flag in numbers(state, "saturated", size)])

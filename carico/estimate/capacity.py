@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from carico.estimate.subspace import Subspace
 
 # A direction in which the workload moves less than this does not bound it: 1/ε is far beyond any limit on k.
@@ -43,4 +45,5 @@ def trace_workload(model: Subspace) -> tuple[float, ...]:
     total = float(model.s.sum())
     if total <= EPSILON:
         return (0.0,) * model.u.shape[0]
-    return tuple((abs(model.u) @ model.s / total).tolist())
+    unit: list[float] = (np.abs(model.u) @ model.s / total).tolist()
+    return tuple(unit)

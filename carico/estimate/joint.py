@@ -1,9 +1,13 @@
 """One resource, one filter for baseline and cost together, and how fast pods come up to their load.
 
 Usage is a line in the pods that show: x = b + c·n. How many of the n pods show depends on how long a pod takes to come
-up, so one filter runs per ramp of RAMPS and the one that has foretold recent seconds best speaks. Two surprises in
-a row on the same side mean that the world has changed, not the noise: the filter's variance is opened, by as much as
-the surprise was, and most of it goes to whichever of baseline and cost could have caused it.
+up, so one filter runs per ramp of RAMPS and the one that has foretold recent seconds best speaks.
+
+Three things can break the line, and each has its own remedy. A pod may be unlike the others: with every change of the
+count the baseline's variance grows by what pods differ from each other, so the baseline takes the difference up and
+the cost stays the mean. The cost itself may change, seen as pod after pod that is off to the same side: then its
+variance is opened. Or usage moves while the count does not: two surprises in a row on one side open both variances, by
+as much as the surprise was, and most of it goes to whichever of baseline and cost could have caused it.
 
 A saturated second is a lower bound: it can raise the cost, never lower it.
 """
@@ -30,45 +34,82 @@ BASELINE_SHIFT = 0.03  # usage that something other than pods may add at once
 COST_SHIFT = 0.5  # share by which a cost may change at once
 MEMORY = 0.02  # weight of a second in a ramp's record: a memory of about a minute
 LEAD = 0.1  # nats per second by which a ramp must beat the present one
-LINE = ("b", "c", "pbb", "pbc", "pcc")  # what a filter is saved as
+LEAST_COST = 0.01  # a cost that is smaller still may change by shares of this
+FIRST_UNLIKE = 0.2**2  # variance of single pods' costs, in squared shares of the mean cost
+UNLIKE_SHARE = 0.05  # weight of one pod in that variance
+DRIFT_SHARE = 0.3  # weight of one pod in the drift of the cost
+DRIFT = 4.0  # standard deviations of drift that are a change of the cost
 EVIDENCE = 0.25  # share of the first variance of c below which the node has seen for itself
+
+# What a ramp is saved as.
+LINE = ("b", "c", "pbb", "pbc", "pcc")
+RECORD = ("unlike", "drift", "before", "record", "last", "showing")
 
 
 class Ramped:
     """A line under one assumption about the ramp, and its record as a prophet."""
 
-    __slots__ = ("last", "line", "record", "seconds")
+    __slots__ = ("before", "drift", "last", "line", "record", "seconds", "showing", "unlike")
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.line = Line(
             FIRST_BASELINE, FIRST_COST, FIRST_BASELINE_VARIANCE, FIRST_COST_VARIANCE, qb=BASELINE_WALK, qc=0.0
         )
+        self.unlike = FIRST_UNLIKE  # variance of a single pod's cost, in squared shares of the mean cost
+        self.drift = 0.0  # mean deviation of recent pods, in shares of the mean cost
+        self.before = 0.0  # deviation of the pod before
         self.record = 0.0  # mean negative log-likelihood of recent seconds, nats
         self.last = 0.0  # the surprise before, in standard deviations
+        self.showing = 0.0  # pods in the second before
 
     def learn(self, z: float, n: float, r: float, steps: float, saturated: bool) -> None:
         line = self.line
-        line.qc = (COST_WALK * max(line.c, 0.01)) ** 2
+        line.qc = (COST_WALK * max(line.c, LEAST_COST)) ** 2
         line.predict(steps)
+        changed, self.showing = n - self.showing, n
         off = z - line.at(n)
-        variance = line.spread(n) + r
-        surprise = off / math.sqrt(variance)
-        if saturated and surprise < 1.0:
+        if saturated and off < math.sqrt(line.spread(n) + r):
             self.last = 0.0
             return
-        nats = 0.5 * min(surprise * surprise, 16.0) + 0.5 * math.log(variance)
-        self.record += MEMORY * (nats - self.record)
-        if abs(surprise) > SURPRISE and surprise * self.last > 0.0 and abs(self.last) > SURPRISE:
+        if changed:
+            self._meet(changed, off, line.spread(n) + r)
+        variance = line.spread(n) + r
+        surprise = off / math.sqrt(variance)
+        self._judge(surprise, variance)
+        if abs(surprise) > SURPRISE and self.last * surprise > 0.0 and abs(self.last) > SURPRISE:
             self._open(off * off - variance, n)
         self.last = surprise
         line.update(z, n, r)
         line.c = max(line.c, 0.0)
 
+    def _meet(self, pods: float, off: float, variance: float) -> None:
+        """Pods came (> 0) or went (< 0). Single ones may be unlike the others, which the baseline has to take up from
+        then on; when pod after pod is off to the same side, the cost itself has changed.
+        """
+        many, cost = abs(pods), max(self.line.c, LEAST_COST)
+        noise = variance / (many * cost) ** 2
+        off /= pods * cost
+        self.line.pbb += many * cost * cost * self.unlike
+        if many < 0.5:
+            return
+        off = min(max(off, -2.0), 2.0)
+        seen = min(max((off - self.before) ** 2 / 2.0 - noise, 0.0), 0.1 + 4.0 * self.unlike)
+        self.before = off
+        self.unlike += UNLIKE_SHARE * (seen - self.unlike)
+        self.drift += DRIFT_SHARE * (off - self.drift)
+        if self.drift**2 > DRIFT**2 * DRIFT_SHARE / (2.0 - DRIFT_SHARE) * (self.unlike + noise):
+            self.line.pcc += (self.drift * cost) ** 2
+            self.drift = 0.0
+
+    def _judge(self, surprise: float, variance: float) -> None:
+        nats = 0.5 * min(surprise * surprise, 16.0) + 0.5 * math.log(variance)
+        self.record += MEMORY * (nats - self.record)
+
     def _open(self, variance: float, n: float) -> None:
         line = self.line
         by_baseline = BASELINE_SHIFT**2
-        by_cost = (COST_SHIFT * max(line.c, 0.01)) ** 2
+        by_cost = (COST_SHIFT * max(line.c, LEAST_COST)) ** 2
         scale = variance / (by_baseline + n * n * by_cost)
         line.pbb += scale * by_baseline
         line.pcc += scale * by_cost
@@ -78,8 +119,8 @@ class Joint:
     """Baseline and cost of one resource.
 
     >>> fit = Joint()
-    >>> for second in range(40):
-    ...     pods = second // 10
+    >>> for second in range(120):
+    ...     pods = second // 10 % 4
     ...     fit.learn(0.1 + 0.2 * pods, noise=1e-6, at=float(second), pods=pods, starts=Starts(), saturated=False)
     >>> round(fit.baseline, 2), round(fit.cost, 2)
     (0.1, 0.2)
@@ -125,17 +166,23 @@ class Joint:
         return {
             "at": [self._at] if math.isfinite(self._at) else [],
             "best": self._best,
-            "ramps": [[getattr(r.line, name) for name in LINE] + [r.record, r.last] for r in self._ramps],
+            "ramps": [
+                [getattr(ramp.line, name) for name in LINE] + [getattr(ramp, name) for name in RECORD]
+                for ramp in self._ramps
+            ],
         }
 
     def restore(self, state: Mapping[str, object]) -> None:
         at = numbers(state, "at", 1, empty=True)
         self._at = at[0] if at else -math.inf
         self._best = int(number(state, "best", least=0, most=len(RAMPS) - 1))
-        saved = rows(state, "ramps", len(LINE) + 2, len(RAMPS), least=-1e6, most=1e6)
+        saved = rows(state, "ramps", len(LINE) + len(RECORD), len(RAMPS), least=-1e6, most=1e6)
         if len(saved) != len(RAMPS):
             raise ValueError(f"saved state: {len(saved)} ramps, not {len(RAMPS)}; delete the state file to start fresh")
         for ramp, row in zip(self._ramps, saved, strict=True):
+            if min(row[2], row[4]) < 0.0:
+                raise ValueError("saved state: a variance is negative; delete the state file to start fresh")
             for name, value in zip(LINE, row, strict=False):
                 setattr(ramp.line, name, value)
-            ramp.record, ramp.last = row[-2:]
+            for name, value in zip(RECORD, row[len(LINE) :], strict=True):
+                setattr(ramp, name, value)

@@ -7,19 +7,26 @@ used and never sent back.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from carico.estimate import subspace
 from carico.estimate.batch import Batch, Clean
 from carico.estimate.capacity import signal, trace_workload, workload
 from carico.estimate.estimator import Answer, Second
 from carico.estimate.estimators import make_estimator, make_smoother
 from carico.estimate.prior import Prior
 from carico.estimate.pronto import Pronto
+from carico.estimate.saved import numbers, rows, section
 from carico.estimate.subspace import Subspace, damp, decompose, from_gram, merge
 from carico.settings import FULL, EstimateSettings
 from carico.types import CostBelief, Estimate, Matrix, Mode, PodCount, Sample
+
+SAVED_VERSION = 1
+LONGEST_CLUSTER = 1e6  # the cluster's model in fractions of this node, which may be a very small one
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +160,59 @@ class Pipeline:
     def adopt(self, gram: Matrix, cost: CostBelief | None, mean_pods: float) -> None:  # noqa: ARG002
         """Hear the cluster's model, in fractions of this node.
 
-        The Gram matrix joins the node's own in the signal k, the cost is the prior of c (prior.py). The mean pod count is
-        of no use to these estimators; it travels for people and for other estimators.
+        The Gram matrix joins the node's own in the signal k, the cost is the prior of c (prior.py). No estimator
+        here uses the mean pod count; it travels for people.
         """
         size = len(self._dimensions)
-        if gram.shape != (size, size) or not np.isfinite(gram).all():
-            raise ValueError(f"a Gram matrix that is not {size} × {size} finite numbers: {gram.tolist()}")
+        if gram.shape != (size, size) or not (np.abs(gram) <= LONGEST_CLUSTER).all():
+            raise ValueError(f"a Gram matrix that is not {size} × {size} sensible numbers: {gram.tolist()}")
         self._prior.adopt(cost)
         self._cluster = from_gram(gram)
+
+    def save(self) -> dict[str, object]:
+        """Everything learned, fit for JSON."""
+        return {
+            **self._identity(),
+            "counters": [self._pods, self._learned_pods, self._samples],
+            "baseline": self._baseline,
+            "smoother": self._smoother.save(),
+            "batch": [list(row) for row in self._batch.rows],
+            "clean": self._clean.save(),
+            "local": subspace.save(self._local),
+            "cluster": subspace.save(self._cluster),
+            "estimator_state": self._estimator.save(),
+            "prior": self._prior.save(),
+            "pronto": self._pronto.save(),
+        }
+
+    def restore(self, state: Mapping[str, object]) -> None:
+        """Go on where `save` was called. State that does not fit raises ValueError and changes nothing."""
+        for key, mine in self._identity().items():
+            if state.get(key) != mine:
+                raise ValueError(f"saved state: {key} is {state.get(key)!r}, here it is {mine!r}; starting fresh")
+        other = Pipeline(self._settings, self._dimensions, self._rate_hz)
+        other._load(state)
+        self.__dict__.update(other.__dict__)
+
+    def _identity(self) -> dict[str, object]:
+        """What must be equal for saved state to mean the same."""
+        return {
+            "version": SAVED_VERSION,
+            "estimator": self._settings.estimator,
+            "smoothing": self._settings.smoothing,
+            "dimensions": list(self._dimensions),
+        }
+
+    def _load(self, state: Mapping[str, object]) -> None:
+        size = len(self._dimensions)
+        pods, learned, samples = numbers(state, "counters", 3, least=-1.0)
+        self._pods, self._learned_pods, self._samples = int(pods), int(learned), int(samples)
+        self._baseline = numbers(state, "baseline", size, least=0.0, most=1.0)
+        self._smoother.restore(section(state, "smoother"))
+        self._batch.rows = rows(state, "batch", size, self._settings.batch - 1)
+        self._clean.restore(section(state, "clean"))
+        self._local = subspace.restore(state, "local", size, longest=math.sqrt(size) + 1e-6)
+        self._cluster = subspace.restore(state, "cluster", size, longest=LONGEST_CLUSTER)
+        self._estimator.restore(section(state, "estimator_state"))
+        self._prior.restore(section(state, "prior"))
+        self._pronto.restore(section(state, "pronto"))

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from carico.estimate.saved import numbers, rows
-from carico.estimate.subspace import Subspace, damp
+from carico.estimate.subspace import Subspace, damp, restore, save
 
 FORGET = 0.98  # weight of the past, per second: Pronto follows the shape of a minute, not of a moment
 LEAST_SPREAD = 1e-3  # standard deviation of a projection; less is rounding, not calm
@@ -60,19 +60,10 @@ class Pronto:
         return float(spikes @ self._model.s) / total
 
     def save(self) -> dict[str, object]:
-        return {
-            "mean": self._mean,
-            "directions": self._model.u.tolist(),
-            "lengths": self._model.s.tolist(),
-            "window": [list(centred) for centred in self._window],
-        }
+        return {"mean": self._mean, "model": save(self._model), "window": [list(row) for row in self._window]}
 
     def restore(self, state: Mapping[str, object]) -> None:
         self._mean = numbers(state, "mean", self._size, least=0.0, most=1.0, empty=True)
-        directions = rows(state, "directions", self._size, self._size, least=-1.001, most=1.001)
-        if len(directions) != self._size:
-            raise ValueError("saved state: 'directions' is not square; delete the state file to start fresh")
-        lengths = numbers(state, "lengths", self._size, least=0.0, most=math.sqrt(self._size) + 1e-6)
-        self._model = Subspace(np.array(directions), np.array(lengths))
-        longest = self._window.maxlen
-        self._window = deque(rows(state, "window", self._size, longest or 0, least=-1.0), maxlen=longest)
+        self._model = restore(state, "model", self._size, longest=math.sqrt(self._size) + 1e-6) or self._model
+        longest = self._window.maxlen or 0
+        self._window.extend(rows(state, "window", self._size, longest, least=-1.0))

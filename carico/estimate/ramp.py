@@ -32,7 +32,7 @@ class Starts:
         self._young: list[tuple[float, float]] = []  # (s, pods), oldest first
 
     def count(self, at: float, pods: int) -> None:
-        self._young = [(began, many) for began, many in self._young if at - began < LONGEST]
+        self._young = [(began, many) for began, many in self._young if 0.0 <= at - began < LONGEST]
         if pods > self._pods >= 0:
             self._started(at, pods - self._pods)
         elif pods < self._pods:
@@ -51,7 +51,7 @@ class Starts:
         """Pods' worth of load that is still to come at that moment."""
         if seconds <= 0.0:
             return 0.0
-        return sum([many * max(0.0, 1.0 - max(0.0, at - began) / seconds) for began, many in self._young])
+        return sum([many * (1.0 - (at - began) / seconds) for began, many in self._young if 0 <= at - began < seconds])
 
     def save(self) -> dict[str, object]:
         return {"pods": self._pods, "young": [list(entry) for entry in self._young]}

@@ -10,10 +10,12 @@ columns so that their largest entry is positive.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from carico.estimate.saved import rows
 from carico.types import Matrix, Vector
 
 # Two singular values within this share of each other are equal: their directions are then arbitrary.
@@ -66,6 +68,22 @@ def from_gram(gram: Matrix) -> Subspace:
     return Subspace(_signed(vectors[:, ::-1], s), s)
 
 
+def save(model: Subspace | None) -> list[list[float]]:
+    """One row per direction: σ, then u; none for no model."""
+    return [] if model is None else [[sigma, *u] for sigma, u in zip(model.s.tolist(), model.u.T.tolist(), strict=True)]
+
+
+def restore(state: Mapping[str, object], key: str, size: int, longest: float) -> Subspace | None:
+    """What was saved under `key`; `longest` is the greatest σ that makes sense."""
+    saved = np.array(rows(state, key, size + 1, size, least=-1.001, most=longest), dtype=np.float64)
+    if not saved.size:
+        return None
+    model = Subspace(saved[:, 1:].T, saved[:, 0])
+    if not np.allclose(model.u.T @ model.u, np.eye(len(saved)), atol=1e-6) or (model.s < 0).any():
+        raise ValueError(f"saved state: {key!r} is no subspace; delete the state file to start fresh")
+    return model
+
+
 def _signed(u: Matrix, s: Vector) -> Matrix:
     """Turn every column towards its largest entry, and the first one so that it has no negative entry at all."""
     largest = np.take_along_axis(u, np.abs(u).argmax(axis=0)[np.newaxis, :], axis=0)
@@ -86,5 +104,4 @@ def _untied(u: Matrix, s: Vector) -> Matrix:
     if tied < 2 or first.min() < -TIE or not first.any():
         return u
     q, _ = np.linalg.qr(np.column_stack((first, u[:, :tied])))
-    mixed = np.column_stack((first / np.linalg.norm(first), q[:, 1:tied], u[:, tied:]))
-    return mixed
+    return np.column_stack((first / np.linalg.norm(first), q[:, 1:tied], u[:, tied:]))

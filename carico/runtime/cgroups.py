@@ -27,6 +27,7 @@ FULL_LOOK_EVERY = 10.0  # s; finds a pod that took another one's place between t
 TOPS = ("kubepods", "kubepods.slice", "kubelet/kubepods", "kubelet.slice/kubelet-kubepods.slice")
 # Version 1 mounts one tree per controller; kubelet makes its cgroups in all of these.
 HIERARCHIES = ("", "memory", "cpu", "pids", "unified", "systemd")
+UNKNOWN = -1  # links of a folder that changed while we looked, or on a file system that does not count them
 POD = re.compile(r"(?:^|-)pod([0-9a-f][0-9a-f_-]*)(?:\.slice)?$")
 QOS = re.compile(r"(?:^|-)(?:burstable|besteffort)(?:\.slice)?$")
 
@@ -129,5 +130,5 @@ def _folders(folder: str, links: dict[str, int]) -> list[os.DirEntry[str]]:
             found = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
     except FileNotFoundError:  # it went while we looked
         return []
-    links[folder] = count
+    links[folder] = count if count == 2 + len(found) else UNKNOWN
     return found

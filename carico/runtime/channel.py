@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -46,6 +47,15 @@ async def connected(path: Path) -> AsyncIterator[grpc.aio.Channel]:
     await probe(path)
     async with grpc.aio.insecure_channel(f"unix:{path}", options=OPTIONS) as channel:
         yield channel
+
+
+async def hear(call: grpc.aio.UnaryStreamCall[Any, Any]) -> AsyncGenerator[Any]:
+    """What a stream says. The call itself was made, and so is under way, before anyone listens here."""
+    try:
+        async for message in call:
+            yield message
+    finally:
+        call.cancel()
 
 
 def explain(error: grpc.aio.AioRpcError, path: Path) -> str:

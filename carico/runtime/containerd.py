@@ -27,7 +27,7 @@ from carico.runtime.api import containerd_tasks_pb2 as tasks_pb
 from carico.runtime.api.containerd_containers_pb2_grpc import ContainersStub
 from carico.runtime.api.containerd_subscribe_pb2_grpc import EventsStub
 from carico.runtime.api.containerd_tasks_pb2_grpc import TasksStub
-from carico.runtime.channel import CALL_TIMEOUT, connected
+from carico.runtime.channel import CALL_TIMEOUT, connected, hear
 from carico.runtime.follow import Follower
 from carico.runtime.pods import Listing, PodTable, Sandbox, is_workload
 
@@ -68,9 +68,8 @@ class ContainerdConnection:
         self._table = table
         self._clock = clock
 
-    async def subscribe(self) -> AsyncGenerator[Any]:
-        async for envelope in self._events.Subscribe(subscribe_pb.SubscribeRequest(filters=FILTERS), metadata=METADATA):
-            yield envelope
+    def subscribe(self) -> AsyncGenerator[Any]:
+        return hear(self._events.Subscribe(subscribe_pb.SubscribeRequest(filters=FILTERS), metadata=METADATA))
 
     async def relist(self) -> None:
         request = containers_pb.ListContainersRequest()

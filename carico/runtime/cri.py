@@ -19,7 +19,7 @@ import grpc.aio
 from carico.clock import Clock
 from carico.runtime.api import cri_pb2 as cri_pb
 from carico.runtime.api.cri_pb2_grpc import RuntimeServiceStub
-from carico.runtime.channel import CALL_TIMEOUT, connected
+from carico.runtime.channel import CALL_TIMEOUT, connected, hear
 from carico.runtime.follow import Follower
 from carico.runtime.pods import Listing, PodTable, Sandbox, is_workload
 
@@ -44,15 +44,18 @@ class CriConnection:
         self._clock = clock
         self._listed_at = 0  # ns since the epoch
 
-    async def subscribe(self) -> AsyncGenerator[Any]:
+    def subscribe(self) -> AsyncGenerator[Any]:
+        return self._hear_if_offered(hear(self._runtime.GetContainerEvents(cri_pb.GetEventsRequest())))
+
+    async def _hear_if_offered(self, events: AsyncGenerator[Any]) -> AsyncGenerator[Any]:
         try:
-            async for event in self._runtime.GetContainerEvents(cri_pb.GetEventsRequest()):
+            async for event in events:
                 yield event
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise
-        self.relist_every = self.relist_without_events
-        await asyncio.Event().wait()  # nothing will ever come
+            self.relist_every = self.relist_without_events
+            await asyncio.Event().wait()  # nothing will ever come
 
     async def relist(self) -> None:
         asked_at = int(self._clock.wall() * 1e9)

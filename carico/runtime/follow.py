@@ -36,7 +36,10 @@ class Connection(Protocol):
 
     relist_every: float  # s
 
-    def subscribe(self) -> AsyncGenerator[Any]: ...
+    def subscribe(self) -> AsyncGenerator[Any]:
+        """Calls at once, so that the call is on its way before a listing, and gives what is heard later."""
+        ...
+
     async def relist(self) -> None: ...
     async def handle(self, event: Any) -> None: ...
 
@@ -76,14 +79,14 @@ class Follower:
     async def _follow(self, connection: Connection) -> None:
         async with aclosing(connection.subscribe()) as events:
             reading = asyncio.ensure_future(anext(events, None))
+            listing_due = asyncio.ensure_future(self._clock.sleep(RELIST_SOON))
             try:
                 await self._relist(connection)
-                due = self._clock.monotonic() + RELIST_SOON
                 while True:
-                    await asyncio.wait({reading}, timeout=max(0.0, due - self._clock.monotonic()))
-                    if self._clock.monotonic() >= due:
+                    await asyncio.wait({reading, listing_due}, return_when=asyncio.FIRST_COMPLETED)
+                    if listing_due.done():
                         await self._relist(connection)
-                        due = self._clock.monotonic() + connection.relist_every
+                        listing_due = asyncio.ensure_future(self._clock.sleep(connection.relist_every))
                     if not reading.done():
                         continue
                     if (event := reading.result()) is None:
@@ -92,7 +95,8 @@ class Follower:
                     reading = asyncio.ensure_future(anext(events, None))
             finally:
                 reading.cancel()
-                await asyncio.gather(reading, return_exceptions=True)
+                listing_due.cancel()
+                await asyncio.gather(reading, listing_due, return_exceptions=True)
 
     async def _relist(self, connection: Connection) -> None:
         await connection.relist()

@@ -1,0 +1,146 @@
+"""What one agent costs its node, with everything on: containerd, both streams with TLS, a scrape every 15 s.
+
+A minute on an otherwise idle machine, a minute with every core saturated, and a minute of reading the kernel alone, in
+a process of its own. CPU is in percent of one core. SECONDS shortens the minute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from carico.wire.certificates import Authority
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from cluster.handle import Containerd
+from listening import ListeningScheduler
+from running import AgentProcess, Process, agent
+
+SECONDS = float(os.environ.get("SECONDS", "60"))
+SCRAPE_EVERY = 15.0  # s, as Prometheus is usually set
+WARM_UP = 5.0  # s for imports, connections and the first listing
+
+READING_ALONE = """
+import asyncio
+from carico.clock import SystemClock, Ticker
+from carico.settings import TelemetrySettings
+from carico.telemetry.sampler import Sampler
+async def read():
+    sampler, clock = Sampler(TelemetrySettings()), SystemClock()
+    async for _ in Ticker(clock, 0.1):
+        sampler.read(clock.monotonic())
+asyncio.run(read())
+"""
+
+
+def run() -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as folder, _surroundings(Path(folder)) as flags, agent(*flags) as process:
+        process.ready()
+        time.sleep(WARM_UP)
+        idle = _measure(process)
+        with _every_core_busy():
+            busy = _measure(process)
+        memory = psutil.Process(process.pid).memory_info().rss / 1e6
+    reading = _reading_alone()
+    rows = {
+        "cpu_percent_idle": (idle["cpu"], "% of a core, machine idle"),
+        "cpu_percent_busy": (busy["cpu"], "% of a core, every core saturated"),
+        "cpu_percent_reading_alone": (reading, "% of a core, reading the kernel and nothing else"),
+        "rss_mb": (memory, "MB resident"),
+        "tick_lateness_p99_ms": (idle["late"], "ms, machine idle"),
+        "tick_lateness_p99_busy_ms": (busy["late"], "ms, every core saturated"),
+    }
+    for name, (value, unit) in rows.items():
+        print(f"{name:<28} {value:>8.3f}  {unit}")
+    return {name: round(value, 3) for name, (value, _) in rows.items()}
+
+
+@contextlib.contextmanager
+def _surroundings(folder: Path) -> Iterator[list[str]]:
+    """Whom the agent talks to; gives the flags that lead there."""
+    authority = Authority(folder)
+    server = authority.issue("localhost", "localhost", "127.0.0.1")
+    pair = ["--tls-cert", str(server.cert), "--tls-key", str(server.key)]
+    with contextlib.ExitStack() as stack:
+        runtime = stack.enter_context(Containerd(version="2"))
+        scheduler = stack.enter_context(ListeningScheduler(server.cert, server.key))
+        listen = ["--listen", "127.0.0.1:0", "--grpc-listen", "localhost:0"]
+        aggregator = Process("aggregator", *listen, *pair)
+        stack.callback(aggregator.stop)
+        port = aggregator.wait_for(r"gRPC on port (\d+)")[1]
+        yield [
+            *("--runtime", "containerd", "--containerd-socket", str(runtime.socket)),
+            *("--schedulers", scheduler.target, "--aggregator", f"localhost:{port}"),
+            *("--tls-ca", str(authority.cert)),
+        ]
+        assert scheduler.reports, "the agent reported nothing: the figures would be too good"
+
+
+def _measure(process: AgentProcess) -> dict[str, float]:
+    """CPU in percent of a core and the 99th percentile of tick lateness in ms, over SECONDS."""
+    child = psutil.Process(process.pid)
+    before, buckets = _cpu_seconds(child), _lateness(process)
+    started = time.monotonic()
+    while (left := started + SECONDS - time.monotonic()) > 0:
+        time.sleep(min(SCRAPE_EVERY, left))
+        page = process.get("/metrics")[1]
+    assert 'carico_connections{to="aggregator"} 1.0' in page, "no aggregator: the figures would be too good"
+    spent = _cpu_seconds(child) - before
+    after = _lateness(process)
+    counts = {bound: after[bound] - buckets[bound] for bound in after}
+    return {"cpu": 100 * spent / (time.monotonic() - started), "late": 1000 * _quantile(counts, 0.99)}
+
+
+def _cpu_seconds(child: psutil.Process) -> float:
+    times = child.cpu_times()
+    return times.user + times.system
+
+
+def _lateness(process: AgentProcess) -> dict[float, float]:
+    page = process.get("/metrics")[1]
+    found = re.findall(r'^carico_tick_lateness_seconds_bucket{le="(\S+)"} (\S+)$', page, re.M)
+    return {float(bound.replace("+Inf", "inf")): float(count) for bound, count in found}
+
+
+def _quantile(cumulative: dict[float, float], share: float) -> float:
+    """As Prometheus' histogram_quantile: straight lines between the bounds."""
+    wanted, low, below = share * cumulative[float("inf")], 0.0, 0.0
+    for bound, count in sorted(cumulative.items()):
+        if count >= wanted:
+            return low if bound == float("inf") else low + (bound - low) * (wanted - below) / (count - below)
+        low, below = bound, count
+    return low
+
+
+@contextlib.contextmanager
+def _every_core_busy() -> Iterator[None]:
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for child in busy:
+            child.kill()
+            child.wait()
+
+
+def _reading_alone() -> float:
+    child = subprocess.Popen([sys.executable, "-c", READING_ALONE])
+    try:
+        time.sleep(WARM_UP)
+        process = psutil.Process(child.pid)
+        before, started = _cpu_seconds(process), time.monotonic()
+        time.sleep(SECONDS)
+        return 100 * (_cpu_seconds(process) - before) / (time.monotonic() - started)
+    finally:
+        child.kill()
+        child.wait()

@@ -1,0 +1,187 @@
+"""Recordings come back as they were written, and damaged ones are refused in one line that says where."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from carico.agent import recording
+from carico.agent.playback import Playback
+from carico.agent.recording import CHUNK_ROWS, MAGIC, Writer, load
+from carico.errors import CaricoError, UsageError
+from carico.settings import NodeSettings
+
+COLUMNS = ("t", "n", "churn", "unsettled", "util", "psi", "mem")
+
+
+def written(path: Path, rows) -> Path:
+    writer = Writer(path, COLUMNS, {"cores": 2}, force=True)
+    try:
+        for row in rows:
+            writer.add(row)
+    finally:
+        writer.close()
+    return path
+
+
+def refusal(action) -> str | None:
+    try:
+        action()
+    except UsageError as error:
+        return str(error)
+    return None
+
+
+def rows(count: int) -> list[list[float]]:
+    return [[i / 10, i // 7, i % 2, 1, 0.5, 0.25, i / (2 * count)] for i in range(count)]
+
+
+@pytest.mark.parametrize("count", [0, 1, CHUNK_ROWS, 3 * CHUNK_ROWS + 1])
+def test_round_trip(tmp_path, count):
+    got = load(written(tmp_path / "r", rows(count)))
+    assert got.columns == COLUMNS
+    assert got.head["cores"] == 2
+    assert got.values == pytest.approx(np.array(rows(count)).reshape(count, len(COLUMNS)), abs=1e-6)
+
+
+def test_time_keeps_its_precision_over_months(tmp_path):
+    times = [1e7 + i / 10 for i in range(10)]
+    got = load(written(tmp_path / "r", [[t, *[0.0] * 6] for t in times]))
+    assert got.values[:, 0].tolist() == times
+
+
+@given(cut=st.integers(0, 10_000))
+def test_a_recorder_that_was_killed_leaves_all_full_chunks(tmp_path_factory, cut):
+    path = written(tmp_path_factory.getbasetemp() / "killed", rows(4 * CHUNK_ROWS))
+    whole = path.read_bytes()
+    head = whole.index(b"\n", len(MAGIC)) + 1
+    path.write_bytes(whole[: max(head, len(whole) - cut)])
+    got = load(path)
+    assert len(got.values) % CHUNK_ROWS == 0
+    assert got.values == pytest.approx(np.array(rows(4 * CHUNK_ROWS))[: len(got.values)], abs=1e-6)
+
+
+def test_an_hour_is_small(tmp_path):
+    rng = np.random.default_rng(1)
+    noisy = np.column_stack([np.arange(36_000) / 10, *np.zeros((3, 36_000)), *rng.random((3, 36_000))])
+    assert written(tmp_path / "r", noisy.tolist()).stat().st_size < 800_000
+
+
+@given(place=st.integers(0, 10**6), value=st.integers(0, 255))
+def test_a_damaged_byte_is_named_or_harmless(tmp_path_factory, place, value):
+    path = written(tmp_path_factory.getbasetemp() / "damaged", rows(2 * CHUNK_ROWS))
+    data = bytearray(path.read_bytes())
+    data[place % len(data)] = value
+    path.write_bytes(data)
+    said = refusal(lambda: Playback(path, load(path), NodeSettings()))
+    assert said is None or (str(path) in said and "\n" not in said)
+
+
+@given(data=st.binary(max_size=300))
+def test_any_bytes_are_a_recording_or_refused(tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / "bytes"
+    for start in (b"", MAGIC, MAGIC + b'{"columns": ["t", "n", "mem"]}\n'):
+        path.write_bytes(start + data)
+        assert "\n" not in (refusal(lambda: load(path)) or "")
+
+
+def test_a_later_version_says_so(tmp_path):
+    (tmp_path / "r").write_bytes(b"carico recording 2\n{}")
+    with pytest.raises(UsageError, match="this version cannot read"):
+        load(tmp_path / "r")
+
+
+def test_existing_file_is_kept(tmp_path):
+    path = written(tmp_path / "r", rows(3))
+    with pytest.raises(UsageError, match="--force"):
+        Writer(path, COLUMNS, {}, force=False)
+    assert len(load(path).values) == 3
+
+
+def test_full_disk(tmp_path, monkeypatch):
+    """A disk that takes half a chunk and then no more."""
+
+    class NearlyFull:
+        def __init__(self, file) -> None:
+            self._file, self.room = file, 2000
+
+        def write(self, part) -> int:
+            if not self.room:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            took = self._file.write(part[: self.room])
+            self.room -= took
+            return took
+
+        def __getattr__(self, name):
+            return getattr(self._file, name)
+
+    create = recording._create
+    monkeypatch.setattr(recording, "_create", lambda path, force: NearlyFull(create(path, force)))
+    noise = np.random.default_rng(2).random((20 * CHUNK_ROWS, len(COLUMNS))).tolist()
+    with pytest.raises(CaricoError, match=r"no space left after [1-9][0-9]* rows; those can be replayed"):
+        written(tmp_path / "r", noise)
+    assert len(load(tmp_path / "r").values) >= CHUNK_ROWS
+
+
+GOOD = {"columns": ["t", "n", "util", "psi", "mem"], "rows": [[0.1 * i, 1, 0.5, 0.1, 0.3] for i in range(30)]}
+
+
+def playback(tmp_path, document) -> Playback:
+    path = tmp_path / "r.json"
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    return Playback(path, load(path), NodeSettings())
+
+
+def test_plain_json(tmp_path):
+    got = playback(tmp_path, GOOD)
+    assert got.dimensions == ("cpu", "memory")
+    assert got.rate_hz == pytest.approx(10)
+    first, pods = next(iter(got))
+    assert first.values == pytest.approx(((0.5 + 0.1) / 2, 0.3))
+    assert pods == (1, False, 0)
+
+
+def test_columns_in_any_order_and_columns_of_others(tmp_path):
+    mixed = {"columns": ["mem", "note", "n", "t"], "rows": [[0.3, 99, 1, i] for i in range(3)]}
+    assert [sample.values for sample, _ in playback(tmp_path, mixed)] == [(0.3,)] * 3
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda d: d["rows"].__setitem__(7, [0.7, 1, "x", 0, 0]), "row 7, column util: 'x' is not a finite number"),
+        (lambda d: d["rows"].__setitem__(7, [0.7, 1, 0, 0]), "row 7 is 4 values instead of a list of 5 numbers"),
+        (lambda d: d["rows"].__setitem__(7, None), "row 7 is NoneType"),
+        (lambda d: d["rows"][7].__setitem__(4, 1.3), "row 7, column mem: 1.3 is not a ratio between 0 and 1"),
+        (lambda d: d["rows"][7].__setitem__(1, 1.5), "row 7, column n: 1.5 is not a number of pods"),
+        (lambda d: d["rows"][7].__setitem__(1, -1), "row 7, column n: -1 is not a number of pods"),
+        (lambda d: d["rows"][7].__setitem__(0, 0.6), "row 7, column t: 0.6 is not later than the row before"),
+        (lambda d: d["rows"][7].__setitem__(3, 10**400), "row 7, column psi"),
+        (lambda d: d["rows"][7].__setitem__(3, float("nan")), "row 7, column psi: nan is not a finite number"),
+        (lambda d: d["columns"].__setitem__(1, "pods"), "there is no column n"),
+        (lambda d: d.update(columns=["t", "n", "a", "b", "c"]), "at least the columns util and psi"),
+        (lambda d: d.update(rows=d["rows"][:1]), "1 rows are too few"),
+        (lambda d: d.pop("rows"), 'wants "rows"'),
+        (lambda d: d.update(columns="t n"), 'wants an object with "columns"'),
+    ],
+)
+def test_bad_json_is_refused_in_one_line(tmp_path, change, said):
+    document = json.loads(json.dumps(GOOD))
+    change(document)
+    with pytest.raises(UsageError) as refused:
+        playback(tmp_path, document)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "[" * 100_000, '{"columns": 1}'])
+def test_other_files_are_refused(tmp_path, text):
+    with pytest.raises(UsageError):
+        playback(tmp_path, text)

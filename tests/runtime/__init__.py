@@ -1,0 +1,1 @@
+"""Tests of carico.runtime; real.py has a real containerd and a hand that makes pods in it."""

@@ -1,0 +1,222 @@
+"""The table of pods, fed with literal events."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from carico.runtime.pods import BUSY_AT_MOST, FINISHED_FOR, Listing, PodTable, Sandbox
+from carico.settings import RuntimeSettings
+from carico.types import PodCount
+
+SETTINGS = RuntimeSettings(churn_after_start=0.1, churn_after_delete=0.3, settle=2.0)
+
+
+def table_with_pod(uid: str = "u", workload: bool = True) -> PodTable:
+    """A pod whose sandbox started at 0.0 and whose container started at 0.2."""
+    table = PodTable(SETTINGS)
+    table.is_sandbox("box", Sandbox(uid, workload))
+    table.started("box", 0.0)
+    table.is_container("one", "box")
+    table.started("one", 0.2)
+    return table
+
+
+def test_an_empty_table_counts_nothing_and_is_quiet() -> None:
+    table = PodTable(SETTINGS)
+    assert table.count(0.0) == PodCount(0, False, 0)
+    assert table.counted() == table.finished(0.0) == frozenset()
+
+
+def test_a_pod_is_churn_then_unsettled_then_settled() -> None:
+    table = table_with_pod()
+    assert table.count(0.25) == PodCount(1, churn=True, unsettled=1)
+    assert table.count(0.31) == PodCount(1, churn=False, unsettled=1)
+    assert table.count(2.21) == PodCount(1, churn=False, unsettled=0)
+
+
+def test_a_pod_without_a_running_container_stays_unsettled() -> None:
+    table = table_with_pod()
+    table.exited("one", 10.0)
+    table.taken_down("one", 10.0)
+    assert table.count(1000.0) == PodCount(1, churn=False, unsettled=1)
+
+
+def test_a_restarted_container_unsettles_its_pod_again() -> None:
+    table = table_with_pod()
+    table.is_container("two", "box")
+    table.started("two", 50.0)
+    assert table.count(51.0).unsettled == 1
+    assert table.count(52.1).unsettled == 0
+
+
+def test_the_runtime_is_busy_from_creation_to_start() -> None:
+    table = PodTable(SETTINGS)
+    table.creating("box", 5.0)
+    assert table.count(8.0).churn
+    table.started("box", 8.0)
+    assert table.count(8.05).churn
+    assert not table.count(8.11).churn
+
+
+def test_a_creation_that_never_ends_is_busy_for_a_while_only() -> None:
+    table = PodTable(SETTINGS)
+    table.creating("box", 5.0)
+    assert table.count(5.0 + BUSY_AT_MOST - 0.1).churn
+    assert not table.count(5.0 + BUSY_AT_MOST).churn
+
+
+def test_the_runtime_is_busy_from_exit_until_a_moment_after_the_removal() -> None:
+    table = table_with_pod()
+    table.exited("one", 10.0)
+    assert table.count(12.0).churn
+    table.taken_down("one", 12.0)
+    assert table.count(12.29).churn
+    assert not table.count(12.31).churn
+    table.removed("one", 20.0)
+    assert table.count(20.29).churn
+
+
+def test_a_stopped_sandbox_lingers_and_does_not_count() -> None:
+    table = table_with_pod()
+    table.exited("box", 10.0)
+    table.taken_down("box", 10.1)
+    assert table.count(11.0).running == 0
+    assert table.counted() == frozenset()
+
+
+def test_an_ended_pod_is_finished_for_a_minute() -> None:
+    table = table_with_pod()
+    table.exited("box", 10.0)
+    table.removed("box", 15.0)
+    assert table.finished(10.0 + FINISHED_FOR - 0.1) == {"u"}
+    assert table.finished(10.0 + FINISHED_FOR) == frozenset()
+
+
+def test_a_pod_with_a_new_sandbox_is_not_finished() -> None:
+    table = table_with_pod()
+    table.exited("box", 10.0)
+    table.is_sandbox("box2", Sandbox("u", True))
+    table.started("box2", 11.0)
+    assert table.finished(12.0) == frozenset()
+    assert table.count(12.0).running == 1
+
+
+def test_daemonset_and_static_pods_are_counted_but_not_as_workload() -> None:
+    table = table_with_pod(workload=False)
+    assert table.count(1.0) == PodCount(0, False, 0)
+    assert table.counted() == {"u"}
+
+
+def test_what_a_container_is_may_be_known_after_it_started() -> None:
+    table = PodTable(SETTINGS)
+    table.started("one", 0.2)
+    table.started("box", 0.0)
+    table.is_container("one", "box")
+    table.is_sandbox("box", Sandbox("u", True))
+    assert table.count(2.21) == PodCount(1, False, 0)
+
+
+def test_counted_is_the_same_object_until_it_changes() -> None:
+    table = table_with_pod()
+    before = table.counted()
+    table.exited("one", 3.0)
+    assert table.counted() is before
+    table.exited("box", 3.0)
+    assert table.counted() is not before
+
+
+def test_the_first_listing_is_no_churn_and_knows_ages() -> None:
+    table = PodTable(SETTINGS)
+    table.relisted(Listing({"box": Sandbox("u", True)}, {"one": "box"}, {"box": 5.0, "one": 6.0}), 100.0)
+    assert table.count(100.0) == PodCount(1, churn=False, unsettled=0)
+
+
+def test_a_later_listing_tells_what_was_missed() -> None:
+    table = table_with_pod()
+    table.relisted(Listing({"box": Sandbox("u", True)}, {"one": "box"}, {"box": 0.0, "one": 0.2}), 50.0)
+    assert not table.count(50.0).churn
+    table.relisted(Listing({"new": Sandbox("v", True)}, {}, {"new": 59.9}), 60.0)
+    assert table.counted() == {"v"}
+    assert table.finished(60.0) == {"u"}
+    assert table.count(60.0) == PodCount(1, churn=True, unsettled=1)
+
+
+def test_an_event_older_than_the_listing_does_not_make_a_container_younger() -> None:
+    table = PodTable(SETTINGS)
+    table.relisted(Listing({"box": Sandbox("u", True)}, {"one": "box"}, {"box": 5.0, "one": 6.0}), 100.0)
+    table.started("one", 100.0)
+    assert table.count(100.2).unsettled == 0
+
+
+IDS = [f"{kind}{n}" for n in range(3) for kind in ("box", "con")]
+EVENTS = ("creating", "is", "started", "exited", "taken_down", "removed")
+happenings = st.lists(st.tuples(st.sampled_from(EVENTS), st.sampled_from(IDS)), max_size=40)
+
+
+def tell(table: PodTable, event: str, container: str, now: float) -> None:
+    if event != "is":
+        getattr(table, event)(container, now)
+    elif container.startswith("box"):
+        table.is_sandbox(container, Sandbox(f"uid-{container}", container != "box2"))
+    else:
+        table.is_container(container, container.replace("con", "box"))
+
+
+def listing_of(alive: set[str]) -> Listing:
+    boxes = {id: Sandbox(f"uid-{id}", id != "box2") for id in IDS if id.startswith("box")}
+    members = {id: id.replace("con", "box") for id in IDS if id.startswith("con")}
+    return Listing(boxes, members, dict.fromkeys(sorted(alive), 0.0))
+
+
+def visible(table: PodTable, now: float) -> dict[str, Any]:
+    return {"count": table.count(now), "counted": table.counted()}
+
+
+@given(before=happenings, alive=st.sets(st.sampled_from(IDS)))
+def test_whatever_was_heard_before_a_listing_makes_no_difference(
+    before: list[tuple[str, str]], alive: set[str]
+) -> None:
+    table, fresh = PodTable(SETTINGS), PodTable(SETTINGS)
+    for step, (event, container) in enumerate(before):
+        tell(table, event, container, step * 0.1)
+    for one in (table, fresh):
+        one.relisted(listing_of(alive), 5.0)
+    # Long enough for every window to close.
+    assert visible(table, 100.0) == visible(fresh, 100.0)
+
+
+@given(events=happenings, listed_after=st.integers(0, 40))
+def test_events_that_the_listing_already_holds_do_no_harm(events: list[tuple[str, str]], listed_after: int) -> None:
+    """A subscription starts before the listing: events up to it are heard although the listing tells them too."""
+    truth, late = PodTable(SETTINGS), PodTable(SETTINGS)
+    alive: set[str] = set()
+    for step, (event, container) in enumerate(events):
+        if step < listed_after:
+            alive = _after(alive, event, container)
+    for table in (truth, late):
+        table.relisted(listing_of(alive if table is late else set()), 0.0)
+        for step, (event, container) in enumerate(events):
+            if event in ("started", "exited", "taken_down"):
+                tell(table, event, container, 1.0 + step * 0.1)
+    assert visible(late, 100.0) == visible(truth, 100.0)
+
+
+def _after(alive: set[str], event: str, container: str) -> set[str]:
+    if event == "started":
+        return alive | {container}
+    return alive - {container} if event in ("exited", "taken_down") else alive
+
+
+@given(events=happenings)
+def test_every_count_is_within_bounds_at_every_step(events: list[tuple[str, str]]) -> None:
+    table = PodTable(dataclasses.replace(SETTINGS, settle=0.35))
+    for step, (event, container) in enumerate(events):
+        now = step * 0.1
+        tell(table, event, container, now)
+        count = table.count(now)
+        assert 0 <= count.unsettled <= count.running <= len(table.counted())
+        assert not table.counted() & table.finished(now)
