@@ -59,6 +59,12 @@ class _Event(msgspec.Struct):
     object: msgspec.Raw
 
 
+class _Bookmark(msgspec.Struct):
+    """Of a bookmark only the version means anything: its other fields are there, but empty or null."""
+
+    metadata: _ListMeta
+
+
 class _Error(msgspec.Struct):
     code: int = 0
     message: str = ""
@@ -194,12 +200,15 @@ class Reflector(Generic[T]):
             if error.code == 410:
                 raise Expired(error.message)
             raise CaricoError(f"the watch of {self._resource.path} ended with {error.code}: {error.message}")
+        if event.type == "BOOKMARK":
+            self.version = msgspec.json.decode(event.object, type=_Bookmark).metadata.resource_version
+            return
         thing = self._object.decode(event.object)
         self.version = thing.metadata.resource_version
         if event.type == "DELETED":
             if (old := self.store.pop(thing.key, None)) is not None:
                 self._on_change(thing if thing.uid == old.uid else old, None)
-        elif event.type in ("ADDED", "MODIFIED"):
+        else:
             self._put(thing)
 
 

@@ -135,7 +135,7 @@ class Cluster:
         for lift in self.ledger.lifts:
             row = self.snapshot.rows.number.get(lift.node)
             if row is not None:
-                self.queue.wake_for_capacity(row, lift.before, lift.after, now)
+                self.queue.wake_for_capacity(row, lift.before, lift.after, lift.room, now)
         self.ledger.lifts.clear()
 
 

@@ -31,6 +31,8 @@ NOBODY: frozenset[str] = frozenset()
 NEVER = -np.inf
 TOLERANCE = 1e-6  # pods; fractional units may leave rounding errors behind
 COLUMNS = ("capacity", "reserved", "free", "free_pending", "usage", "starting")
+CALMER = 0.05  # fall of the usage that may let one more pod start
+MANY = 1e6
 STALE_BEATS = 2.5  # heartbeats without a report after which a node is stale
 
 
@@ -62,11 +64,12 @@ class Account:
 
 
 class Lift(NamedTuple):
-    """A node's free capacity rose, by either rule."""
+    """A node can take more than before: free capacity rose, by either rule, or fewer pods are starting there."""
 
     node: str
-    before: float  # pods; −inf if the node was stale
+    before: float  # pods; −inf if the node was stale, or refused pods for another reason than free capacity
     after: float
+    room: int  # pods that should be woken
 
 
 class Ledger:
@@ -148,11 +151,12 @@ class Ledger:
         account.report, account.sampled, account.connected = report, now - report.age, True
         if account.counted is not report.counted or account.finished is not report.finished:
             self._count(account, report.counted, report.finished, now)
-        self.capacity[account.row] = report.estimate.pod_capacity
-        self.usage[account.row] = max(report.estimate.usage, default=0.0)
+        usage = max(report.estimate.usage, default=0.0)
+        calmer = self.usage[account.row] - usage >= CALMER and self.starting[account.row] > 0
+        self.capacity[account.row], self.usage[account.row] = report.estimate.pod_capacity, usage
         self._set_expiry(account)
         self._refresh(account)
-        self._note_lift(report.node, account, before, now)
+        self._note_lift(report.node, account, before, now, calmer=calmer)
         self._check()
 
     # --- pods ---
@@ -244,10 +248,10 @@ class Ledger:
         entry.units = units
         entry.pending = entry.pending if pending is None else pending
         account = self._open(node)
-        before = self._believed(account, now)
+        before, starting = self._believed(account, now), self.starting[account.row]
         account.pods[uid] = entry
         self._refresh(account)
-        self._note_lift(node, account, before, now)
+        self._note_lift(node, account, before, now, calmer=bool(self.starting[account.row] < starting))
         return entry
 
     def _remove(self, entry: Entry, now: float) -> None:
@@ -256,7 +260,7 @@ class Ledger:
         before = self._believed(account, now)
         del account.pods[entry.uid]
         self._refresh(account)
-        self._note_lift(entry.node, account, before, now)
+        self._note_lift(entry.node, account, before, now, calmer=entry.pending)
         self._close_if_unused(entry.node, account)
 
     def _set_expiry(self, account: Account) -> None:
@@ -267,10 +271,12 @@ class Ledger:
         row = account.row
         return float(max(self.free[row], self.free_pending[row])) if self.expires[row] >= now else -np.inf
 
-    def _note_lift(self, node: str, account: Account, before: float, now: float) -> None:
+    def _note_lift(self, node: str, account: Account, before: float, now: float, *, calmer: bool) -> None:
         after = self._believed(account, now)
         if after > before:
-            self.lifts.append(Lift(node, before, after))
+            self.lifts.append(Lift(node, before, after, max(0, int(min(after, MANY)))))
+        elif calmer and after > -np.inf:
+            self.lifts.append(Lift(node, -np.inf, after, 1))
 
     def _check(self) -> None:
         if self._validate:

@@ -181,9 +181,9 @@ class Queue:
             self._requeue(queued, f"{change.kind}{'Add' if change.old is None else 'Change'}", now)
         return len(helped)
 
-    def wake_for_capacity(self, row: int, before: float, after: float, now: float) -> int:
-        """A node's free capacity rose: as many of the pods that it could now take as it has room for, best first."""
-        room, woken, passed = math.floor(after), 0, []
+    def wake_for_capacity(self, row: int, before: float, after: float, room: int, now: float) -> int:
+        """A node can take more: at most `room` of the pods that it could now take, best first."""
+        woken, passed = 0, []
         while woken < room and self._hungry:
             key, serial, queued = heapq.heappop(self._hungry)
             if queued.place != "waiting" or serial != queued.ticket:
