@@ -15,8 +15,11 @@ class Scoring:
     """The score plugins of one profile; a weight of 0 leaves a plugin out."""
 
     def __init__(self, plugins: Sequence[Plugin], weights: Mapping[str, float]) -> None:
+        # Asked here and not at every pod: isinstance with a protocol costs more than most scores.
         self._plugins = [
-            (p, weights.get(p.name, 1.0)) for p in plugins if isinstance(p, Score) and weights.get(p.name, 1.0) > 0
+            (p, weights.get(p.name, 1.0), p if isinstance(p, PreScore) else None)
+            for p in plugins
+            if isinstance(p, Score) and weights.get(p.name, 1.0) > 0
         ]
 
     def run(self, cycle: Cycle, rows: RowArray) -> Vector:
@@ -27,8 +30,8 @@ class Scoring:
 
     def table(self, cycle: Cycle, rows: RowArray) -> Iterator[tuple[str, float, Vector]]:
         """Name, weight and scores in [0, 100] of every plugin that has something to say."""
-        for plugin, weight in self._plugins:
-            if isinstance(plugin, PreScore) and plugin.pre_score(cycle, rows).code is Code.SKIP:
+        for plugin, weight, prepared in self._plugins:
+            if prepared is not None and prepared.pre_score(cycle, rows).code is Code.SKIP:
                 continue
             yield plugin.name, weight, plugin.score(cycle, rows)
 
