@@ -11,7 +11,7 @@ Another package registers a factory in its own `pyproject.toml`:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 
 from carico.clock import Clock
