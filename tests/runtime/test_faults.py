@@ -1,0 +1,261 @@
+"""Sockets that are missing, forbidden, silent, or speak something else; a server that dies and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from carico.clock import SystemClock
+from carico.errors import SourceError, SourceMissing
+from carico.runtime import PodTable, open_source
+from carico.runtime.api import containerd_containers_pb2 as containers_pb
+from carico.runtime.api import containerd_containers_pb2_grpc as containers_grpc
+from carico.runtime.api import containerd_events_pb2 as events_pb
+from carico.runtime.api import containerd_subscribe_pb2_grpc as subscribe_grpc
+from carico.runtime.api import containerd_task_pb2 as task_pb
+from carico.runtime.api import containerd_tasks_pb2 as tasks_pb
+from carico.runtime.api import containerd_tasks_pb2_grpc as tasks_grpc
+from carico.runtime.api import containerd_types_pb2 as types_pb
+from carico.runtime.auto import AutoSource
+from carico.runtime.channel import probe
+from carico.runtime.containerd import KIND, NAMESPACE, SANDBOX_JSON, containerd
+from carico.settings import RuntimeSettings
+from carico.testing import ManualClock
+from runtime.real import eventually, following
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder whose path is short enough for a socket; pytest's own may not be."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
+
+
+def sandbox(uid: str, stored: bytes | None = None) -> Any:
+    container = containers_pb.Container(id=f"box-{uid}", labels={KIND: "sandbox"})
+    metadata = {"Version": "v1", "Metadata": {"Config": {"metadata": {"uid": uid}}}}
+    container.extensions[SANDBOX_JSON].value = json.dumps(metadata).encode() if stored is None else stored
+    return container
+
+
+class FakeContainerd(subscribe_grpc.EventsServicer, containers_grpc.ContainersServicer, tasks_grpc.TasksServicer):
+    def __init__(self, *running: Any) -> None:
+        self.running = {container.id: container for container in running}
+        self.events: asyncio.Queue[Any] = asyncio.Queue()
+
+    def say(self, topic: str, event: Any, namespace: str = NAMESPACE) -> None:
+        envelope = types_pb.Envelope(topic=topic, namespace=namespace)
+        envelope.event.value = event if isinstance(event, bytes) else event.SerializeToString()
+        self.events.put_nowait(envelope)
+
+    async def Subscribe(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: ARG002
+        while True:
+            yield await self.events.get()
+
+    async def List(self, request: Any, context: Any) -> Any:  # noqa: ARG002
+        if isinstance(request, tasks_pb.ListTasksRequest):
+            tasks = [task_pb.Process(id=id, status=task_pb.RUNNING) for id in self.running]
+            return tasks_pb.ListTasksResponse(tasks=tasks)
+        return containers_pb.ListContainersResponse(containers=self.running.values())
+
+    async def Get(self, request: Any, context: Any) -> Any:
+        if request.id not in self.running:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "no such container")
+        return containers_pb.GetContainerResponse(container=self.running[request.id])
+
+    @asynccontextmanager
+    async def on(self, path: Path) -> AsyncIterator[None]:
+        server = grpc.aio.server()
+        subscribe_grpc.add_EventsServicer_to_server(self, server)
+        containers_grpc.add_ContainersServicer_to_server(self, server)
+        tasks_grpc.add_TasksServicer_to_server(self, server)
+        server.add_insecure_port(f"unix:{path}")
+        await server.start()
+        yield
+        await server.stop(grace=None)
+
+
+def test_a_server_that_dies_is_found_again_with_other_pods(place: Path) -> None:
+    async def scenario() -> None:
+        path = place / "c.sock"
+        source = containerd(path, PodTable(RuntimeSettings()), SystemClock())
+        async with FakeContainerd(sandbox("a")).on(path):
+            run = asyncio.create_task(source.run())
+            await eventually(lambda: source.table.counted() == {"a"}, "a is counted")
+        await eventually(lambda: source.problem is not None, "the outage is noticed")
+        assert source.table.counted() == {"a"}
+        async with FakeContainerd(sandbox("b")).on(path):
+            await eventually(lambda: source.table.counted() == {"b"}, "b is counted")
+            assert source.problem is None
+            run.cancel()
+            await asyncio.gather(run, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_an_event_lost_before_the_subscription_was_active_is_found_by_the_second_listing(place: Path) -> None:
+    async def scenario() -> None:
+        path, fake = place / "c.sock", FakeContainerd()
+        async with fake.on(path), following(containerd(path, PodTable(RuntimeSettings()), SystemClock())) as source:
+            fake.running["box-a"] = sandbox("a")  # and no event tells
+            await eventually(lambda: source.table.counted() == {"a"}, "the second listing has it")
+
+    asyncio.run(scenario())
+
+
+def test_events_of_other_namespaces_unknown_ones_and_vanished_containers_change_nothing(place: Path) -> None:
+    async def scenario() -> None:
+        path, fake = place / "c.sock", FakeContainerd(sandbox("a"))
+        async with fake.on(path), following(containerd(path, PodTable(RuntimeSettings()), SystemClock())) as source:
+            fake.say("/tasks/exit", events_pb.TaskExit(container_id="box-a", id="box-a"), namespace="moby")
+            fake.say("/tasks/exit", events_pb.TaskExit(container_id="box-a", id="exec-1"))
+            fake.say("/tasks/delete", events_pb.TaskDelete(container_id="box-a", id="exec-1"))
+            fake.say("/snapshot/prepare", b"whatever")
+            fake.say("/containers/create", events_pb.ContainerCreate(id="vanished"))
+            fake.running["box-b"] = sandbox("b")
+            fake.say("/containers/create", events_pb.ContainerCreate(id="box-b"))
+            fake.say("/tasks/start", events_pb.TaskStart(container_id="box-b"))
+            await eventually(lambda: source.table.counted() == {"a", "b"}, "b is counted, a still is")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("stored", [b"", b"not JSON", b"[]", b'{"Metadata": 3}', b'{"Metadata": {"Config": []}}'])
+def test_metadata_that_cannot_be_read_still_makes_a_pod(place: Path, stored: bytes) -> None:
+    async def scenario() -> None:
+        path = place / "c.sock"
+        async with (
+            FakeContainerd(sandbox("a", stored)).on(path),
+            following(containerd(path, PodTable(RuntimeSettings()), SystemClock())) as source,
+        ):
+            assert source.table.counted() == {"box-a"}
+
+    asyncio.run(scenario())
+
+
+def test_an_event_that_cannot_be_decoded_makes_it_list_again(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        path, fake = place / "c.sock", FakeContainerd()
+        async with fake.on(path), following(containerd(path, PodTable(RuntimeSettings()), SystemClock())) as source:
+            fake.running["box-a"] = sandbox("a")
+            fake.say("/tasks/start", b"\xff\xff\xff")
+            await eventually(lambda: source.table.counted() == {"a"}, "a is counted")
+
+    asyncio.run(scenario())
+    assert "trying again" in caplog.text
+
+
+def problem_of(path: Path, runtime: str = "containerd") -> str:
+    """What a source says after its first try."""
+
+    async def scenario() -> str:
+        settings = RuntimeSettings(runtime=runtime, containerd_socket=path, cri_socket=path)
+        source = open_source(settings, path, SystemClock())
+        before = source.problem
+        run = asyncio.create_task(source.run())
+        await eventually(lambda: source.problem != before, "the source has tried")
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
+        assert source.problem is not None
+        return source.problem
+
+    return asyncio.run(scenario())
+
+
+def test_no_socket(place: Path) -> None:
+    assert problem_of(place / "none") == f"there is no socket {place}/none"
+
+
+def test_a_socket_that_nobody_listens_on(place: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as left_behind:
+        left_behind.bind(str(place / "c.sock"))
+    assert problem_of(place / "c.sock") == f"nobody listens on {place}/c.sock; is the runtime running?"
+
+
+@pytest.mark.needs("root")
+def test_a_socket_without_permission(place: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as guarded:
+        guarded.bind(str(place / "c.sock"))
+        guarded.listen()
+        os.chmod(place, 0o755)
+        os.chmod(place / "c.sock", 0o600)
+        os.seteuid(65534)
+        try:
+            with pytest.raises(SourceError, match=r"no permission to use .*; run as root or join") as caught:
+                asyncio.run(probe(place / "c.sock"))
+        finally:
+            os.seteuid(0)
+    assert not isinstance(caught.value, SourceMissing)
+
+
+@pytest.mark.parametrize("runtime", ["containerd", "cri"])
+def test_a_socket_that_speaks_something_else(place: Path, runtime: str) -> None:
+    async def scenario() -> str:
+        async def web(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:  # noqa: ARG001
+            writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+            writer.close()
+
+        path = place / "c.sock"
+        async with await asyncio.start_unix_server(web, path):
+            return await asyncio.to_thread(problem_of, path, runtime)
+
+    assert asyncio.run(scenario()).startswith(f"{place}/c.sock: unavailable: ")
+
+
+@pytest.mark.parametrize("runtime", ["containerd", "cri"])
+def test_a_grpc_server_of_another_kind(place: Path, runtime: str) -> None:
+    async def scenario() -> str:
+        server = grpc.aio.server()
+        server.add_insecure_port(f"unix:{place}/c.sock")
+        await server.start()
+        settings = RuntimeSettings(runtime=runtime, containerd_socket=place / "c.sock", cri_socket=place / "c.sock")
+        source = open_source(settings, place, SystemClock())
+        run = asyncio.create_task(source.run())
+        await eventually(lambda: "not this API" in (source.problem or ""), "the source has tried")
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
+        await server.stop(grace=None)
+        return source.problem or ""
+
+    assert asyncio.run(scenario()).endswith("choose another --runtime")
+
+
+def test_auto_says_what_it_looked_for_once_and_finds_what_comes_later(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        clock = ManualClock()
+        settings = RuntimeSettings(containerd_socket=place / "c.sock", cri_socket=place / "crio.sock")
+        source = AutoSource(settings, place, PodTable(settings), clock)
+        run = asyncio.create_task(source.run())
+        await eventually(lambda: "no socket" in (source.problem or ""), "it has looked")
+        await clock.turn(60)
+        (place / "kubepods" / "burstable" / "podaa-1" / "one").mkdir(parents=True)
+        await clock.turn(10)
+        await eventually(lambda: source.problem is None, "the tree is found")
+        assert source.name == "cgroup"
+        assert source.table.counted() == {"aa-1"}
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(scenario())
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1
+    assert "pods are counted by cgroup" in caplog.text
+
+
+def test_none_counts_nothing_and_has_no_problem(place: Path) -> None:
+    source = open_source(RuntimeSettings(runtime="none"), place, ManualClock())
+    assert (source.name, source.problem, source.table.counted()) == ("none", None, frozenset())
