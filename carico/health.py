@@ -96,7 +96,7 @@ class HealthServer:
     def _answer(self, head: bytes, body: bytes) -> Page:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3:
-            return text(HTTPStatus.BAD_REQUEST, "this is no HTTP request")
+            return text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is answered here")
         path, _, query = words[1].partition("?")
         page = self._pages.get(path)
         try:

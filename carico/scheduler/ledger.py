@@ -267,16 +267,19 @@ class Ledger:
         alive = account.connected and account.counted is not None
         self.expires[account.row] = account.sampled + STALE_BEATS * self._heartbeat if alive else NEVER
 
-    def _believed(self, account: Account, now: float) -> float:
+    def _believed(self, account: Account, now: float) -> tuple[float, float]:
+        """Free capacity by both rules; −inf for a stale node."""
         row = account.row
-        return float(max(self.free[row], self.free_pending[row])) if self.expires[row] >= now else -np.inf
+        if self.expires[row] < now:
+            return -np.inf, -np.inf
+        return float(self.free[row]), float(self.free_pending[row])
 
-    def _note_lift(self, node: str, account: Account, before: float, now: float, *, calmer: bool) -> None:
-        after = self._believed(account, now)
-        if after > before:
-            self.lifts.append(Lift(node, before, after, max(0, int(min(after, MANY)))))
-        elif calmer and after > -np.inf:
-            self.lifts.append(Lift(node, -np.inf, after, 1))
+    def _note_lift(self, node: str, account: Account, before: tuple[float, float], now: float, *, calmer: bool) -> None:
+        believed = self._believed(account, now)
+        rises = {(old, new) for old, new in zip(before, believed, strict=True) if new > old}
+        self.lifts += [Lift(node, old, new, max(0, int(min(new, MANY)))) for old, new in rises]
+        if calmer and believed[0] > -np.inf:
+            self.lifts.append(Lift(node, -np.inf, believed[0], 1))
 
     def _check(self) -> None:
         if self._validate:

@@ -18,7 +18,8 @@ from carico.scheduler.changes import NODE_CAPACITY, Action, Interest
 from carico.scheduler.framework import MAX_SCORE, OK, Cycle, Reason, Reuse, Status, Verdict, unresolvable
 from carico.scheduler.ledger import Ledger
 from carico.scheduler.rows import RowArray
-from carico.scheduler.units import ANNOTATION, read_units, units_of
+from carico.scheduler.template import PodInfo
+from carico.scheduler.units import ANNOTATION, counts, read_units, units_of
 from carico.types import Vector
 
 NO_CAPACITY = "had no free capacity"
@@ -57,7 +58,7 @@ class Capacity:
     def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
         self._ledger.fit()
         fresh = _pick(self._ledger.fresh(self._now()), cycle, rows)
-        short = self.free(cycle, rows) < self.need(cycle)
+        short = self._supposed(cycle, rows) < self.need(cycle)
         starting = _pick(self._ledger.starting, cycle, rows)
         usage = _pick(self._ledger.usage, cycle, rows)
         rules = self.rules
@@ -75,6 +76,26 @@ class Capacity:
         free[~_pick(self._ledger.fresh(self._now()), cycle, rows)] = 0.0
         most = float(free.max(initial=0.0))
         return free * (MAX_SCORE / most) if most > 0 else free
+
+    def add_pod(self, cycle: Cycle, pod: PodInfo, row: int) -> None:
+        """A pod is only thought there: it would take its units."""
+        if counts(pod.pod):
+            supposed: dict[int, float] = cycle.state.setdefault(self.name, {})
+            supposed[row] = supposed.get(row, 0.0) - units_of(pod.pod)
+
+    def remove_pod(self, cycle: Cycle, pod: PodInfo, row: int) -> None:
+        """A pod is thought away: its units would come back once it has ended."""
+        if counts(pod.pod):
+            supposed: dict[int, float] = cycle.state.setdefault(self.name, {})
+            supposed[row] = supposed.get(row, 0.0) + units_of(pod.pod)
+
+    def _supposed(self, cycle: Cycle, rows: RowArray | None) -> Vector:
+        free = self.free(cycle, rows)
+        if supposed := cycle.state.get(self.name):
+            free = free.copy()
+            for row, change in supposed.items():
+                free[row if rows is None else rows == row] += change
+        return free
 
     def reserve(self, cycle: Cycle, node: str) -> Status:
         self._ledger.reserve(cycle.pod.uid, node, units_of(cycle.pod.pod), self._now())
