@@ -70,7 +70,10 @@ def from_kubeconfig(path: Path) -> Credentials:
     except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{path}: is not a usable kubeconfig (no {error})") from error
     server = urlsplit(cluster["server"])
-    tls = _tls(cluster, user or {}, path.parent) if server.scheme == "https" else None
+    try:
+        tls = _tls(cluster, user or {}, path.parent) if server.scheme == "https" else None
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise UsageError(f"{path}: its certificates or key cannot be used: {error}") from error
     port = server.port or (443 if tls else 80)
     token = _token(user or {}, path.parent)
     return Credentials(server.hostname or "", port, tls, token, server.path.rstrip("/"), cluster.get("tls-server-name"))
