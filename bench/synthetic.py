@@ -40,7 +40,6 @@ class Case:
     doubles: bool = False  # the cost doubles at half time
     ramp_seconds: float = 0.0  # time that a pod takes to come up to its load
     unlike: float = 0.0  # standard deviation of a pod's cost, in shares of the mean
-    bent: bool = False  # cpu as a real machine shows it
     gap_seconds: float = 4.0  # mean time between two changes of a walk
 
 

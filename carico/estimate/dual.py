@@ -14,8 +14,10 @@ from carico.estimate.saved import numbers
 
 # In shares of the node; found with seeds 1000–1009 of bench/synthetic.py, which the benchmark does not use.
 BASELINE = (0.1, 0.1**2, 0.001**2)  # x₀, P₀, Q per second
-COST = (0.1, 0.1**2, 0.0005**2)
-LEAST_MEASUREMENT = 0.01**2  # variance; lower, and each filter takes the other's error for its own
+COST = (0.1, 0.1**2)  # x₀, P₀
+COST_WALK = 0.01  # per second, share of the cost
+LEAST_COST = 0.01  # a cost that is smaller still walks by shares of this
+MEASUREMENT = 0.003**2  # variance; usage is not quite a line in the pods
 EVIDENCE = 0.25  # share of the first variance of c below which the node has seen for itself
 
 
@@ -33,19 +35,19 @@ class Dual:
     ramp = 0.0  # two scalar filters cannot tell a ramp from a lighter pod
 
     def __init__(self) -> None:
-        self._b = Scalar(*BASELINE, r=LEAST_MEASUREMENT)
-        self._c = Scalar(*COST, r=LEAST_MEASUREMENT)
+        self._b = Scalar(*BASELINE, r=MEASUREMENT)
+        self._c = Scalar(*COST, q=0.0, r=MEASUREMENT)
 
     def learn(self, z: float, noise: float, at: float, pods: int, starts: Starts, saturated: bool) -> None:  # noqa: ARG002
         if saturated and z <= self.baseline + self.cost * pods:
             return
-        r = max(noise, LEAST_MEASUREMENT)
+        r = noise + MEASUREMENT
         self._b.predict()
-        self._b.update(z - self._c.x * pods, 1.0, r)
-        if pods:
-            self._c.predict()
-            self._c.update(z - self._b.x, pods, r)
-            self._c.x = max(self._c.x, 0.0)
+        self._c.q = (COST_WALK * max(self._c.x, LEAST_COST)) ** 2
+        self._c.predict()
+        self._b.update(z - self._c.x * pods, 1.0, r + pods * pods * self._c.p)
+        self._c.update(z - self._b.x, pods, r + self._b.p)
+        self._c.x = max(self._c.x, 0.0)
 
     @property
     def baseline(self) -> float:

@@ -21,7 +21,7 @@ from carico.estimate.kalman import Line
 from carico.estimate.ramp import Starts
 from carico.estimate.saved import number, numbers, rows
 
-RAMPS = (0.0, 4.0, 10.0, 20.0)  # s
+RAMPS = (0.0, 3.0, 6.0, 10.0, 15.0, 20.0)  # s
 
 # All in shares of the node; found with seeds 1000–1009 of bench/synthetic.py, which the benchmark does not use.
 FIRST_BASELINE, FIRST_BASELINE_VARIANCE = 0.1, 0.2**2

@@ -53,10 +53,11 @@ class Pronto:
         total = float(self._model.s.sum())
         if total <= 0.0:
             return 0.0
-        turned = self._model.u * np.where(self._model.u.sum(axis=0) < 0, -1.0, 1.0)  # up means more usage
-        past = np.array(self._window) @ turned
-        spread = np.maximum(past.std(axis=0), LEAST_SPREAD)
-        spikes = np.maximum((np.array(centred) @ turned - past.mean(axis=0)) / spread, 0.0)
+        past = np.array(self._window) @ self._model.u
+        mean = past.sum(axis=0) / len(past)
+        variance = (past * past).sum(axis=0) / len(past) - mean * mean
+        spread = np.sqrt(np.maximum(variance, LEAST_SPREAD**2))
+        spikes = np.maximum((np.array(centred) @ self._model.u - mean) / spread, 0.0)
         return float(spikes @ self._model.s) / total
 
     def save(self) -> dict[str, object]:

@@ -4,7 +4,7 @@ A subspace (U, Σ) stands for the Gram matrix G = UΣ²Uᵀ of the telemetry. Tw
 decomposition of [√w·U_AΣ_A, √(1−w)·U_BΣ_B]; because the weights under the roots sum to 1, σ₁² lies between the
 energies of the parts along u₁ and does not grow with time. u₁ is the direction of the recent workload, σ₁ its root mean
 square. Usage is never negative, so neither is u₁ (Perron and Frobenius): its sign is fixed that way, and the other
-columns so that their largest entry is positive.
+columns so that their entries sum to more than 0.
 """
 
 from __future__ import annotations
@@ -85,12 +85,13 @@ def restore(state: Mapping[str, object], key: str, size: int, longest: float) ->
 
 
 def _signed(u: Matrix, s: Vector) -> Matrix:
-    """Turn every column towards its largest entry, and the first one so that it has no negative entry at all."""
-    largest = np.take_along_axis(u, np.abs(u).argmax(axis=0)[np.newaxis, :], axis=0)
-    turned: Matrix = u * np.where(largest < 0, -1.0, 1.0)
-    if turned[:, 0].min() < -TIE:
+    """Turn every column towards more usage, and the first one so that it has no negative entry at all."""
+    turned: Matrix = u * np.where(u.sum(axis=0) < 0.0, -1.0, 1.0)
+    first = turned[:, 0]
+    if first.min() < -TIE:
         turned = _untied(turned, s)
-    np.maximum(turned[:, 0], 0.0, out=turned[:, 0])  # rounding leaves −1e-17 where 0 is meant
+        first = turned[:, 0]
+    np.maximum(first, 0.0, out=first)  # rounding leaves −1e-17 where 0 is meant
     return turned
 
 

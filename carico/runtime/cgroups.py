@@ -22,8 +22,8 @@ from carico.runtime.pods import Listing, PodTable, Sandbox
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY = 0.5  # s
-FULL_LOOK_EVERY = 10.0  # s; finds a pod that took another one's place between two looks
+LOOK_EVERY = 1.0  # s
+FULL_LOOK_EVERY = 15.0  # s; finds a pod that took another one's place between two looks
 TOPS = ("kubepods", "kubepods.slice", "kubelet/kubepods", "kubelet.slice/kubelet-kubepods.slice")
 # Version 1 mounts one tree per controller; kubelet makes its cgroups in all of these.
 HIERARCHIES = ("", "memory", "cpu", "pids", "unified", "systemd")

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE = 0.1  # s before the second attempt
 LONGEST_PAUSE = 3.0  # s; doubled until here, and jittered so that a cluster does not come back in one wave
+STATUS_WITHIN = 0.5  # s
 END: Any = aio.EOF  # type: ignore[attr-defined]
 RESOLVE_EVERY = 5.0  # s between two looks at the addresses behind a name
 
@@ -85,9 +86,9 @@ class StreamClient:
         try:
             call = channel.stream_stream(self._method)()
             await self._talk(call, address)
-            if not call.done():
+            if self._overdue():
                 return f"no answer within {self._patience} s"
-            return f"{(await call.code()).name} {await call.details() or ''}"
+            return await _status(call)
         finally:
             await channel.close()
 
@@ -151,6 +152,15 @@ class StreamClient:
         if self.address is None:
             log.info("talking to %s at %s", self._dialer.target, address)
         self.address = address
+
+
+async def _status(call: Any) -> str:
+    """gRPC tells the status only when every message has been read, which may never be."""
+    try:
+        async with asyncio.timeout(STATUS_WITHIN):
+            return f"{(await call.code()).name} {await call.details() or ''}".strip()
+    except TimeoutError:
+        return "the stream ended"
 
 
 Choose = Callable[[], Awaitable[str | None]]

@@ -149,20 +149,24 @@ class GrpcServer:
             _, service, name = path.split("/")
             handlers = {name: method.handler(self._identity)}
             server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-        try:
-            port = self._bind(server)
-        except RuntimeError as error:
-            raise CaricoError(f"cannot listen on {self._address} for gRPC; choose another --grpc-listen") from error
+        port = self._bind(server)
+        if port is None:
+            del server  # gRPC's destructor needs the loop: an exception must not carry the server out of it
+            raise CaricoError(f"cannot listen on {self._address} for gRPC; choose another --grpc-listen")
         await server.start()
         self._server = server
         return port
 
-    def _bind(self, server: aio.Server) -> int:
-        if self._credentials is None:
-            return server.add_insecure_port(self._address)
-        return server.add_secure_port(self._address, self._credentials)
+    def _bind(self, server: aio.Server) -> int | None:
+        try:
+            if self._credentials is None:
+                return server.add_insecure_port(self._address)
+            return server.add_secure_port(self._address, self._credentials)
+        except RuntimeError:
+            return None
 
     async def stop(self, grace: float = 0.2) -> None:
         """Ends all calls; streams would stay open for ever, so the grace in seconds is for unary calls."""
         if self._server is not None:
             await self._server.stop(grace)
+            self._server = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import http.client
 import json
 import ssl
@@ -41,6 +42,12 @@ class Api:
             pair.flush()
             self._tls.load_cert_chain(pair.name)
         self._local = threading.local()
+        self._connections: list[http.client.HTTPSConnection] = []
+
+    def close(self) -> None:
+        """Close the connections of all threads."""
+        for connection in self._connections:
+            connection.close()
 
     def get(self, path: str) -> Object:
         return self._request("GET", path)
@@ -64,8 +71,13 @@ class Api:
 
     def post_all(self, path: str, bodies: Iterable[Object], connections: int = 8) -> None:
         """Create many objects over several connections."""
-        with ThreadPoolExecutor(connections) as pool:
-            list(pool.map(lambda body: self.post(path, body), bodies))
+        own = copy.copy(self)  # its threads end here, so its connections do too
+        own._local, own._connections = threading.local(), []
+        try:
+            with ThreadPoolExecutor(connections) as pool:
+                list(pool.map(lambda body: own.post(path, body), bodies))
+        finally:
+            own.close()
 
     def _request(self, method: str, path: str, body: Object | None = None, kind: str = "application/json") -> Object:
         try:
@@ -82,6 +94,7 @@ class Api:
         if connection is None:
             connection = http.client.HTTPSConnection(self.address, context=self._tls, timeout=TIMEOUT)
             self._local.connection = connection
+            self._connections.append(connection)
         payload = json.dumps(body).encode() if body is not None else None
         try:
             connection.request(method, path, payload, {"Content-Type": kind})

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from . import binaries, builder, containerd, pki
-from .api import Api, Object
+from .api import Api, ApiError, Object
 from .daemons import log_tail
 from .errors import WRONG_INPUT, ClusterError
 from .handle import Started
+from .images import BUSYBOX
 
 MOST_NODES = 50_000
 # What a real node needs of the machine, and the Debian package that brings it.
@@ -68,6 +71,11 @@ class Cluster(Started):
     def api(self) -> Api:
         return Api(self.kubeconfig)
 
+    def stop(self) -> None:
+        if "api" in self.__dict__:
+            self.api.close()
+        super().stop()
+
     @property
     def kubectl_binary(self) -> str:
         return self._built["kubectl"]
@@ -86,15 +94,33 @@ class Cluster(Started):
             raise ClusterError(f"kubectl {' '.join(argv)}: {done.stderr.strip()}")
         return done.stdout
 
-    def create(self, item: Object) -> Object:
-        """Create an object of a core or batch kind, in the namespace that it names or `default`."""
+    def create(self, item: Object, namespace: str = "default") -> Object:
+        """Create an object of a kind whose plural is plain."""
         version, kind = item["apiVersion"], item["kind"].lower() + "s"
-        namespace = item["metadata"].get("namespace", "default")
         root = "/api/v1" if version == "v1" else f"/apis/{version}"
         place = "" if kind in ("namespaces", "nodes") else f"/namespaces/{namespace}"
         return self.api.post(f"{root}{place}/{kind}", item)
 
-    def wait_for(self, what: str, condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+    @contextmanager
+    def namespace(self) -> Iterator[str]:
+        """A namespace for one test: ready for pods, and deleted with all that is in it."""
+        name = f"test-{secrets.token_hex(4)}"
+        self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        self.wait_for(f"account of {name}", lambda: self._has(f"/api/v1/namespaces/{name}/serviceaccounts/default"))
+        try:
+            yield name
+        finally:
+            self.api.delete(f"/api/v1/namespaces/{name}")
+
+    def _has(self, path: str) -> bool:
+        try:
+            return bool(self.api.get(path))
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            raise
+
+    def wait_for(self, what: str, condition: Callable[[], Any], seconds: float = 120.0) -> Any:
         """Poll until the condition holds and return its value; the error shows what the parts said last."""
         deadline = time.monotonic() + seconds
         while not (value := condition()):
@@ -109,6 +135,14 @@ class Cluster(Started):
         for log in sorted((self.folder / "logs").glob("*.log")):
             seen.append(f"{log.name}:\n{log_tail(log, 8)}")
         return "\n".join(seen)
+
+
+def pod(name: str, command: list[str], **spec: Any) -> Object:
+    """A pod of the work image that runs once; `spec` adds to its specification."""
+    container = {"name": "main", "image": BUSYBOX, "imagePullPolicy": "Never", "command": command}
+    container["volumeMounts"] = spec.pop("mounts", [])
+    whole = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]} | spec
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}}, "spec": whole}
 
 
 def check(nodes: int, kubelet: bool) -> None:

@@ -116,6 +116,9 @@ def _apiserver(
         f"--tls-cert-file={pki / 'apiserver.crt'}",
         f"--tls-private-key-file={pki / 'apiserver.key'}",
         f"--client-ca-file={authority.certificate}",
+        # Unset, controller manager and scheduler complain about its absence twice a minute.
+        f"--requestheader-client-ca-file={authority.certificate}",
+        "--requestheader-allowed-names=front-proxy-client",
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
         f"--service-account-key-file={pki / 'service-accounts.pub'}",
         f"--service-account-signing-key-file={pki / 'service-accounts.key'}",
@@ -146,6 +149,7 @@ def _controller_manager(plane: ControlPlane, binaries: dict[str, str], nodes: in
         f"--cluster-signing-cert-file={plane.authority.certificate}",
         f"--cluster-signing-key-file={plane.authority.key}",
         "--use-service-account-credentials",
+        f"--flex-volume-plugin-dir={pki.parent / 'volume-plugins'}",  # else it makes one in /usr
         # It writes a hint for kubelets to every node, and again to all of them each time their number passes a mark.
         "--controllers=*,-ttl-controller",
         f"--node-monitor-grace-period={1.25 * lease_seconds(nodes):.0f}s",

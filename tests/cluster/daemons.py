@@ -73,7 +73,7 @@ class Daemons:
                 code = os.waitstatus_to_exitcode(status)
                 raise ClusterError(f"{name} ended with code {code}; the end of {log}:\n{log_tail(log)}")
 
-    def wait_for(self, what: str, ready: Callable[[], bool], seconds: float = 60.0, log: str | None = None) -> None:
+    def wait_for(self, what: str, ready: Callable[[], bool], seconds: float = 120.0, log: str | None = None) -> None:
         """Poll until `ready`; give up early when a part dies."""
         deadline = time.monotonic() + seconds
         while True:

@@ -1,20 +1,51 @@
 """The real parts as pytest fixtures: tests anywhere below tests/ ask for them by name.
 
-A session starts each of them at most once and they die with the session, however it ends. What a machine cannot run
-is skipped, and fails under CI=true: mark tests with `needs(...)` for the parts of the machine.
+A session starts each of them at most once, when a test first asks, and they die with the session, however it ends.
+Mark tests with `cluster` and with the parts of the machine that they need:
+
+    pytestmark = [pytest.mark.cluster, needs_containerd]
+
+Tests share clusters: each works in a namespace of its own (`with cluster.namespace() as name`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
+from .cluster import Cluster
 from .handle import Containerd
+
+needs_containerd = pytest.mark.needs("root", "namespaces", "containerd", "cni", "busybox", "go")
+needs_node = pytest.mark.needs("root", "namespaces", "containerd", "cni", "busybox", "nftables", "go")
+needs_scale = pytest.mark.needs("go")
 
 
 @pytest.fixture(scope="session", params=["1.6", "2"])
 def containerd(request: pytest.FixtureRequest) -> Iterator[Containerd]:
-    """A real containerd of each version, sealed, without a kubelet. Mark the test needs("root", "namespaces", ...)."""
+    """A real containerd of each version, sealed, without a kubelet."""
     with Containerd(version=request.param) as runtime:
         yield runtime
+
+
+@pytest.fixture(scope="session")
+def scale_cluster() -> Iterator[Callable[[int], Cluster]]:
+    """Gives a control plane with so many kwok nodes: `scale_cluster(20)`. One per number and session."""
+    started: dict[int, Cluster] = {}
+    with ExitStack() as stack:
+
+        def cluster(nodes: int) -> Cluster:
+            if nodes not in started:
+                started[nodes] = stack.enter_context(Cluster(nodes))
+            return started[nodes]
+
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def node_cluster() -> Iterator[Cluster]:
+    """A sealed cluster with one real node."""
+    with Cluster(kubelet=True) as cluster:
+        yield cluster

@@ -69,7 +69,7 @@ class Started:
                 pass_fds=spec["inherit"],
             )
 
-    def _wait_until_ready(self, seconds: float = 240.0) -> None:
+    def _wait_until_ready(self, seconds: float = 420.0) -> None:
         deadline = time.monotonic() + seconds
         seen = 0
         while True:

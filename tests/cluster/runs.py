@@ -102,16 +102,22 @@ def processes(run: Run) -> list[int]:
 
 
 def end_processes(run: Run, patience: float = 20.0) -> None:
-    """Kill until two looks in a row find nobody: a process may be born while we look."""
+    """Kill until two looks in a row find nobody: a process may be born while we look, and a killed one takes a while.
+
+    The first process of a sealed run hides its environment at once but ends only after all others in there.
+    """
     deadline = time.monotonic() + patience
+    killed: set[tuple[int, str]] = set()
     quiet = 0
     while quiet < 2:
         found = processes(run)
-        quiet = 0 if found else quiet + 1
         for pid in found:
+            killed.add((pid, _birth(pid)))
             _kill(pid)
+        alive = [pid for pid, birth in killed if birth and _birth(pid) == birth]
+        quiet = 0 if found or alive else quiet + 1
         if time.monotonic() > deadline:
-            raise ClusterError(f"processes {found} of cluster {run.id} do not end; are they of another user?")
+            raise ClusterError(f"processes {found or alive} of cluster {run.id} do not end; are they another user's?")
         time.sleep(0.02)
 
 
@@ -153,6 +159,15 @@ def _environment(pid: int) -> bytes:
         return Path(f"/proc/{pid}/environ").read_bytes() + b"\0"
     except OSError:  # gone, or somebody else's
         return b""
+
+
+def _birth(pid: int) -> str:
+    """When a process was started: tells it from a later one of the same number. Empty when it has ended."""
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    except OSError:
+        return ""
+    return "" if state in "ZX" else fields[18]
 
 
 def _kill(pid: int) -> None:

@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from .fixtures import needs_containerd
 from .handle import Containerd
 from .runs import hierarchies
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.needs("root", "namespaces", "containerd", "cni", "busybox", "go"),
-]
+pytestmark = [pytest.mark.cluster, needs_containerd]
 
 
 def test_it_runs_a_container_of_the_work_image(containerd: Containerd) -> None:
-    said = containerd.ctr(
-        "run",
-        "--rm",
-        "--cgroup",
-        f"{containerd.cgroup_parent}/one",
-        containerd.busybox_image,
-        "one",
-        "/bin/sh",
-        "-c",
-        "echo $((6*7))",
-    )
+    place = ["--cgroup", f"{containerd.cgroup_parent}/one"]
+    said = containerd.ctr("run", "--rm", *place, containerd.busybox_image, "one", "/bin/sh", "-c", "echo $((6*7))")
     assert said.strip() == "42"
 
 

@@ -1,0 +1,160 @@
+"""Nothing is left: whoever is killed with -9, and whenever, `cluster-down` finds the rest.
+
+The moments and victims are drawn from fixed seeds, so a failure can be repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from . import builder, remains, runs
+from .fixtures import needs_node, needs_scale
+from .handle import TESTS
+
+pytestmark = [pytest.mark.cluster, needs_scale]
+# Long enough to reach every step of a start on a quiet machine, the end included.
+LATEST = 9.0  # seconds
+
+
+@dataclass
+class Harness:
+    """The command line, with a registry of its own: the session's other clusters stay out of it."""
+
+    registry: Path
+
+    def command(self, *argv: str) -> subprocess.Popen[str]:
+        environment = os.environ | {"PYTHONPATH": str(TESTS), "CARICO_CLUSTER_DIR": str(self.registry)}
+        return subprocess.Popen(
+            [sys.executable, "-m", *argv], env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+
+    def run(self, *argv: str) -> str:
+        with self.command(*argv) as child:
+            said, _ = child.communicate(timeout=240)
+        assert child.returncode == 0, said
+        return said
+
+    def runs(self) -> list[runs.Run]:
+        if not self.registry.is_dir():
+            return []
+        links = sorted(self.registry.iterdir())
+        return [runs.Run(folder=Path(os.readlink(link)), link=link) for link in links]
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[Harness]:
+    harness = Harness(tmp_path / "registry")
+    yield harness
+    harness.run("cluster.down")
+
+
+def namespaces(run: runs.Run) -> frozenset[str]:
+    return frozenset().union(*(remains.namespaces_of(pid) for pid in runs.processes(run)))
+
+
+def victim(run: runs.Run, starter: int, role: str) -> int:
+    """The process that plays this role now; the starter when it is not born yet."""
+    for pid in runs.processes(run):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes() if Path(f"/proc/{pid}").exists() else b""
+        if f"cluster.{role}".encode() in words.split(b"\0"):
+            return pid
+    return starter
+
+
+def kill_at(harness: Harness, kind: list[str], moment: float, role: str) -> tuple[list[runs.Run], frozenset[str]]:
+    """Start, wait for the moment, kill one process; returns what was known and its namespaces."""
+    with harness.command("cluster", "up", *kind) as starter:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            starter.wait(moment)
+        known = harness.runs()
+        seen = frozenset().union(*map(namespaces, known))
+        if known:
+            os.kill(victim(known[0], starter.pid, role), signal.SIGKILL)
+        starter.kill()
+    return known, seen
+
+
+def expect_nothing(harness: Harness, known: list[runs.Run], seen: frozenset[str], before: remains.Machine) -> None:
+    """A process that was killed before cluster-down looked may still be on its way out of the kernel."""
+    deadline = time.monotonic() + 10
+    while (left := [each for run in known for each in remains.of(run.id, seen)]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == []
+    assert not harness.registry.exists()
+    assert remains.machine() == before
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_scale_mode_killed_at_a_random_moment_leaves_nothing(harness: Harness, seed: int) -> None:
+    draw = random.Random(seed)
+    before = remains.machine()
+    known, seen = kill_at(harness, ["--nodes=3"], draw.uniform(0, LATEST), draw.choice(["keeper", "inner", "none"]))
+    harness.run("cluster.down")
+    expect_nothing(harness, known, seen, before)
+
+
+@needs_node
+@pytest.mark.parametrize("seed", range(4))
+def test_node_mode_killed_at_a_random_moment_leaves_nothing(harness: Harness, seed: int) -> None:
+    draw = random.Random(seed)
+    before = remains.machine()
+    known, seen = kill_at(harness, ["--kubelet=1"], draw.uniform(0, LATEST), draw.choice(["keeper", "inner", "none"]))
+    harness.run("cluster.down")
+    expect_nothing(harness, known, seen, before)
+
+
+@needs_node
+def test_clusters_that_run_end_with_cluster_down(harness: Harness) -> None:
+    """Two of either mode, side by side, used from the shell, then all ended by one command."""
+    before = remains.machine()
+    said = [harness.run("cluster", "up", *kind) for kind in (["--nodes=2"], ["--nodes=3"], ["--kubelet=1"])]
+    said.append(harness.run("cluster", "up", "--kubelet=1", "--containerd=1.6"))
+    known = harness.runs()
+    assert len(known) == 4
+    nodes = {run.id: nodes_of(run) for run in known}
+    assert sorted(nodes.values()) == [1, 1, 2, 3]
+    assert all(f"export KUBECONFIG={run.link / 'kubeconfig'}" in "".join(said) for run in known)
+    seen = frozenset().union(*map(namespaces, known))
+    assert len(seen) >= 6  # three kinds for each of the two sealed ones, and those of their pods
+    assert harness.run("cluster.down").count("nothing left") == 4
+    expect_nothing(harness, known, seen, before)
+
+
+def nodes_of(run: runs.Run) -> int:
+    (kubectl,) = builder.build(["kubectl"]).values()
+    command = [kubectl, "get", "nodes", "--no-headers"]
+    environment = os.environ | {"KUBECONFIG": str(run.link / "kubeconfig")} | run.environment
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.count(" Ready ")
+
+
+@needs_node
+def test_a_killed_owner_takes_its_cluster_with_it(harness: Harness) -> None:
+    """Without cluster-down: a pytest run that is killed leaves nothing either."""
+    owner = "from cluster.cluster import Cluster\nwith Cluster(kubelet=True) as c: print(c.run.id, flush=True); input()"
+    environment = os.environ | {"PYTHONPATH": str(TESTS), "CARICO_CLUSTER_DIR": str(harness.registry)}
+    command = [sys.executable, "-c", owner]
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        run_id = child.stdout.readline().strip()
+        child.kill()
+    deadline = time.monotonic() + 30
+    while (left := remains.of(run_id, frozenset())) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == []
+    assert not harness.registry.exists()
+
+
+def test_cluster_down_without_clusters_says_so(harness: Harness) -> None:
+    assert harness.run("cluster.down") == "no cluster of this checkout is running\n"

@@ -1,0 +1,87 @@
+"""Builders of messages, and a pair of certificates that is made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from carico.settings import TlsFiles
+from carico.types import CostBelief, Estimate, LocalModel, Mode, NodeReport, NodeSize
+from carico.wire.certificates import Authority
+
+
+class Tls(NamedTuple):
+    server: TlsFiles  # demands client certificates
+    node: Callable[[str], TlsFiles]
+
+
+@pytest.fixture(scope="session")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
+    folder: Path = tmp_path_factory.mktemp("tls")
+    authority = Authority(folder)
+    server = authority.issue("carico:aggregator", "localhost", "127.0.0.1")
+
+    def node(name: str) -> TlsFiles:
+        pair = authority.issue(f"system:node:{name}")
+        return TlsFiles(tls_ca=authority.cert, tls_cert=pair.cert, tls_key=pair.key)
+
+    return Tls(TlsFiles(tls_ca=authority.cert, tls_cert=server.cert, tls_key=server.key), node)
+
+
+@pytest.fixture(scope="session")
+def local_model() -> Callable[..., LocalModel]:
+    def build(**changes: Any) -> LocalModel:
+        fields: dict[str, Any] = {
+            "node": "n1",
+            "start_id": 7,
+            "sequence": 1,
+            "size": NodeSize(cores=4, memory_bytes=2.0**33),
+            "dimensions": ("cpu", "memory"),
+            "basis": np.array([[0.3, 0.0], [0.4, 0.0]]),
+            "baseline": (0.2, 2.0**30),
+            "cost": CostBelief((0.5, 2.0**28), (0.01, 2.0**50)),
+            "pods": 3,
+            "samples": 100,
+        }
+        return LocalModel(**(fields | changes))
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def node_report() -> Callable[..., NodeReport]:
+    def build(*, pod_capacity: float = 10.0, pods: int = 2, at: float = 100.0, **changes: Any) -> NodeReport:
+        estimate = Estimate(
+            at=at,
+            usage=(0.3, 0.4),
+            capacity=2.5,
+            baseline=(0.1, 0.2),
+            cost=(0.05, 0.02),
+            baseline_scalar=20.0,
+            cost_scalar=0.05,
+            pods=pods,
+            pod_capacity=pod_capacity,
+            mode=Mode.SETTLED,
+            rejecting=False,
+        )
+        fields: dict[str, Any] = {
+            "node": "n1",
+            "start_id": 7,
+            "sequence": 0,
+            "sampled_at": 1.7e9,
+            "age": 0.0,
+            "dimensions": ("cpu", "memory"),
+            "estimate": estimate,
+            "churn": False,
+            "cost": (0.2, 2.0**28),
+            "counted": frozenset({"uid-1", "uid-2"}),
+            "finished": frozenset(),
+            "agent_version": "0.1.0",
+        }
+        return NodeReport(**(fields | changes))
+
+    return build

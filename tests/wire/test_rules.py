@@ -1,0 +1,173 @@
+"""When nodes speak: the asking rule, the reporting rule and the order of messages, with the clock in the hand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from carico.errors import RefusedMessage
+from carico.types import CostBelief
+from carico.wire.asking import Asking
+from carico.wire.order import ReportOrder
+from carico.wire.reporting import ReportRule
+
+
+@pytest.fixture
+def asking():
+    return Asking(ask_every=10.0, ask_when_moved=0.1)
+
+
+def test_a_node_asks_at_once_and_then_after_ten_seconds(asking, local_model):
+    model = local_model()
+    assert asking.wait(model, 100.0, has_answer=False) == 0
+    asking.asked(model, 100.0)
+    assert asking.wait(model, 103.0, has_answer=True) == 7.0
+    assert asking.wait(model, 110.0, has_answer=True) == 0
+
+
+def test_without_an_answer_it_asks_again_soon(asking, local_model):
+    asking.asked(local_model(), 100.0)
+    assert asking.wait(local_model(), 100.0, has_answer=False) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("share", "moved"), [(1.05, False), (0.95, False), (1.2, True), (0.8, True)], ids=["+5 %", "-5 %", "+20 %", "-20 %"]
+)
+def test_it_asks_when_the_direction_moved(asking, local_model, share, moved):
+    asking.asked(local_model(), 100.0)
+    new = local_model(basis=local_model().basis * share)
+    assert (asking.wait(new, 101.0, has_answer=True) == 0) is moved
+
+
+def test_it_asks_when_the_workload_turned(asking, local_model):
+    asking.asked(local_model(basis=np.array([[0.4], [0.3]])), 100.0)
+    assert asking.wait(local_model(basis=np.array([[0.3], [0.4]])), 101.0, has_answer=True) == 0
+
+
+def test_it_asks_when_the_cost_moved_but_never_twice_in_a_second(asking, local_model):
+    asking.asked(local_model(), 100.0)
+    dearer = local_model(cost=CostBelief((1.0, 2.0**28), (0.01, 2.0**50)))
+    assert asking.wait(dearer, 100.25, has_answer=True) == 0.75
+    assert asking.wait(local_model(cost=None), 101.0, has_answer=True) == 0
+
+
+def test_the_noise_of_an_idle_node_asks_nothing(asking, local_model):
+    asking.asked(local_model(basis=np.array([[0.01], [0.02]])), 100.0)
+    assert asking.wait(local_model(basis=np.array([[0.015], [0.02]])), 102.0, has_answer=True) == 8.0
+
+
+@pytest.fixture
+def rule(node_report):
+    rule = ReportRule()
+    rule.opened()
+    rule.offer(node_report())
+    rule.take(1, 100.0)
+    return rule
+
+
+def test_the_first_report_goes_at_once_with_both_sets(node_report):
+    rule = ReportRule()
+    rule.opened()
+    assert rule.wait(0.0) == math.inf
+    rule.offer(node_report(at=99.0))
+    assert rule.wait(100.0) == 0
+    sent = rule.take(5, 100.0)
+    assert (sent.sequence, sent.age) == (5, 1.0)
+    assert sent.counted == {"uid-1", "uid-2"}
+    assert sent.finished == frozenset()
+
+
+def test_without_a_change_only_the_heartbeat_is_sent_and_leaves_the_sets_out(rule, node_report):
+    rule.offer(node_report(pod_capacity=10.4))
+    assert rule.wait(101.0) == 4.0
+    rule.acknowledged(20.0, refused=False)
+    assert rule.wait(101.0) == 19.0
+    sent = rule.take(2, 120.0)
+    assert (sent.counted, sent.finished) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pod_capacity": 10.5},
+        {"pod_capacity": 9.5},
+        {"pods": 3},
+        {"churn": True},
+        {"counted": frozenset({"uid-1"})},
+        {"finished": frozenset({"uid-2"})},
+    ],
+    ids=str,
+)
+def test_a_change_is_sent_at_once_but_at_most_twice_a_second(rule, node_report, change):
+    rule.offer(node_report(**change))
+    assert rule.wait(100.125) == 0.375
+    assert rule.wait(101.0) == 0
+
+
+def test_a_large_capacity_has_to_move_by_five_percent(node_report):
+    rule = ReportRule()
+    rule.offer(node_report(pod_capacity=100.0))
+    rule.take(1, 100.0)
+    rule.offer(node_report(pod_capacity=104.0))
+    assert rule.wait(101.0) == 4.0
+    rule.offer(node_report(pod_capacity=105.0))
+    assert rule.wait(101.0) == 0
+
+
+def test_after_a_refusal_and_on_a_new_stream_the_sets_are_told_again(rule):
+    rule.acknowledged(5.0, refused=True)
+    assert rule.wait(101.0) == 4.0, "a node that is always refused must not speak more often"
+    assert rule.take(2, 105.0).counted is not None
+    assert rule.take(3, 110.0).counted is None
+    rule.opened()
+    assert rule.wait(110.1) == 0
+    assert rule.take(4, 110.1).counted is not None
+
+
+@given(capacities=st.lists(st.floats(0, 1000), min_size=1, max_size=60))
+def test_whatever_happens_at_most_two_a_second_and_never_far_behind(node_report, capacities):
+    """Played at 10 Hz: what the scheduler has is a move behind the truth for half a second at most."""
+    rule, sent_at = ReportRule(), []
+    rule.opened()
+    behind = 0.0
+    told = None
+    for tick, capacity in enumerate(capacities):
+        now = 100.0 + tick / 10
+        rule.offer(node_report(pod_capacity=capacity))
+        if rule.wait(now) <= 0:
+            told = rule.take(tick, now).estimate.pod_capacity
+            sent_at.append(now)
+        moved = told is None or abs(told - capacity) >= max(0.5, 0.05 * told)
+        behind = behind + 0.1 if moved else 0.0
+        assert behind <= 0.5 + 1e-9
+    assert all(later - earlier >= 0.5 - 1e-9 for earlier, later in itertools.pairwise(sent_at))
+
+
+def test_a_restart_is_told_from_a_ghost():
+    order = ReportOrder()
+    order.check("n", stream=1, start_id=50, sequence=10)
+    order.check("n", stream=2, start_id=40, sequence=1)
+    with pytest.raises(RefusedMessage, match="started anew"):
+        order.check("n", stream=1, start_id=50, sequence=11)
+    order.check("n", stream=3, start_id=40, sequence=2)
+    assert order.stream_of("n") == 3
+    order.forget("n")
+    order.check("n", stream=1, start_id=50, sequence=1)
+
+
+@given(sequences=st.lists(st.integers(0, 50)))
+def test_what_is_taken_grows(sequences):
+    order, taken = ReportOrder(), []
+    for sequence in sequences:
+        try:
+            order.check("n", stream=1, start_id=1, sequence=sequence)
+        except RefusedMessage:
+            assert sequence <= taken[-1]
+        else:
+            taken.append(sequence)
+    assert taken == sorted(set(taken))

@@ -1,0 +1,219 @@
+"""Real gRPC over real TLS: who may speak, what ends a stream and what does not, and who comes back after an outage."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+
+import grpc
+import pytest
+from grpc import aio
+
+from carico.clock import SystemClock
+from carico.errors import CaricoError, UsageError
+from carico.settings import AgentSettings, TlsFiles
+from carico.wire import channel, client
+from carico.wire.channel import Dialer
+from carico.wire.codec import report as codec
+from carico.wire.report_client import METHOD, ReportClient
+from carico.wire.report_server import ReportService
+from carico.wire.server import GrpcServer
+
+PLAIN = TlsFiles(plaintext=True)
+
+
+class Scheduler:
+    """A listener that remembers, behind a real server."""
+
+    def __init__(self, files, heartbeat=5.0):
+        self.reports, self.silent, self.refused, self._heartbeat = [], [], [], heartbeat
+        self.news = asyncio.Event()
+        self.service = ReportService(self, SystemClock(), self._refuse)
+        self._files = files
+        self.server = None
+
+    async def start(self, port=0):
+        self.server = GrpcServer(f"127.0.0.1:{port}", self._files, {METHOD: self.service.method})
+        return await self.server.start()
+
+    def reported(self, report):
+        self.reports.append(report)
+        self.news.set()
+
+    def fell_silent(self, node):
+        self.silent.append(node)
+        self.news.set()
+
+    def heartbeat(self):
+        return self._heartbeat
+
+    def leads(self):
+        return True
+
+    def _refuse(self, reason):
+        self.refused.append(reason)
+        self.news.set()
+
+    async def until(self, condition):
+        async with asyncio.timeout(30):
+            while not condition():
+                self.news.clear()
+                await self.news.wait()
+
+
+def with_files(files, *targets):
+    return AgentSettings(schedulers=targets, **dataclasses.asdict(files))
+
+
+def running(test):
+    """Runs an async test on its own loop."""
+
+    def run(**arguments):
+        asyncio.run(asyncio.wait_for(test(**arguments), 60))
+
+    run.__name__ = test.__name__
+    run.__doc__ = test.__doc__
+    run.__signature__ = __import__("inspect").signature(test)
+    return run
+
+
+async def ended(task):
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@running
+async def test_a_report_arrives_and_a_forged_name_is_refused_in_band(tls, node_report):
+    scheduler = Scheduler(tls.server)
+    port = await scheduler.start()
+    refusals = []
+    agent = ReportClient(with_files(tls.node("n1"), f"localhost:{port}"), SystemClock(), refusals.append)
+    task = asyncio.create_task(agent.run())
+    agent.offer(node_report())
+    await scheduler.until(lambda: scheduler.reports)
+    agent.offer(node_report(node="n2", churn=True))
+    await scheduler.until(lambda: scheduler.refused)
+    agent.offer(node_report(pods=9))
+    await scheduler.until(lambda: len(scheduler.reports) == 2)
+    assert scheduler.refused == ["identity"]
+    assert [report.node for report in scheduler.reports] == ["n1", "n1"]
+    assert refusals == ["identity"]
+    await ended(task)
+    await scheduler.until(lambda: scheduler.silent)
+    assert scheduler.silent == ["n1"]
+    await scheduler.server.stop()
+
+
+@running
+async def test_after_a_restart_the_newest_report_comes_with_its_sets(tls, node_report, monkeypatch):
+    monkeypatch.setattr(client, "LONGEST_PAUSE", 0.2)
+    scheduler = Scheduler(tls.server)
+    port = await scheduler.start()
+    agent = ReportClient(with_files(tls.node("n1"), f"127.0.0.1:{port}"), SystemClock())
+    task = asyncio.create_task(agent.run())
+    agent.offer(node_report(pod_capacity=1.0))
+    await scheduler.until(lambda: scheduler.reports)
+    await scheduler.server.stop(0)
+    for capacity in range(2, 50):
+        agent.offer(node_report(pod_capacity=float(capacity)))
+    again = Scheduler(tls.server)
+    await again.start(port)
+    await again.until(lambda: again.reports)
+    assert again.reports[0].estimate.pod_capacity == 49.0, "what was not sent during the outage is not made up for"
+    assert again.reports[0].counted == {"uid-1", "uid-2"}
+    await ended(task)
+    await again.server.stop()
+
+
+@running
+async def test_every_address_behind_a_name_gets_the_reports(node_report, monkeypatch):
+    first, second = Scheduler(PLAIN), Scheduler(PLAIN)
+    ports = [await first.start(), await second.start()]
+
+    async def two(_):
+        return [f"127.0.0.1:{port}" for port in ports]
+
+    monkeypatch.setattr(channel.Dialer, "addresses", two)
+    agent = ReportClient(with_files(PLAIN, "schedulers:1"), SystemClock())
+    task = asyncio.create_task(agent.run())
+    agent.offer(node_report())
+    await first.until(lambda: first.reports)
+    await second.until(lambda: second.reports)
+    assert agent.connected == 2
+    await ended(task)
+    await asyncio.gather(first.server.stop(), second.server.stop())
+
+
+@running
+async def test_garbage_ends_its_own_stream_with_a_status_and_no_other(node_report):
+    scheduler = Scheduler(PLAIN)
+    port = await scheduler.start()
+    async with aio.insecure_channel(f"127.0.0.1:{port}") as to_server:
+        good, bad = to_server.stream_stream(METHOD)(), to_server.stream_stream(METHOD)()
+        await bad.read()  # gRPC tells a status only to those who have read everything before it
+        await bad.write(b"\xff\xff\xff garbage")
+        assert await bad.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert codec.decode_ack(await good.read()).heartbeat == 5.0, "the greeting"
+        await good.write(codec.encode(node_report(sequence=1)))
+        await scheduler.until(lambda: scheduler.reports)
+        await good.write(codec.encode(node_report(sequence=1)))
+        refused = codec.decode_ack(await good.read()).refused
+        assert refused is not None
+        assert (refused.sequence, refused.reason) == (1, "order")
+        await scheduler.service.announce()
+        assert codec.decode_ack(await good.read()).leader
+        good.cancel()
+    assert scheduler.refused == ["undecodable", "order"]
+    await scheduler.server.stop()
+
+
+@running
+async def test_a_client_without_a_certificate_is_not_let_in(tls):
+    scheduler = Scheduler(tls.server)
+    port = await scheduler.start()
+    stranger = TlsFiles(tls_ca=tls.server.tls_ca)
+    async with Dialer(f"127.0.0.1:{port}", stranger, "a test").open(f"127.0.0.1:{port}") as to_server:
+        call = to_server.stream_stream(METHOD)()
+        with pytest.raises(aio.AioRpcError, match="UNAVAILABLE"):
+            await call.read()
+    assert not scheduler.reports
+    await scheduler.server.stop()
+
+
+@running
+async def test_a_server_of_another_name_is_not_believed(tls):
+    scheduler = Scheduler(tls.server)
+    port = await scheduler.start()
+    dialer = Dialer(f"elsewhere.example:{port}", tls.node("n1"), "a test")
+    async with dialer.open(f"127.0.0.1:{port}") as to_server:
+        with pytest.raises(aio.AioRpcError, match="UNAVAILABLE"):
+            await to_server.stream_stream(METHOD)().read()
+    await scheduler.server.stop()
+
+
+def test_plaintext_has_to_be_asked_for_and_is_warned_about(caplog):
+    with pytest.raises(UsageError, match="tls_cert and tls_key, or plaintext"):
+        GrpcServer("127.0.0.1:0", TlsFiles(), {})
+    with pytest.raises(UsageError, match="tls_ca, or plaintext"):
+        Dialer("127.0.0.1:1", TlsFiles(), "a test")
+    with caplog.at_level(logging.WARNING):
+        GrpcServer("127.0.0.1:0", PLAIN, {})
+        Dialer("127.0.0.1:1", PLAIN, "a test")
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+    assert all("speaks plaintext" in line for line in caplog.messages)
+
+
+def test_a_certificate_file_that_is_not_there_is_named(tmp_path):
+    missing = tmp_path / "no.pem"
+    with pytest.raises(UsageError, match=r"tls_key: cannot read .*no\.pem"):
+        GrpcServer("127.0.0.1:0", TlsFiles(tls_cert=missing, tls_key=missing), {})
+
+
+@running
+async def test_a_port_that_is_taken_is_an_error():
+    first = GrpcServer("127.0.0.1:0", PLAIN, {})
+    port = await first.start()
+    with pytest.raises(CaricoError, match="cannot listen"):
+        await GrpcServer(f"127.0.0.1:{port}", PLAIN, {}).start()
+    await first.stop()
