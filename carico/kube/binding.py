@@ -20,6 +20,7 @@ from carico.kube.client import MERGE_PATCH, STRATEGIC_PATCH, ApiError, Client
 from carico.kube.objects import Pod
 
 RETRIES = 4  # times that a binding is sent again after 429, 5xx or a broken connection
+NOT_THIS_POD = (404, 409, 422)  # answers to a write that names a UID: the pod is gone, or made anew under its name
 FIRST_WAIT = 0.1  # s before the first of them, doubled each time
 
 _pod = msgspec.json.Decoder(Pod)
@@ -131,7 +132,7 @@ async def evict(client: Client, victim: Pod, preemptor: str, clock: Clock) -> No
         await client.call("PATCH", pod_path(victim, "/status"), said, STRATEGIC_PATCH)
         await client.call("DELETE", pod_path(victim), options)
     except ApiError as error:
-        if error.status not in (404, 409):
+        if error.status not in NOT_THIS_POD:
             raise
 
 

@@ -100,7 +100,7 @@ class Failures:
             try:
                 await binding.mark_unschedulable(self._client, pod, reason, message, nominated, self._clock)
             except ApiError as error:
-                if error.status not in (404, 409):  # gone, or made anew under its name
+                if error.status not in binding.NOT_THIS_POD:
                     log.warning("condition of %s: %s", pod.key, error)
             except (CaricoError, OSError) as error:
                 log.warning("condition of %s: %s", pod.key, error)
