@@ -65,7 +65,7 @@ class Snapshot:
         self.labels = LabelColumns(self._labels_of, self.__len__)
         self.tally = Tally(self.store.namespace_labels)
         self.ports = PortIndex()
-        self.claims_in_use: Counter[str] = Counter()  # pods that use a claim, by its key
+        self._claim_users: defaultdict[str, Counter[int]] = defaultdict(Counter)  # claim to row to pods that use it
         self.with_volumes: defaultdict[int, set[str]] = defaultdict(set)  # row to UIDs of pods with volumes that bind
         self.node_changes = Journal()
         self.pod_changes = Journal()
@@ -238,10 +238,14 @@ class Snapshot:
             self.with_volumes[row].discard(pod.uid)
         for volume in pod.volumes:
             if volume.persistent_volume_claim is not None:
-                key = f"{pod.pod.namespace}/{volume.persistent_volume_claim.claim_name}"
-                self.claims_in_use[key] += change
-                if not self.claims_in_use[key]:
-                    del self.claims_in_use[key]
+                users = self._claim_users[f"{pod.pod.namespace}/{volume.persistent_volume_claim.claim_name}"]
+                users[row] += change
+                if not users[row]:
+                    del users[row]
+
+    def claim_in_use(self, key: str) -> bool:
+        """Whether a pod uses the claim; as in Kubernetes, one left over from a node that has gone does not count."""
+        return any(self._present[row] for row in self._claim_users.get(key, ()))
 
 
 def _differs(old: Node, new: Node) -> bool:

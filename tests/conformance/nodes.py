@@ -22,19 +22,17 @@ FEATURES = ("UserNamespacesHostNetworkSupport", "RestartAllContainersOnContainer
 
 def node(rng: Random, name: str, roomy: bool) -> Object:
     """In a `roomy` cluster requests and taints refuse little, so that the other filters decide."""
+    spared = roomy and rng.random() < 0.8
+    spec: Object = {"taints": [] if spared else taints(rng)}
+    if rng.random() < 0.06:
+        spec["unschedulable"] = True
+    offered = room(rng) | (PLENTY if roomy else {})
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": labels(rng, name)},
-        "spec": {
-            "taints": [] if roomy and rng.random() < 0.8 else taints(rng),
-            **({"unschedulable": True} if rng.random() < 0.06 else {}),
-        },
-        "status": {
-            "allocatable": room(rng) | (PLENTY if roomy else {}),
-            "capacity": {},
-            "declaredFeatures": features(rng),
-        },
+        "spec": spec,
+        "status": {"allocatable": offered, "capacity": {}, "declaredFeatures": features(rng)},
     }
 
 
@@ -49,7 +47,7 @@ def labels(rng: Random, name: str) -> dict[str, str]:
     if rng.random() < 0.8:
         found["disk"] = rng.choice(DISKS)
     if rng.random() < 0.8:
-        found["cores"] = rng.choice(("2", "4", "8", "16", "-1", "many"))
+        found["cores"] = rng.choice(("2", "4", "8", "16", "0x4", "many"))
     if rng.random() < 0.5:
         found["rack"] = f"r{rng.randrange(6)}"
     return found

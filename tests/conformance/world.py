@@ -42,7 +42,9 @@ def make(seed: int, waiting: int) -> World:
         node = rng.choice(found)["metadata"]["name"]
         running.append(pods.running(rng, f"r{i}", prefix if rng.random() < 0.8 else other, node))
     asked = [pods.waiting(rng, f"p{i}", prefix, found) for i in range(waiting)]
-    return World(prefix, spaces, found, stock, _named(running, prefix), _named(asked, prefix))
+    # Pods may be left over from a node that has gone.
+    there = [node for node in found if rng.random() < 0.96]
+    return World(prefix, spaces, there, stock, _named(running, prefix), _named(asked, prefix))
 
 
 def _namespace(name: str, labels: dict[str, str]) -> Object:

@@ -66,7 +66,7 @@ class VolumeRestrictions:
                 return unresolvable(missing(use))
             if "ReadWriteOncePod" in claim.spec.access_modes:
                 single.append(use.key)
-        in_use = sum(1 for key in single if cycle.snapshot.claims_in_use.get(key))
+        in_use = sum(1 for key in single if cycle.snapshot.claim_in_use(key))
         if not disks and not in_use:
             return SKIP
         cycle.state[self.name] = [disks, set(single), in_use]
