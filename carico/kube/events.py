@@ -4,7 +4,8 @@ The queue is bounded and nothing in it is dropped: `put` waits while it is full,
 server slows down instead of forgetting. Sending is lazy while bindings are under way, because both cost the API server
 the same and a pod that waits for its binding matters more; it becomes eager when the queue is half full.
 
-The same thing said again of the same object becomes a series of one Event, as kube-scheduler's do.
+The same thing said again of the same object becomes a series of one Event, as kube-scheduler's do. An Event keeps its
+name through all tries to send it: one that arrived although its answer was lost is not written twice.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ class Recorder:
         self._client, self._clock, self._busy = client, clock, busy
         self._controller, self._instance = controller, instance
         self._capacity, self._workers = capacity, workers
-        self._queue: deque[tuple[Event, float]] = deque()
+        self._queue: deque[tuple[Event, float, str]] = deque()
         self._change = asyncio.Condition()
-        self._sent_as: OrderedDict[tuple[str, str, str, str], tuple[str, int]] = OrderedDict()
+        self._sent_as: OrderedDict[tuple[str, ...], tuple[str, int]] = OrderedDict()
         self._serial = 0
         self._under_way = 0
         self.sent = 0
@@ -72,7 +73,8 @@ class Recorder:
 
     def put_now(self, event: Event) -> None:
         """For callers that cannot wait; `room` says whether they should."""
-        self._queue.append((event, self._clock.wall()))
+        at = self._clock.wall()
+        self._queue.append((event, at, self._new_name(event.pod, at)))
 
     @property
     def room(self) -> bool:
@@ -98,10 +100,10 @@ class Recorder:
             if not self._queue or (number > 0 and self._lazy()):
                 await self._clock.sleep(0.02)
                 continue
-            event, at = self._queue.popleft()
+            event, at, name = self._queue.popleft()
             self._under_way += 1
             try:
-                await self._deliver(event, at)
+                await self._deliver(event, at, name)
             finally:
                 self._under_way -= 1
             async with self._change:
@@ -110,11 +112,11 @@ class Recorder:
     def _lazy(self) -> bool:
         return self._busy() and len(self._queue) < self._capacity // 2
 
-    async def _deliver(self, event: Event, at: float) -> None:
+    async def _deliver(self, event: Event, at: float, name: str) -> None:
         wait = 0.1
         for _ in range(TRIES):
             try:
-                await self._send(event, at)
+                await self._send(event, at, name)
                 self.sent += 1
                 self.last_sent_at = self._clock.wall()
                 return
@@ -128,35 +130,34 @@ class Recorder:
         self.lost += 1
         log.warning("event %s of pod %s could not be sent", event.reason, event.pod.key)
 
-    async def _send(self, event: Event, at: float) -> None:
+    async def _send(self, event: Event, at: float, name: str) -> None:
         """A new Event, or one more in the series of the one before."""
-        key = (event.pod.uid, event.reason, event.action, event.type)
         path = f"/apis/events.k8s.io/v1/namespaces/{event.pod.namespace or 'default'}/events"
-        if key in self._sent_as:
-            name, count = self._sent_as[key]
-            series = {"count": count + 1, "lastObservedTime": now_text(at)}
-            patch = msgspec.json.encode({"series": series, "note": event.note[:NOTE_LIMIT]})
-            try:
-                await self._client.call("PATCH", f"{path}/{name}", patch, MERGE_PATCH)
-                self._sent_as[key] = (name, count + 1)
-                return
-            except ApiError as error:
-                if error.status != 404:  # otherwise it has expired: a new one
-                    raise
-        name = self._new_name(event.pod, at)
+        key = (event.pod.uid, event.reason, event.action, event.type, event.note)
+        if key in self._sent_as and await self._continued(path, key, at):
+            return
         try:
             await self._client.call("POST", path, msgspec.json.encode(self._body(event, at, name)))
         except ApiError as error:
-            if error.status != 409:  # otherwise the first of two posts arrived after all
+            if error.status != 409:  # otherwise an earlier try arrived after all
                 raise
-        self._remember(key, name)
+        if event.reason != "Scheduled":  # which happens once
+            self._sent_as[key] = (name, 1)
+            if len(self._sent_as) > SERIES:
+                self._sent_as.popitem(last=False)
 
-    def _remember(self, key: tuple[str, str, str, str], name: str) -> None:
-        if key[1] == "Scheduled":  # happens once
-            return
-        self._sent_as[key] = (name, 1)
-        if len(self._sent_as) > SERIES:
-            self._sent_as.popitem(last=False)
+    async def _continued(self, path: str, key: tuple[str, ...], at: float) -> bool:
+        """Whether the series could be prolonged; not if its Event has expired."""
+        name, count = self._sent_as[key]
+        patch = msgspec.json.encode({"series": {"count": count + 1, "lastObservedTime": now_text(at)}})
+        try:
+            await self._client.call("PATCH", f"{path}/{name}", patch, MERGE_PATCH)
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            raise
+        self._sent_as[key] = (name, count + 1)
+        return True
 
     def _new_name(self, pod: Pod, at: float) -> str:
         self._serial += 1
