@@ -154,7 +154,7 @@ class Feasible:
         kept = self._kept.get(template)
         nodes = snapshot.node_changes.since(kept.node_mark) if kept else None
         pods = snapshot.pod_changes.since(kept.pod_mark) if kept else None
-        if kept is None or nodes is None or pods is None or len(kept.mask) != len(snapshot):
+        if kept is None or nodes is None or pods is None or not self._worth_patching(kept, snapshot, nodes, pods):
             self.misses += 1
             kept = self._kept[template] = self._compute(cycle)
             if len(self._kept) > TEMPLATES_KEPT:
@@ -165,6 +165,11 @@ class Feasible:
         kept.node_mark, kept.pod_mark = snapshot.node_changes.mark, snapshot.pod_changes.mark
         self._kept.move_to_end(template)
         return kept
+
+    @staticmethod
+    def _worth_patching(kept: _Kept, snapshot: Snapshot, nodes: RowArray, pods: RowArray) -> bool:
+        """Asking about scattered rows costs more per row than asking about all of them."""
+        return len(kept.mask) == len(snapshot) and len(nodes) + len(pods) <= max(16, len(snapshot) // 8)
 
     def _reusable(self, cycle: Cycle) -> Iterator[Filter]:
         return (p for p in self._filters if p.reuse is not Reuse.NEVER and p.name not in cycle.skipped)
@@ -177,7 +182,7 @@ class Feasible:
         return kept
 
     def _patch(self, cycle: Cycle, kept: _Kept, nodes: RowArray, pods: RowArray) -> None:
-        either = np.union1d(nodes, pods) if len(nodes) else pods
+        either = np.concatenate((nodes, pods)) if len(nodes) else pods
         if not len(either):
             return
         for plugin in self._reusable(cycle):

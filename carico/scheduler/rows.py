@@ -88,28 +88,31 @@ class Journal:
     >>> mark = journal.mark
     >>> journal.note(4); journal.note(2); journal.note(4)
     >>> journal.since(mark).tolist(), journal.since(journal.mark).tolist()
-    ([2, 4], [])
+    ([4, 2, 4], [])
     """
 
     LIMIT = 65_536  # entries kept; a reader that is further behind has to look at everything
 
     def __init__(self) -> None:
-        self._entries: list[int] = []
+        self._entries: RowArray = np.zeros(self.LIMIT, dtype=np.intp)
+        self._length = 0
         self._dropped = 0
 
     @property
     def mark(self) -> int:
-        return self._dropped + len(self._entries)
+        return self._dropped + self._length
 
     def note(self, row: int) -> None:
-        self._entries.append(row)
-        if len(self._entries) >= self.LIMIT:
+        if self._length == self.LIMIT:
             half = self.LIMIT // 2
-            del self._entries[:half]
+            self._entries[:half] = self._entries[half:]
             self._dropped += half
+            self._length -= half
+        self._entries[self._length] = row
+        self._length += 1
 
     def since(self, mark: int) -> RowArray | None:
-        """The rows noted after `mark`, each once; None when that is too long ago to know."""
+        """The rows noted after `mark`, some perhaps twice; None when that is too long ago to know."""
         if mark < self._dropped:
             return None
-        return np.array(sorted(set(self._entries[mark - self._dropped :])), dtype=np.intp)
+        return self._entries[mark - self._dropped : self._length]

@@ -29,6 +29,8 @@ def claim_use(pod: Pod, volume: Volume) -> ClaimUse | None:
 
 
 def claim_uses(pod: PodInfo) -> list[ClaimUse]:
+    if not pod.volumes:
+        return []
     found = (claim_use(pod.pod, volume) for volume in pod.volumes)
     return [use for use in found if use is not None]
 
