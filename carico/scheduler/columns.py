@@ -94,6 +94,8 @@ class LabelColumns:
             column = self._columns[key] = Column(self._length())
             for row in range(self._length()):
                 column.set(row, self._labels_of(row).get(key))
+        # Rows of nodes that are not known yet come without news of labels.
+        column.codes = grown(column.codes, self._length(), MISSING)
         return column
 
     def update(self, row: int) -> None:
