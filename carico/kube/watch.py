@@ -21,7 +21,8 @@ import msgspec
 
 from carico.clock import Clock, SystemClock
 from carico.errors import CaricoError
-from carico.kube.client import ApiError, Client
+from carico.kube.chunked import HttpError
+from carico.kube.client import ApiError, Client, Stream
 from carico.kube.meta import KubeObject
 
 log = logging.getLogger(__name__)
@@ -87,7 +88,9 @@ class Reflector(Generic[T]):
         self._clock = clock or SystemClock()
         self._object = msgspec.json.Decoder(resource.type)
         self._event = msgspec.json.Decoder(_Event)
-        self._relist = False
+        self._relist = False  # a list is due, and a watch that is under way must end for it
+        self._stream: Stream | None = None
+        self._listed = asyncio.Event()
         self.store: dict[str, T] = {}
         self.version = ""
         self.synced = asyncio.Event()
@@ -112,8 +115,15 @@ class Reflector(Generic[T]):
                 await self._clock.sleep(min(10.0, 0.1 * 2**failures) * (0.75 + 0.5 * random.random()))
 
     async def refresh(self) -> None:
-        """Compares the store with the API server's present state, as a new leader must before it trusts the store."""
-        await self._list()
+        """Compares the store with the API server's present state, as a new leader must before it trusts the store.
+
+        Not beside a watch: a list that is older than the last event would take back what the event brought.
+        """
+        self._relist = True
+        self._listed.clear()
+        if self._stream is not None:
+            self._stream.close()
+        await self._listed.wait()
 
     def _note_broken(self, error: Exception) -> None:
         if self.broken_since is None:
@@ -124,13 +134,15 @@ class Reflector(Generic[T]):
         while not self.version or self._relist:
             try:
                 await self._list()
-            except ApiError as error:
-                if error.status != 404 or not self._resource.optional:
+            except BaseException as error:
+                self._relist = True
+                if not (isinstance(error, ApiError) and error.status == 404 and self._resource.optional):
                     raise
                 self.synced.set()
                 await self._clock.sleep(ABSENT_EVERY)
 
     async def _list(self) -> None:
+        self._relist = False  # from here on; asked for again meanwhile, it will be done again
         found: dict[str, T] = {}
         resume, version = "", ""
         while True:
@@ -147,8 +159,10 @@ class Reflector(Generic[T]):
                 break
         self.lists += 1
         self._replace(found)
-        self.version, self._relist, self.broken_since = version, False, None
+        self.version, self.broken_since = version, None
         self.synced.set()
+        if not self._relist:
+            self._listed.set()
 
     def _replace(self, found: dict[str, T]) -> None:
         for key in [key for key in self.store if key not in found]:
@@ -170,7 +184,9 @@ class Reflector(Generic[T]):
         wait = WATCH_FOR + random.randrange(WATCH_FOR // 2)
         query = f"?watch=1&allowWatchBookmarks=true&timeoutSeconds={wait}&resourceVersion={self.version}"
         try:
-            stream = await self._client.open_stream(self._resource.path + query + self._resource.selector)
+            stream = self._stream = await self._client.open_stream(
+                self._resource.path + query + self._resource.selector
+            )
         except ApiError as error:
             raise (Expired(error.message) if error.status == 410 else error) from error
         self.watches += 1
@@ -188,7 +204,11 @@ class Reflector(Generic[T]):
                         self._take(line)
                     if len(lines) > PORTION:
                         await asyncio.sleep(0)
+        except HttpError:
+            if not self._relist:  # otherwise `refresh` broke the connection
+                raise
         finally:
+            self._stream = None
             stream.close()
 
     def _take(self, line: bytes) -> None:

@@ -155,6 +155,19 @@ def test_an_expired_version_is_listed_anew_and_nothing_is_missed(play: Callable[
     play(scenario)
 
 
+def test_a_refresh_beside_the_watch_takes_nothing_back(play: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        async with place.following() as pods:
+            making = asyncio.gather(*(place.pod(f"p{i}") for i in range(40)))
+            for _ in range(3):
+                await pods.refresh()
+            await making
+            await place.until(lambda: len(pods.store) == 40)
+            assert all(new is not None for _, new in place.changes)
+
+    play(scenario)
+
+
 def test_a_pod_made_anew_under_its_name_is_two_changes(play: Callable[[Scenario], None]) -> None:
     async def scenario(place: Place) -> None:
         first = await place.pod("twin")
