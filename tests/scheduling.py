@@ -43,10 +43,18 @@ def make_node(name: str, cpu: str = "8", pods: str = "110", **changes: Any) -> N
 
 def make_report(node: str, capacity: float, counted: Any = (), finished: Any = (), **changes: Any) -> NodeReport:
     estimate = Estimate(
-        at=changes.pop("at", 0.0), usage=changes.pop("usage", (0.2, 0.2)), capacity=1.0, baseline=(0.1, 0.1),
-        cost=(0.1, 0.1), baseline_scalar=9.0, cost_scalar=0.1, pods=len(counted), pod_capacity=capacity, mode=Mode.SETTLED,
+        at=changes.pop("at", 0.0),
+        usage=changes.pop("usage", (0.2, 0.2)),
+        capacity=1.0,
+        baseline=(0.1, 0.1),
+        cost=(0.1, 0.1),
+        baseline_scalar=9.0,
+        cost_scalar=0.1,
+        pods=len(counted),
+        pod_capacity=capacity,
+        mode=Mode.SETTLED,
         rejecting=False,
-    )  # fmt: skip
+    )
     fields: dict[str, Any] = {
         "start_id": 1, "sequence": 1, "sampled_at": 0.0, "age": 0.0, "dimensions": ("cpu", "memory"), "churn": False,
         "cost": (0.1, 1e8), "agent_version": "test",

@@ -38,7 +38,7 @@ class Stage:
 
     def scheduler(self, number: int = 0, *flags: str) -> SchedulerProcess:
         lease = ("--lease-namespace", self.namespace, "--lease-name", "carico", "--identity", f"s{len(self.started)}")
-        process = SchedulerProcess(self.cluster.kubeconfig, self.ports[number], *lease, *QUICK, *flags)
+        process = SchedulerProcess(self.cluster.kubeconfig, self.ports[number], "--validate", *lease, *QUICK, *flags)
         self.started.append(process)
         return process
 
