@@ -98,15 +98,15 @@ def write(api: Api, world: World) -> None:
         ("VolumeAttachment", world.storage.attachments),
     ):
         for thing in objects:
-            _create(api, "/api/v1/nodes" if kind == "Node" else PATHS[kind], thing)
+            create(api, "/api/v1/nodes" if kind == "Node" else PATHS[kind], thing)
     for pod in world.running:
         leaving = pod.pop("leaving")
-        if _create(api, "/api/v1/pods", pod) and leaving:
+        if create(api, "/api/v1/pods", pod) and leaving:
             space, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
             api.delete(f"/api/v1/namespaces/{space}/pods/{name}?gracePeriodSeconds=6000")
 
 
-def _create(api: Api, collection: str, thing: Object, invalid: Counter[str] | None = None) -> Object | None:
+def create(api: Api, collection: str, thing: Object, invalid: Counter[str] | None = None) -> Object | None:
     """Create it and then its status, which creation drops; None when the API server calls it invalid."""
     space = thing["metadata"].get("namespace")
     if space:
@@ -171,9 +171,9 @@ def filters(snapshot: Snapshot) -> Feasible:
 def run(plane: Plane, world: World, pods: Iterable[Object]) -> Result:
     """Both schedulers about each pod; differences that last."""
     api, result = plane.api, Result()
-    drawn = [_create(api, "/api/v1/pods", pod, result.invalid) for pod in pods]
+    drawn = [create(api, "/api/v1/pods", pod, result.invalid) for pod in pods]
     created = [made for made in drawn if made is not None]
-    _decided(plane, world, created)
+    decided(plane, world, created)
     snapshot = snapshot_of(api)
     ours = filters(snapshot)
     for made in created:
@@ -202,7 +202,7 @@ def _again(plane: Plane, world: World, pod: Object, look: int) -> frozenset[str]
         f"/api/v1/namespaces/{metadata['namespace']}/pods",
         {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec},
     )
-    _decided(plane, world, [made])
+    decided(plane, world, [made])
     return plane.recorder.seen.get(made["metadata"]["uid"], frozenset())
 
 
@@ -229,19 +229,19 @@ def _decisive(snapshot: Snapshot, ours: Feasible, made: Object) -> set[str]:
     return {name for name, mask in refusals.items() if (mask & (total == 1) & snapshot.present).any()}
 
 
-def _decided(plane: Plane, world: World, pods: list[Object]) -> None:
+def decided(plane: Plane, world: World, pods: list[Object]) -> None:
     """Wait until kube-scheduler has had its say about all of them: rejected by filters or by the recorder."""
     wanted = {pod["metadata"]["uid"] for pod in pods}
     deadline = time.monotonic() + PATIENCE
     while wanted:
         items = plane.api.get(f"/api/v1/namespaces/{world.namespace}/pods?fieldSelector=spec.nodeName%3D")["items"]
-        wanted -= {item["metadata"]["uid"] for item in items if _has_verdict(item)}
+        wanted -= {item["metadata"]["uid"] for item in items if has_verdict(item)}
         plane.check()
         if wanted and time.monotonic() > deadline:
             raise ClusterError(f"kube-scheduler said nothing about {len(wanted)} pods:\n{plane.log('kube-scheduler')}")
         if wanted:
-            time.sleep(0.2)
+            time.sleep(0.05 if len(pods) == 1 else 0.2)
 
 
-def _has_verdict(pod: Object) -> bool:
+def has_verdict(pod: Object) -> bool:
     return any(c["type"] == "PodScheduled" and c["status"] == "False" for c in pod["status"].get("conditions", ()))

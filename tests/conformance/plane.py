@@ -91,6 +91,8 @@ class Plane:
         return log_tail(self._run.folder / "logs" / f"{name}.log", 30)
 
     def stop(self) -> None:
+        if "api" in self.__dict__:
+            self.api.close()
         runs.sweep(self._run)
         for part in self._parts.values():
             part.wait()

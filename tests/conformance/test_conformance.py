@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from cluster.ports import free_port
+from fleet import SchedulerProcess
 
-from . import compare
+from . import bound, compare
 from .plane import Plane
 from .world import make
 
@@ -18,6 +20,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.needs("go")]
 SEED = 1000
 PODS = 2000
 PER_WORLD = 100
+BOUND = 200
+# No agents report here: Pod-Capacity is as if it were without limit.
+UNLIMITED = ("--on-stale", "requests", "--startup-limit", "10000", "--startup-limit-idle", "10000")
 # Every one of these must have made a difference somewhere, or the generator tests nothing of it.
 FILTERS = {
     "InterPodAffinity",
@@ -55,3 +60,21 @@ def test_the_feasible_sets_are_equal(plane: Plane) -> None:
     assert not total.differences, total.differences[:3]
     assert total.feasible_somewhere > PODS / 3
     assert set(total.decisive) >= FILTERS
+
+
+@pytest.mark.timeout(1800)
+def test_pods_are_bound_where_kube_scheduler_would(plane: Plane) -> None:
+    total, seed = bound.Bound(), 5000
+    lease = ("--lease-namespace", "default", "--lease-name", "carico")
+    process = SchedulerProcess(plane.kubeconfig, free_port(), *lease, *UNLIMITED)
+    try:
+        while total.bound < BOUND:
+            world = make(seed, PER_WORLD)
+            compare.write(plane.api, world)
+            found = bound.run(plane, world, bound.bindable(world))
+            compare.erase(plane.api, world)
+            total.bound, total.refused, seed = total.bound + found.bound, total.refused + found.refused, seed + 1
+            assert not found.wrong, found.wrong[:3]
+    finally:
+        process.stop()
+    print(f"{total.bound} pods bound, {total.refused} fit nowhere, seeds 5000 to {seed - 1}")
