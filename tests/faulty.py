@@ -28,6 +28,7 @@ class FaultyServer:
         self.seen: list[tuple[str, str]] = []
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
+        self._serving: set[asyncio.Task[None]] = set()
         self._port = 0
 
     async def __aenter__(self) -> FaultyServer:
@@ -52,8 +53,13 @@ class FaultyServer:
         """As if the API server had died: nobody listens, everything open is closed."""
         assert self._server is not None
         self._server.close()
-        self.cut()
         await self._server.wait_closed()
+        while self._serving:  # one may just have been accepted
+            self.cut()
+            for task in self._serving:
+                task.cancel()
+            await asyncio.gather(*self._serving, return_exceptions=True)
+            await asyncio.sleep(0)
 
     def cut(self) -> None:
         """Closes all connections, watches too."""
@@ -61,14 +67,18 @@ class FaultyServer:
             writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
         self._writers.add(writer)
         try:
             await self._converse(reader, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # whoever spoke is gone, or the test has ended
         finally:
+            self._serving.discard(task)
             self._writers.discard(writer)
-            writer.close()
+            writer.transport.abort()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         up_reader, up_writer = await asyncio.open_connection(

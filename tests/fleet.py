@@ -28,21 +28,25 @@ TICK = 0.2  # s between two looks of an agent
 
 
 class Fleet:
-    def __init__(self, client: Client, capacity: dict[str, float], schedulers: list[str], lag: float = 5.0) -> None:
-        self.capacity, self.lag = capacity, lag
+    def __init__(
+        self, client: Client, capacity: dict[str, float], schedulers: list[str], namespace: str, lag: float = 5.0
+    ) -> None:
+        self.capacity, self.lag, self._namespace = capacity, lag, namespace
         settings = AgentSettings(schedulers=tuple(schedulers), plaintext=True)
         self._talking: dict[str, asyncio.Task[None]] = {}
         self._clients = {node: ReportClient(settings, SystemClock()) for node in capacity}
         self._pods = Reflector(client, Resource("/api/v1/pods", Pod), self._changed)
         self._since: defaultdict[str, dict[str, float]] = defaultdict(dict)  # node to UID to when it was bound
         self._ended: defaultdict[str, dict[str, float]] = defaultdict(dict)
+        self._ours: set[str] = set()  # UIDs of pods in the test's namespace
         self.bound_to: dict[str, set[str]] = defaultdict(set)  # UID to every node that it was ever bound to
         self.worst = float("-inf")
         self.clock_error = 0.0  # s that the nodes' wall clocks are wrong
 
     @property
     def bound(self) -> int:
-        return sum(len(pods) for pods in self._since.values())
+        """Pods of the test's namespace that are bound now; others may still be leaving."""
+        return sum(len(pods.keys() & self._ours) for pods in self._since.values())
 
     def on(self, node: str) -> set[str]:
         return set(self._since[node])
@@ -80,6 +84,8 @@ class Fleet:
             if self._since[node].pop(pod.uid, None) is not None:
                 self._ended[node][pod.uid] = time.monotonic()
             return
+        if pod.namespace == self._namespace:
+            self._ours.add(pod.uid)
         self.bound_to[pod.uid].add(node)
         self._since[node].setdefault(pod.uid, time.monotonic())
         self.worst = max(self.worst, len(self._since[node]) - self.capacity[node])

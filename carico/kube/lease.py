@@ -8,6 +8,7 @@ renew for `renew` seconds: before anybody else can take it, because renew < dura
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable
@@ -80,7 +81,9 @@ class Election:
         """Renews until that has failed for too long."""
         while self._clock.monotonic() - self.renewed_at < self.times.renew:
             await self._clock.sleep(self.times.retry)
-            await self._try()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.times.renew):  # an answer that does not come is a failure too
+                    await self._try()
             if self.holder not in ("", self.identity):
                 break
         self.leading = False

@@ -30,7 +30,7 @@ from carico.types import NodeReport, Vector
 NOBODY: frozenset[str] = frozenset()
 NEVER = -np.inf
 TOLERANCE = 1e-6  # pods; fractional units may leave rounding errors behind
-COLUMNS = ("capacity", "reserved", "free", "free_pending", "usage", "starting")
+COLUMNS = ("capacity", "reserved", "pending", "free", "free_pending", "usage", "starting")
 CALMER = 0.05  # fall of the usage that may let one more pod start
 MANY = 1e6
 STALE_BEATS = 2.5  # heartbeats without a report after which a node is stale
@@ -90,6 +90,7 @@ class Ledger:
         self.lifts: list[Lift] = []  # taken and cleared by whoever wakes the waiting pods
         self.capacity: Vector = np.zeros(0)
         self.reserved: Vector = np.zeros(0)
+        self.pending: Vector = np.zeros(0)  # what would be reserved by the older rule
         self.free: Vector = np.zeros(0)  # by the hand-over
         self.free_pending: Vector = np.zeros(0)  # by the older rule
         self.expires: Vector = np.zeros(0)  # s, monotonic: from then on the node is stale
@@ -149,13 +150,15 @@ class Ledger:
         account = self._accounts.get(report.node) or self._open(report.node)
         before = self._believed(account, now)
         account.report, account.sampled, account.connected = report, now - report.age, True
-        if account.counted is not report.counted or account.finished is not report.finished:
+        same = account.counted == report.counted and account.finished == report.finished
+        if not same:
             self._count(account, report.counted, report.finished, now)
+            self._recount(account)
         usage = max(report.estimate.usage, default=0.0)
         calmer = self.usage[account.row] - usage >= CALMER and self.starting[account.row] > 0
         self.capacity[account.row], self.usage[account.row] = report.estimate.pod_capacity, usage
         self._set_expiry(account)
-        self._refresh(account)
+        self._balance(account.row)
         self._note_lift(report.node, account, before, now, calmer=calmer)
         self._check()
 
@@ -229,14 +232,23 @@ class Ledger:
         known = entry.uid in (account.counted or NOBODY) or entry.uid in account.finished
         return 0.0 if known else entry.units
 
-    def _refresh(self, account: Account) -> None:
-        """The row from the account: the formula at the top of this file."""
-        row = account.row
-        self.reserved[row] = sum(self._weight(entry, account) for entry in account.pods.values())
-        self.starting[row] = sum(entry.pending for entry in account.pods.values())
+    def _recount(self, account: Account) -> None:
+        """What is reserved: the formula at the top of this file."""
+        row, reserved, pending, starting = account.row, 0.0, 0.0, 0
+        for entry in account.pods.values():
+            reserved += self._weight(entry, account)
+            if entry.pending:
+                pending += entry.units
+                starting += 1
+        self.reserved[row], self.pending[row], self.starting[row] = reserved, pending, starting
+
+    def _balance(self, row: int) -> None:
         self.free[row] = self.capacity[row] - self.reserved[row]
-        pending = sum(entry.units for entry in account.pods.values() if entry.pending)
-        self.free_pending[row] = self.capacity[row] - pending
+        self.free_pending[row] = self.capacity[row] - self.pending[row]
+
+    def _refresh(self, account: Account) -> None:
+        self._recount(account)
+        self._balance(account.row)
 
     def _put(self, uid: str, node: str, units: float, now: float, pending: bool | None = None) -> Entry:
         entry = self._entries.get(uid)

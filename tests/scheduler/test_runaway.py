@@ -48,7 +48,7 @@ class Stage:
 
     def fleet(self, client: Client) -> Fleet:
         nodes = {f"kwok-{i:04d}": float(CAPACITY) for i in range(NODES)}
-        return Fleet(client, nodes, [f"127.0.0.1:{port}" for port in self.ports], LAG)
+        return Fleet(client, nodes, [f"127.0.0.1:{port}" for port in self.ports], self.namespace, LAG)
 
 
 @pytest.fixture
