@@ -74,7 +74,8 @@ def read_pod(file: str) -> Pod:
             raise UsageError(
                 f"{file}: is not a Pod but {plain.get('kind') if isinstance(plain, dict) else 'no object'}"
             )
-        plain.setdefault("metadata", {}).setdefault("namespace", "default")
+        if isinstance(plain.setdefault("metadata", {}), dict):
+            plain["metadata"].setdefault("namespace", "default")
         return msgspec.convert(json.loads(json.dumps(plain, default=str)), type=Pod)
     except OSError as error:
         raise UsageError(f"{file}: cannot be read ({error.strerror})") from error
