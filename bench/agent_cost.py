@@ -37,8 +37,7 @@ from carico.settings import TelemetrySettings
 from carico.telemetry.sampler import Sampler
 async def read():
     sampler, clock = Sampler(TelemetrySettings()), SystemClock()
-    async for _ in Ticker(clock, 0.1):
-        sampler.read(clock.monotonic())
+    await Ticker(clock, 0.1).run(lambda _: sampler.read(clock.monotonic()))
 asyncio.run(read())
 """
 

@@ -16,33 +16,61 @@ from itertools import repeat
 
 import numpy as np
 
-from bench.synthetic import CASES, HARDER, SECONDS, Array, Case, record
+from bench.synthetic import CASES, HARDER, RATE_HZ, SECONDS, Array, Case, record
+from carico.estimate.estimator import Estimator
+from carico.estimate.estimators import make_estimator
 from carico.estimate.pipeline import Pipeline
 from carico.settings import ESTIMATORS, EstimateSettings
+from carico.types import PodCount, Sample
 
 SEEDS = range(20)  # constants were tuned with seeds from 1000 on
 DEFAULT = EstimateSettings().estimator
 # The moving average that guesses, beside the smoothing that is told: what the runtime's events are worth.
-VARIANTS = (*((name, "change-aware") for name in ESTIMATORS), ("resource-joint", "ema"), ("signal-trace", "ema"))
+VARIANTS = {"change-aware": ESTIMATORS, "ema": ("resource-joint",)}
 
-Variant = tuple[str, str]
 Figures = dict[str, float]
 
 
+class Chorus(Pipeline):
+    """One front end and several estimators: what they are fed is the same, so it is made once."""
+
+    def __init__(self, smoothing: str, dimensions: tuple[str, ...], names: tuple[str, ...]) -> None:
+        settings = EstimateSettings(smoothing=smoothing)
+        super().__init__(settings, dimensions)
+        each = [dataclasses.replace(settings, estimator=name) for name in names]
+        self._voices = [make_estimator(one, dimensions, self._full) for one in each]
+        self.answers: list[list[float]] = []  # Pod-Capacity per second and estimator
+
+    def update(self, sample: Sample, pods: PodCount) -> None:
+        if pods.running != self._pods:
+            for voice in self._voices:
+                voice.count(sample.at, pods.running)
+        super().update(sample, pods)
+
+    def _second(self, sample: Sample, pods: PodCount) -> None:  # type: ignore[override]
+        self.answers.append([self._ask(voice, sample, pods) for voice in self._voices])
+        self._clean.restart()
+
+    def _ask(self, voice: Estimator, sample: Sample, pods: PodCount) -> float:
+        self._estimator = voice
+        second, _ = self._look(sample, pods)
+        voice.learn(second)
+        return voice.answer(second, self._prior).pod_capacity
+
+
 def run(seeds: range = SEEDS) -> dict[str, object]:
-    cases = (*CASES, *HARDER)
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
-        jobs = [(case, variant) for case in cases for variant in VARIANTS]
-        results = list(pool.map(measure, *zip(*jobs, strict=True), repeat(seeds)))
+    jobs = [(case, smoothing) for case in (*CASES, *HARDER) for smoothing in VARIANTS]
     by_name: dict[str, dict[str, Figures]] = {}
-    for (case, variant), figures in zip(jobs, results, strict=True):
-        by_name.setdefault(label(variant), {})[case.name] = figures
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        results = pool.map(measure, *zip(*jobs, strict=True), repeat(seeds))
+        for (case, smoothing), figures in zip(jobs, results, strict=True):
+            for name, row in figures.items():
+                by_name.setdefault(label(name, smoothing), {})[case.name] = row
     _print(by_name)
     return {**headline(by_name[DEFAULT]), "by_estimator": by_name}
 
 
-def label(variant: Variant) -> str:
-    name, smoothing = variant
+def label(name: str, smoothing: str) -> str:
     return name if smoothing == "change-aware" else f"{name}, {smoothing}"
 
 
@@ -58,23 +86,22 @@ def headline(default: dict[str, Figures]) -> Figures:
     }
 
 
-def measure(case: Case, variant: Variant, seeds: range) -> Figures:
-    """Figures of one estimator on one case; shares in per cent over all seeds together."""
-    runs = [_follow(case, variant, seed) for seed in seeds]
-    estimate = np.array([estimates for estimates, _ in runs])
-    truth = np.array([truths for _, truths in runs])
-    return judge(estimate, truth, case.doubles)
+def measure(case: Case, smoothing: str, seeds: range, names: tuple[str, ...] = ()) -> dict[str, Figures]:
+    """Figures of the estimators on one case; shares in per cent over all seeds together."""
+    names = names or VARIANTS[smoothing]
+    runs = [follow(case, smoothing, seed, names) for seed in seeds]
+    estimates = np.array([estimate for estimate, _ in runs])  # seed, second, estimator
+    truth = np.array([truth for _, truth in runs])
+    return {name: judge(estimates[:, :, i], truth, case.doubles) for i, name in enumerate(names)}
 
 
-def _follow(case: Case, variant: Variant, seed: int) -> tuple[list[float], list[float]]:
-    """Pod-Capacity and truth of every second."""
-    name, smoothing = variant
+def follow(case: Case, smoothing: str, seed: int, names: tuple[str, ...]) -> tuple[list[list[float]], Array]:
+    """Pod-Capacity per second and estimator, and the truth of every second."""
     recording = record(case, seed)
-    settings = dataclasses.replace(EstimateSettings(), estimator=name, smoothing=smoothing)
-    pipeline = Pipeline(settings, recording.dimensions)
-    answers = [pipeline.update(s, p) for s, p in zip(recording.samples, recording.pods, strict=True)]
-    pairs = [(a.pod_capacity, float(r)) for a, r in zip(answers, recording.truth, strict=True) if a]
-    return [a for a, _ in pairs], [r for _, r in pairs]
+    chorus = Chorus(smoothing, recording.dimensions, names)
+    for sample, pods in zip(recording.samples, recording.pods, strict=True):
+        chorus.update(sample, pods)
+    return chorus.answers, recording.truth[RATE_HZ - 1 :: RATE_HZ]
 
 
 def judge(estimate: Array, truth: Array, doubles: bool) -> Figures:

@@ -1,7 +1,8 @@
 """Utilisation, pressure and their mean on this machine, against the number of busy processes.
 
-Endless processes, then processes that work 30 % of the time. Each point is the median of 3 s at 10 Hz, taken up to
-eight times; the run with the least other work on the machine counts, and the table says how much that was.
+Endless processes, then processes that work 30 % of the time. Each point is the median of 2 s at 10 Hz, begun when the
+machine is quiet and repeated when other work came in between, for PATIENCE seconds (20); the quietest counts, and the
+table says how much other work there was.
 Draws docs/pictures/pressure-curve.png.
 """
 
@@ -26,7 +27,8 @@ from carico.telemetry.stat import parse_times
 
 PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "pressure-curve.png"
 CORES = os.cpu_count() or 1
-TICK, SECONDS, TRIES = 0.1, 3.0, 8
+TICK, SECONDS = 0.1, 2.0
+PATIENCE = float(os.environ.get("PATIENCE", "20"))  # s per point
 QUIET = 0.03  # share of the machine that others may use without a further try
 
 ENDLESS = "while True: pass"
@@ -63,22 +65,26 @@ def run() -> dict[str, float]:
 
 
 def _point(program: str, count: int) -> Point:
+    deadline = time.monotonic() + PATIENCE
     best: Point | None = None
-    with _running(program, count):
-        for _ in range(TRIES):
-            point = _measure()
-            best = point if best is None or point.others < best.others else best
-            if best.others < QUIET:
-                break
-    assert best is not None
+    while best is None or (best.others > QUIET and time.monotonic() < deadline):
+        _wait_for_quiet(deadline)
+        with _running(program, count):
+            point = _measure(SECONDS)
+        best = point if best is None or point.others < best.others else best
     return best
+
+
+def _wait_for_quiet(deadline: float) -> None:
+    while time.monotonic() < deadline and _measure(0.5).others > QUIET:
+        pass
 
 
 @contextlib.contextmanager
 def _running(program: str, count: int) -> Iterator[None]:
     processes = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(count)]
     try:
-        time.sleep(1.0)
+        time.sleep(0.5)
         yield
     finally:
         for process in processes:
@@ -86,12 +92,12 @@ def _running(program: str, count: int) -> Iterator[None]:
             process.wait()
 
 
-def _measure() -> Point:
+def _measure(seconds: float) -> Point:
     sampler = Sampler(TelemetrySettings())
     sampler.read(time.monotonic())
     start = (time.monotonic(), _busy_seconds(), _own_seconds())
     rows = []
-    for _ in range(round(SECONDS / TICK)):
+    for _ in range(round(seconds / TICK)):
         time.sleep(TICK)
         sample = sampler.read(time.monotonic())
         if sample is not None:

@@ -1,7 +1,7 @@
 """Real pods come and go in a real containerd while `carico record` runs: makes docs/recordings/pods.rec anew (root).
 
-Six pods of about 30 % of a core and 150 MB each come one by one and go again, twice; before the second time stress-ng
-loads one core for 15 s, which is not a pod's load and must end up in the baseline.
+First stress-ng loads one core for 15 s, which is not a pod's load and must end up in the baseline. Then six pods of
+about 30 % of a core and 150 MB each come one by one and go again, twice.
 """
 
 from __future__ import annotations
@@ -48,11 +48,10 @@ def run() -> dict[str, float]:
 def _scenario(runtime: Any) -> None:
     with grpc.insecure_channel(f"unix:{runtime.socket}") as channel:
         api = RuntimeServiceStub(channel)
-        time.sleep(2 * STEP)
-        _up_and_down(api, runtime)
-        with subprocess.Popen(["stress-ng", "--cpu", "1", "--timeout", "15", "--quiet"]):
-            pass
         time.sleep(STEP)
+        subprocess.run(["stress-ng", "--cpu", "1", "--timeout", "15", "--quiet"], check=True)
+        time.sleep(STEP)
+        _up_and_down(api, runtime)
         _up_and_down(api, runtime)
 
 

@@ -9,8 +9,8 @@ The data's way, and the folder of each stage:
     agent/            the node process that runs 1 to 8
     aggregator/       the process that merges what the nodes learned, and tells them
 
-Around it: cli.py (the command), settings.py and knobs.py (every knob, and how its value is found), types.py (the nouns that
-travel), errors.py, clock.py, metrics.py, health.py. docs/architecture.md draws the picture.
+Around it: cli.py (the command), settings.py and knobs.py (every knob, and how its value is found), types.py (the nouns
+that travel), errors.py, clock.py, metrics.py, health.py. docs/architecture.md draws the picture.
 """
 
 __version__ = "0.1.0"

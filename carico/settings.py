@@ -47,7 +47,7 @@ class TelemetrySettings:
 class EstimateSettings:
     """How samples become Pod-Capacity."""
 
-    estimator: str = knob("resource-joint", "what makes Pod-Capacity; docs/signal.md compares them", choices=ESTIMATORS)
+    estimator: str = knob("resource-joint", "what makes Pod-Capacity; docs/estimators.md compares them", choices=ESTIMATORS)
     smoothing: str = knob(
         "change-aware",
         "ema alone, or restarted when the runtime says that pods changed",
@@ -141,7 +141,9 @@ class AggregatorSettings(TlsFiles):
     )
     merge_every: float = knob(0.25, "s between two makings of the model", least=0.01)
     replica_name: str = knob("", "this replica's name among its peers; empty: the host name")
-    peers: str = knob("", "host:port of the headless Service of all replicas; every address behind it is a peer")
+    peers: tuple[str, ...] = knob(
+        (), "host:port of the headless Service of all replicas, or of each of them; every address behind it is a peer"
+    )
     peer_every: float = knob(1.0, "s between two exchanges with a peer", least=0.01)
 
 

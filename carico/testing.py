@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -30,7 +31,7 @@ class ManualClock:
     def __init__(self, now: float = 0.0, wall: float = 1_700_000_000.0) -> None:
         self._now = now
         self._wall_offset = wall - now
-        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
 
     def monotonic(self) -> float:
@@ -47,9 +48,23 @@ class ManualClock:
         if seconds <= 0:
             await asyncio.sleep(0)
             return
-        future = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._sleepers, (self._now + seconds, next(self._order), future))
-        await future
+        woken = asyncio.Event()
+        call_off = self.call_at(self._now + seconds, woken.set)
+        try:
+            await woken.wait()
+        finally:
+            call_off()
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Callable[[], object]:
+        entry = (when, next(self._order), callback)
+        heapq.heappush(self._due, entry)
+
+        def call_off() -> None:
+            if entry in self._due:
+                self._due.remove(entry)
+                heapq.heapify(self._due)
+
+        return call_off
 
     def advance(self, seconds: float) -> None:
         """Time passes while nobody looks: a stall. Sleepers wake at the next `turn`."""
@@ -59,11 +74,10 @@ class ManualClock:
         """Lets time pass; whoever sleeps wakes at its own moment, in order."""
         await _settle()
         end = self._now + seconds
-        while self._sleepers and self._sleepers[0][0] <= end:
-            due, _, future = heapq.heappop(self._sleepers)
+        while self._due and self._due[0][0] <= end:
+            due, _, callback = heapq.heappop(self._due)
             self._now = max(self._now, due)
-            if not future.done():
-                future.set_result(None)
+            callback()
             await _settle()
         self._now = max(self._now, end)
         await _settle()

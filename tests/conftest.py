@@ -7,7 +7,12 @@ from collections import Counter
 
 import parts
 import pytest
-from cluster.fixtures import containerd, node_cluster, scale_cluster  # noqa: F401  (fixtures for every test)
+from cluster.fixtures import (  # noqa: F401  (fixtures and a hook for every test)
+    containerd,
+    node_cluster,
+    pytest_collection_finish,
+    scale_cluster,
+)
 from hypothesis import HealthCheck, settings
 
 IN_CI = os.environ.get("CI") == "true"

@@ -18,11 +18,12 @@ from carico.wire.server import GrpcServer
 class ListeningScheduler:
     """Serves Capacity.Report with TLS; `reports` grows as they come."""
 
-    def __init__(self, cert: Path, key: Path, *, heartbeat: float = 5.0) -> None:
+    def __init__(self, cert: Path, key: Path, *, heartbeat: float = 5.0, port: int = 0) -> None:
         self.reports: list[NodeReport] = []
         self.silent: list[str] = []
         self.refused: list[str] = []
         self._heartbeat = heartbeat
+        self._port = port  # 0: a free one
         self._files = TlsFiles(tls_cert=cert, tls_key=key)
         self._arrived = threading.Condition()
         self._loop = asyncio.new_event_loop()
@@ -42,7 +43,7 @@ class ListeningScheduler:
 
     async def _serve(self) -> tuple[GrpcServer, int]:
         service = report_server.ReportService(self, SystemClock(), self.refused.append)
-        server = GrpcServer("localhost:0", self._files, {report_server.METHOD: service.method})
+        server = GrpcServer(f"127.0.0.1:{self._port}", self._files, {report_server.METHOD: service.method})
         return server, await server.start()
 
     def wait_for(self, enough: Callable[[NodeReport], bool], seconds: float = 30.0) -> NodeReport:

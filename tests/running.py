@@ -11,7 +11,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 
 class Process:
@@ -75,12 +75,16 @@ class AgentProcess(Process):
             with error:
                 return error.code, error.read().decode()
 
-    def ready(self, attempts: int = 300) -> None:
+    def ready(self) -> None:
+        self.wait_until(lambda: self.get("/readyz")[0] == 200, "ready")
+
+    def wait_until(self, holds: Callable[[], bool], what: str, attempts: int = 300) -> None:
+        """Looks ten times a second: a process of its own has no clock that could be turned."""
         for _ in range(attempts):
-            if self.get("/readyz")[0] == 200:
+            if holds():
                 return
             threading.Event().wait(0.1)
-        raise AssertionError(f"not ready: {self.get('/readyz')}\n{self.log()}")
+        raise AssertionError(f"never {what}:\n{self.get('/metrics')[1]}\n{self.log()}")
 
 
 @contextlib.contextmanager

@@ -21,11 +21,14 @@ class Beat:
         about = "How late each sample was taken."
         self._lateness = Histogram("carico_tick_lateness_seconds", about, buckets=LATENESS_BUCKETS, registry=registry)
         self._missed = Counter("carico_ticks_missed", "Samples that a stall swallowed.", registry=registry)
+        self._missed_before = 0
 
     def ticked(self, late: float, missed: int) -> None:
+        """`late` in seconds; `missed` since the start."""
         self._lateness.observe(late)
-        if missed:
-            self._missed.inc(missed)
+        if missed != self._missed_before:
+            self._missed.inc(missed - self._missed_before)
+            self._missed_before = missed
 
 
 class NodeCollector(Collector):

@@ -38,11 +38,11 @@ class Loop:
         self.estimate: Estimate | None = None
 
     async def run(self) -> None:
-        missed = 0
-        async for late in self._ticker:
-            self._beat.ticked(late, self._ticker.missed - missed)
-            missed = self._ticker.missed
-            self.step(self._clock.monotonic())
+        await self._ticker.run(self._tick)
+
+    def _tick(self, late: float) -> None:
+        self._beat.ticked(late, self._ticker.missed)
+        self.step(self._clock.monotonic())
 
     def step(self, now: float) -> None:
         """One tick."""

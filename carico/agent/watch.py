@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 from collections.abc import AsyncIterator
 from typing import NamedTuple
@@ -33,17 +32,22 @@ class Watcher:
         self._stopped = False
 
     async def __aiter__(self) -> AsyncIterator[Tick]:
-        following = asyncio.create_task(self.source.run())
+        ticks: asyncio.Queue[Tick | None] = asyncio.Queue()
+        parts = [self.source.run(), self._ticker.run(lambda _: ticks.put_nowait(self._tick()))]
+        running = [asyncio.create_task(part) for part in parts]
         try:
-            async for _ in self._ticker:
-                now = self._clock.monotonic()
-                if self._stopped or (self._end is not None and now > self._end):
-                    return
-                yield Tick(self.sampler.read(now), self.source.table.count(now))
+            while (tick := await ticks.get()) is not None:
+                yield tick
         finally:
-            following.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await following
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    def _tick(self) -> Tick | None:
+        now = self._clock.monotonic()
+        if self._stopped or (self._end is not None and now > self._end):
+            return None
+        return Tick(self.sampler.read(now), self.source.table.count(now))
 
     def stop_on_signals(self) -> None:
         """Ctrl-C and SIGTERM end the iteration at the next tick, so that files are finished and cursors shown."""

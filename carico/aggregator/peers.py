@@ -6,6 +6,7 @@ counted twice and no order of messages matters: after one exchange with everybod
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 
@@ -63,13 +64,16 @@ class PeerTalker:
 
 async def follow(settings: AggregatorSettings, door: Door, clock: Clock) -> None:
     """For ever."""
-    dialer = Dialer(settings.peers, settings, "the other replicas")
+    dialers = [Dialer(target, settings, "the other replicas") for target in settings.peers]
+    await asyncio.gather(*(_follow(dialer, settings.peer_every, door, clock) for dialer in dialers))
 
+
+async def _follow(dialer: Dialer, every: float, door: Door, clock: Clock) -> None:
     def start(_: str, choose: Choose) -> StreamClient:
-        talker = PeerTalker(door, settings.peer_every)
+        talker = PeerTalker(door, every)
         return StreamClient(dialer, f"{SERVICE}/Peer", talker, clock, choose=choose, patience=PATIENCE)
 
     def changed(addresses: list[str]) -> None:
-        log.info("replicas behind %s: %s", settings.peers, ", ".join(addresses))
+        log.info("replicas behind %s: %s", dialer.target, ", ".join(addresses))
 
     await every_address(dialer, clock, start, changed)

@@ -90,9 +90,11 @@ class Aggregator:
         await self._pages.stop()
 
     async def _refresh_for_ever(self) -> None:
-        async for _ in Ticker(self._clock, self._settings.merge_every):
-            self._door.refresh()
-            self._refreshed_at = self._clock.monotonic()
+        await Ticker(self._clock, self._settings.merge_every).run(self._refresh)
+
+    def _refresh(self, _late: float) -> None:
+        self._door.refresh()
+        self._refreshed_at = self._clock.monotonic()
 
     def _stalled(self) -> str | None:
         silence = self._clock.monotonic() - self._refreshed_at

@@ -7,6 +7,9 @@ divided by its own kind, never to another's, so float64 keeps its full precision
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from carico.settings import DIMENSIONS
@@ -66,18 +69,16 @@ class Rows:
         self.seen[row] = now
 
     def _fill(self, row: int, model: LocalModel) -> None:
-        known = [i for i, dimension in enumerate(model.dimensions) if dimension in COLUMN]
-        columns = [COLUMN[model.dimensions[i]] for i in known]
-        self.has[row] = 0.0
-        self.has[row, columns] = 1.0
-        gram = np.zeros((M, M))
-        gram[np.ix_(columns, columns)] = absolute_gram(model)[np.ix_(known, known)]
-        self.gram[row] = gram.ravel()
+        layout = _layout(model.dimensions)
+        gram = absolute_gram(model)
+        self.has[row] = layout.has
+        self.gram[row] = 0.0
+        self.gram[row, layout.entries] = gram.ravel() if layout.all_known else gram[layout.square].ravel()
         self.has_cost[row] = 0.0
         if model.cost is not None:
-            self.has_cost[row, columns] = 1.0
-            self.cost[row, columns] = [model.cost.mean[i] for i in known]
-            self.cost_variance[row, columns] = [model.cost.variance[i] for i in known]
+            self.has_cost[row] = layout.has
+            self.cost[row, layout.columns] = [model.cost.mean[i] for i in layout.known]
+            self.cost_variance[row, layout.columns] = [model.cost.variance[i] for i in layout.known]
         self.pods[row] = model.pods
 
     def drop(self, node: str) -> None:
@@ -100,6 +101,28 @@ _COLUMNS: dict[str, tuple[int, ...]] = {
     "pods": (),
     "seen": (),
 }
+
+
+class _Layout(NamedTuple):
+    """Where the dimensions of a message go."""
+
+    known: list[int]  # positions in the message
+    columns: list[int]  # and here
+    entries: list[int]  # of a row of `gram`
+    square: tuple[Any, ...]  # of the message's own Gram matrix
+    has: Vector
+    all_known: bool
+
+
+@lru_cache(maxsize=256)
+def _layout(dimensions: tuple[str, ...]) -> _Layout:
+    """Looked up, not made: a cluster has a handful of them, and this is on the path of every message."""
+    known = [i for i, dimension in enumerate(dimensions) if dimension in COLUMN]
+    columns = [COLUMN[dimensions[i]] for i in known]
+    has = np.zeros(M)
+    has[columns] = 1.0
+    entries = [M * i + j for i in columns for j in columns]
+    return _Layout(known, columns, entries, np.ix_(known, known), has, len(known) == len(dimensions))
 
 
 def absolute_gram(model: LocalModel) -> Matrix:

@@ -44,6 +44,6 @@ def trace_workload(model: Subspace) -> tuple[float, ...]:
     """Σⱼ|Uᵢⱼ|σⱼ / tr Σ, the unit that the report's author computed with; zero for a model of nothing."""
     total = float(model.s.sum())
     if total <= EPSILON:
-        return (0.0,) * model.u.shape[0]
+        return (0.0,) * len(model.u)
     unit: list[float] = (np.abs(model.u) @ model.s / total).tolist()
     return tuple(unit)

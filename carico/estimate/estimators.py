@@ -21,10 +21,18 @@ from carico.settings import EstimateSettings
 
 
 def make_smoother(settings: EstimateSettings, size: int, rate_hz: float) -> Smoother:
+    """
+    >>> type(make_smoother(EstimateSettings(smoothing="ema"), 2, 10.0)).__name__
+    'DynamicEma'
+    """
     return DynamicEma(size) if settings.smoothing == "ema" else ChangeAware(size, rate_hz)
 
 
 def make_estimator(settings: EstimateSettings, dimensions: tuple[str, ...], full: tuple[float, ...]) -> Estimator:
+    """
+    >>> make_estimator(EstimateSettings(estimator="signal-joint"), ("cpu",), (0.99,)).trace
+    True
+    """
     limit = settings.capacity_limit
     match settings.estimator:
         case "resource-joint":

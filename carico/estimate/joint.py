@@ -9,7 +9,8 @@ the cost stays the mean. The cost itself may change, seen as pod after pod that 
 variance is opened. Or usage moves while the count does not: two surprises in a row on one side open both variances, by
 as much as the surprise was, and most of it goes to whichever of baseline and cost could have caused it.
 
-A saturated second is a lower bound: it can raise the cost, never lower it.
+Some seconds are lower bounds: a saturated one, and one in which the load of counted pods may still be to come. They
+can raise the cost, but say nothing when they are lower than expected.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from carico.estimate.saved import number, numbers, rows
 
 RAMPS = (0.0, 3.0, 6.0, 10.0, 15.0, 20.0)  # s
 
-# All in shares of the node; found with seeds 1000–1009 of bench/synthetic.py, which the benchmark does not use.
+# All in shares of the node; found by hand with seeds 1000–1009 of bench/synthetic.py, which the benchmark does not use.
 FIRST_BASELINE, FIRST_BASELINE_VARIANCE = 0.1, 0.2**2
 FIRST_COST, FIRST_COST_VARIANCE = 0.1, 0.1**2
 BASELINE_WALK = 0.001**2  # per second
@@ -63,17 +64,20 @@ class Ramped:
         self.last = 0.0  # the surprise before, in standard deviations
         self.showing = 0.0  # pods in the second before
 
-    def learn(self, z: float, n: float, r: float, steps: float, saturated: bool) -> None:
+    def learn(self, z: float, n: float, r: float, steps: float, least: float) -> None:
+        """`least` is the surprise below which the second says nothing, because it is only a lower bound."""
         line = self.line
         line.qc = (COST_WALK * max(line.c, LEAST_COST)) ** 2
         line.predict(steps)
-        changed, self.showing = n - self.showing, n
-        off = z - line.at(n)
-        if saturated and off < math.sqrt(line.spread(n) + r):
+        changed, off = n - self.showing, z - line.at(n)
+        unlike = abs(changed) * max(line.c, LEAST_COST) ** 2 * self.unlike
+        if off < least * math.sqrt(line.spread(n) + r + unlike):
             self.last = 0.0
             return
+        self.showing = n
         if changed:
             self._meet(changed, off, line.spread(n) + r)
+            line.pbb += unlike
         variance = line.spread(n) + r
         surprise = off / math.sqrt(variance)
         self._judge(surprise, variance)
@@ -81,19 +85,29 @@ class Ramped:
             self._open(off * off - variance, n)
         self.last = surprise
         line.update(z, n, r)
-        line.c = max(line.c, 0.0)
+        self._keep_sensible()
+
+    def _keep_sensible(self) -> None:
+        """No pod gives resources back, and usage is a ratio. What is taken from the cost goes where it came from."""
+        line = self.line
+        if line.c < 0.0:
+            line.b -= line.c * line.pbc / line.pcc
+            line.c = 0.0
+        line.b = min(max(line.b, -1.0), 1.0)
+        most = max(line.pbb, line.pcc)
+        if most > 1.0:
+            line.pbb, line.pbc, line.pcc = line.pbb / most, line.pbc / most, line.pcc / most
 
     def _meet(self, pods: float, off: float, variance: float) -> None:
-        """Pods came (> 0) or went (< 0). Single ones may be unlike the others, which the baseline has to take up from
-        then on; when pod after pod is off to the same side, the cost itself has changed.
+        """Pods came (> 0) or went (< 0): how unlike are they, and are they all off to the same side?
+
+        Half the squared difference of neighbours is the variance between pods, whatever the cost drifts to.
         """
-        many, cost = abs(pods), max(self.line.c, LEAST_COST)
-        noise = variance / (many * cost) ** 2
-        off /= pods * cost
-        self.line.pbb += many * cost * cost * self.unlike
-        if many < 0.5:
+        cost = max(self.line.c, LEAST_COST)
+        if abs(pods) < 0.5:  # a moment of a ramp says too little of a pod
             return
-        off = min(max(off, -2.0), 2.0)
+        noise = variance / (pods * cost) ** 2
+        off = min(max(off / (pods * cost), -2.0), 2.0)
         seen = min(max((off - self.before) ** 2 / 2.0 - noise, 0.0), 0.1 + 4.0 * self.unlike)
         self.before = off
         self.unlike += UNLIKE_SHARE * (seen - self.unlike)
@@ -107,6 +121,7 @@ class Ramped:
         self.record += MEMORY * (nats - self.record)
 
     def _open(self, variance: float, n: float) -> None:
+        """Add so much variance to what the line says of n pods."""
         line = self.line
         by_baseline = BASELINE_SHIFT**2
         by_cost = (COST_SHIFT * max(line.c, LEAST_COST)) ** 2
@@ -121,7 +136,7 @@ class Joint:
     >>> fit = Joint()
     >>> for second in range(120):
     ...     pods = second // 10 % 4
-    ...     fit.learn(0.1 + 0.2 * pods, noise=1e-6, at=float(second), pods=pods, starts=Starts(), saturated=False)
+    ...     fit.learn(0.1 + 0.2 * pods, noise=1e-6, at=float(second), pods=pods, starts=Starts(), least=-math.inf)
     >>> round(fit.baseline, 2), round(fit.cost, 2)
     (0.1, 0.2)
     """
@@ -131,12 +146,12 @@ class Joint:
         self._best = 0
         self._at = -math.inf  # s, of the second before
 
-    def learn(self, z: float, noise: float, at: float, pods: int, starts: Starts, saturated: bool) -> None:
+    def learn(self, z: float, noise: float, at: float, pods: int, starts: Starts, least: float) -> None:
         steps = min(max(at - self._at, 0.0), 60.0) if math.isfinite(self._at) else 0.0
         self._at = at
         for ramp in self._ramps:
             showing = pods - starts.missing(at, ramp.seconds)
-            ramp.learn(z, showing, noise + MODEL_ERROR, steps, saturated)
+            ramp.learn(z, showing, noise + MODEL_ERROR, steps, least)
         best = min(range(len(RAMPS)), key=lambda i: self._ramps[i].record)
         if self._ramps[best].record < self._ramps[self._best].record - LEAD:
             self._best = best
@@ -180,8 +195,11 @@ class Joint:
         if len(saved) != len(RAMPS):
             raise ValueError(f"saved state: {len(saved)} ramps, not {len(RAMPS)}; delete the state file to start fresh")
         for ramp, row in zip(self._ramps, saved, strict=True):
-            if min(row[2], row[4]) < 0.0:
-                raise ValueError("saved state: a variance is negative; delete the state file to start fresh")
+            _, c, pbb, pbc, pcc, unlike, *_ = row
+            if min(c, pbb, pcc, unlike) < 0.0 or pbc * pbc > pbb * pcc + 1e-12:
+                raise ValueError(
+                    "saved state: 'ramps' holds impossible variances; delete the state file to start fresh"
+                )
             for name, value in zip(LINE, row, strict=False):
                 setattr(ramp.line, name, value)
             for name, value in zip(RECORD, row[len(LINE) :], strict=True):

@@ -64,8 +64,8 @@ class Line:
         return self.b + self.c * n
 
     def spread(self, n: float) -> float:
-        """Variance of what it says."""
-        return self.pbb + n * (2.0 * self.pbc + n * self.pcc)
+        """Variance of what it says; rounding may not make it negative."""
+        return max(self.pbb + n * (2.0 * self.pbc + n * self.pcc), 0.0)
 
     def update(self, z: float, n: float, r: float) -> None:
         surprise = z - self.at(n)

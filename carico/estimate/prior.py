@@ -27,6 +27,7 @@ from carico.types import CostBelief
 # Nodes of one cluster that agree to the last digit still run pods that differ.
 LEAST_SPREAD = 0.05  # share of the mean
 LEAST_VARIANCE = 1e-8
+NOTHING_KNOWN = 1e6  # variance; the cluster says infinity where no node knows a dimension
 
 
 class Prior:
@@ -56,11 +57,12 @@ class Prior:
             return
         if len(cost.mean) != self._size or len(cost.variance) != self._size:
             raise ValueError(f"a cost of {len(cost.mean)} dimensions where this node has {self._size}")
-        if not all(math.isfinite(x) and x >= 0 for x in (*cost.mean, *cost.variance)):
+        if not all(math.isfinite(x) and x >= 0 for x in cost.mean) or not all(v >= 0 for v in cost.variance):
             raise ValueError(f"a cost that is negative or not finite: {cost}")
         self.mean = cost.mean
         self.variance = tuple(
-            max(v, (LEAST_SPREAD * m) ** 2, LEAST_VARIANCE) for m, v in zip(cost.mean, cost.variance, strict=True)
+            min(max(v, (LEAST_SPREAD * m) ** 2, LEAST_VARIANCE), NOTHING_KNOWN)
+            for m, v in zip(cost.mean, cost.variance, strict=True)
         )
         self._heard = self._heard or list(cost.mean)
         for i in range(self._size):
@@ -71,7 +73,7 @@ class Prior:
 
     def mix(self, i: int, own: tuple[float, float] | None) -> float | None:
         """c_used of dimension i; `own` is (c, p) or None without evidence. None when nobody knows."""
-        if not self.mean:
+        if not self.mean or self.variance[i] >= NOTHING_KNOWN:
             return own[0] if own else None
         if own is None:
             return self.mean[i]

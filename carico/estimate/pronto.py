@@ -1,6 +1,6 @@
 """Pronto's reject signal, the binary ancestor of k, for comparison.
 
-Telemetry is centred on its running mean and its subspace followed by incremental SVD with forgetting. Every second is
+Telemetry is centred on its running mean and its subspace followed with forgetting. Every second is
 projected on that subspace; a spike is a projection far above the mean of its own sliding window, measured in the
 window's standard deviations. While the sum of the spikes, weighted by the singular values, is over the threshold the
 node rejects jobs. Neither Pronto's paper nor the report gives window or threshold: both are settings.
@@ -8,14 +8,13 @@ node rejects jobs. Neither Pronto's paper nor the report gives window or thresho
 
 from __future__ import annotations
 
-import math
-from collections import deque
 from collections.abc import Mapping
 
 import numpy as np
 
-from carico.estimate.saved import numbers, rows
-from carico.estimate.subspace import Subspace, damp, restore, save
+from carico.estimate.saved import number, numbers, rows
+from carico.estimate.subspace import from_gram
+from carico.types import Vector
 
 FORGET = 0.98  # weight of the past, per second: Pronto follows the shape of a minute, not of a moment
 LEAST_SPREAD = 1e-3  # standard deviation of a projection; less is rounding, not calm
@@ -35,36 +34,50 @@ class Pronto:
         self._size = size
         self._threshold = threshold
         self._mean: tuple[float, ...] = ()
-        self._model = Subspace(np.eye(size), np.zeros(size))
-        self._window: deque[tuple[float, ...]] = deque(maxlen=window)  # centred usage
+        self._gram = np.zeros((size, size))  # of the centred usage; at full rank it is the incremental SVD
+        self._window = np.zeros((window, size))  # centred usage, a ring
+        self._seconds = 0
 
     def update(self, usage: tuple[float, ...]) -> bool:
         """One second; true while jobs are rejected."""
         self._mean = self._mean or usage
         centred = tuple([x - m for x, m in zip(usage, self._mean, strict=True)])
-        rejecting = len(self._window) >= SHORTEST and self._spikes(centred) > self._threshold
+        row = np.array(centred)
+        rejecting = self._seconds >= SHORTEST and self._spikes(row) > self._threshold
         self._mean = tuple([m + (1.0 - FORGET) * c for m, c in zip(self._mean, centred, strict=True)])
-        self._window.append(centred)
-        self._model = damp(self._model, np.array([centred]).T, FORGET)
+        self._window[self._seconds % len(self._window)] = row
+        self._seconds += 1
+        self._gram = FORGET * self._gram + (1.0 - FORGET) * np.outer(row, row)
         return rejecting
 
-    def _spikes(self, centred: tuple[float, ...]) -> float:
+    def _spikes(self, row: Vector) -> float:
         """Weighted sum of the projections that stand out upwards, in standard deviations."""
-        total = float(self._model.s.sum())
+        model = from_gram(self._gram)
+        total = float(model.s.sum())
         if total <= 0.0:
             return 0.0
-        past = np.array(self._window) @ self._model.u
+        past = self._window[: self._seconds] @ model.u
         mean = past.sum(axis=0) / len(past)
         variance = (past * past).sum(axis=0) / len(past) - mean * mean
         spread = np.sqrt(np.maximum(variance, LEAST_SPREAD**2))
-        spikes = np.maximum((np.array(centred) @ self._model.u - mean) / spread, 0.0)
-        return float(spikes @ self._model.s) / total
+        spikes = np.maximum((row @ model.u - mean) / spread, 0.0)
+        return float(spikes @ model.s) / total
 
     def save(self) -> dict[str, object]:
-        return {"mean": self._mean, "model": save(self._model), "window": [list(row) for row in self._window]}
+        filled = self._window[: self._seconds]
+        return {
+            "mean": self._mean,
+            "gram": self._gram.tolist(),
+            "window": filled.tolist(),
+            "seconds": self._seconds,
+        }
 
     def restore(self, state: Mapping[str, object]) -> None:
         self._mean = numbers(state, "mean", self._size, least=0.0, most=1.0, empty=True)
-        self._model = restore(state, "model", self._size, longest=math.sqrt(self._size) + 1e-6) or self._model
-        longest = self._window.maxlen or 0
-        self._window.extend(rows(state, "window", self._size, longest, least=-1.0))
+        gram = rows(state, "gram", self._size, self._size, least=-1.0)
+        window = rows(state, "window", self._size, len(self._window), least=-1.0)
+        self._seconds = int(number(state, "seconds", least=0))
+        if len(gram) != self._size or len(window) != min(self._seconds, len(self._window)):
+            raise ValueError("saved state: 'gram' or 'window' is incomplete; delete the state file to start fresh")
+        self._gram = np.array(gram, dtype=np.float64)
+        self._window[: len(window)] = np.array(window, dtype=np.float64).reshape(-1, self._size)

@@ -7,6 +7,7 @@ the report's signal suffers from.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -18,6 +19,11 @@ from carico.estimate.saved import section
 from carico.types import CostBelief
 
 JUMP = 4.0  # standard deviations by which a raw sample must exceed the expected usage to be a jump
+
+
+SATURATED_LEAST = 1.0  # a full resource can only surprise upwards
+UNSETTLED_LEAST = -2.0  # while load may be missing, less than expected is the load that is missing
+UNKNOWN_LEAST = 0.0  # before the cost is known anything is expected, and pods that do not show yet would seem free
 
 
 class Fit(Protocol):
@@ -33,13 +39,28 @@ class Fit(Protocol):
     def known(self) -> bool: ...
     @property
     def ramp(self) -> float: ...
-    def learn(self, z: float, noise: float, at: float, pods: int, starts: Starts, saturated: bool) -> None: ...
+    def learn(self, z: float, noise: float, at: float, pods: int, starts: Starts, least: float) -> None: ...
     def save(self) -> dict[str, object]: ...
     def restore(self, state: Mapping[str, object]) -> None: ...
 
 
+def _least(second: Second, i: int, known: bool) -> float:
+    """The surprise, in standard deviations, below which this second says nothing of resource i: it is a lower bound."""
+    if second.saturated[i]:
+        return SATURATED_LEAST
+    if not second.unsettled:
+        return -math.inf
+    return UNSETTLED_LEAST if known else UNKNOWN_LEAST
+
+
 class Resource:
-    """One fit per dimension."""
+    """One fit per dimension.
+
+    >>> from carico.estimate.joint import Joint
+    >>> resource = Resource(Joint, ("cpu",), full=(0.99,), limit=1000.0)
+    >>> resource.cost() is None  # no pod has been seen
+    True
+    """
 
     trace = False
 
@@ -59,11 +80,11 @@ class Resource:
             return
         for i, fit in enumerate(self._fits):
             noise = second.noise[i] / second.clean
-            fit.learn(second.mean[i], noise, second.at, second.pods, self._starts, second.saturated[i])
+            fit.learn(second.mean[i], noise, second.at, second.pods, self._starts, _least(second, i, fit.known))
 
     def answer(self, second: Second, prior: Prior) -> Answer:
         costs = self._costs(prior)
-        usage = [self._usage(i, second) for i in range(len(costs))]
+        usage = [self._usage(i, second, cost) for i, cost in enumerate(costs)]
         pods, binding = room(self._full, usage, costs)
         baseline = tuple([min(max(fit.baseline, 0.0), 1.0) for fit in self._fits])
         empty, _ = room(self._full, baseline, costs)
@@ -75,15 +96,21 @@ class Resource:
         mixed = [prior.mix(i, (f.cost, f.variance) if f.known else None) for i, f in enumerate(self._fits)]
         return tuple([max(f.cost if c is None else c, floor) for f, c in zip(self._fits, mixed, strict=True)])
 
-    def _usage(self, i: int, second: Second) -> float:
-        """Usage of one resource once every counted pod shows its load."""
+    def _usage(self, i: int, second: Second, cost: float) -> float:
+        """Usage of one resource once every counted pod shows its load; those still to show it cost `cost` each.
+
+        Pods that show cost what was seen here. Where nothing was, only `cost` is known, from the cluster, and the model
+        is no reason to expect less of the missing ones.
+        """
         fit, now = self._fits[i], second.usage[i]
-        model = fit.baseline + fit.cost * second.pods
+        missing = max(second.unsettled, self._starts.missing(second.at, fit.ramp))
+        model = fit.baseline + (fit.cost if fit.known else cost) * (second.pods - missing) + cost * missing
         if second.churn:
             usage = model
+        elif fit.known:
+            usage = completed(now, model, missing * cost)
         else:
-            missing = max(second.unsettled, self._starts.missing(second.at, fit.ramp))
-            usage = completed(now, model, missing * fit.cost)
+            usage = now + missing * cost
         if self._jumps[i] and second.latest[i] > usage + JUMP * second.noise[i] ** 0.5:
             return second.latest[i]
         return usage

@@ -85,13 +85,12 @@ def restore(state: Mapping[str, object], key: str, size: int, longest: float) ->
 
 
 def _signed(u: Matrix, s: Vector) -> Matrix:
-    """Turn every column towards more usage, and the first one so that it has no negative entry at all."""
+    """Turn every column towards more usage; of non-negative data the first one has no negative entry at all."""
     turned: Matrix = u * np.where(u.sum(axis=0) < 0.0, -1.0, 1.0)
-    first = turned[:, 0]
-    if first.min() < -TIE:
+    if turned[:, 0].min() < -TIE:
         turned = _untied(turned, s)
-        first = turned[:, 0]
-    np.maximum(first, 0.0, out=first)  # rounding leaves −1e-17 where 0 is meant
+    rounding = (turned[:, 0] < 0.0) & (turned[:, 0] >= -TIE)
+    turned[rounding, 0] = 0.0
     return turned
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from carico.clock import Clock
+from carico.runtime.announce import Announced
 from carico.runtime.auto import AutoSource, NoSource, Source
 from carico.runtime.cgroups import CgroupSource
 from carico.runtime.containerd import containerd
@@ -26,12 +27,12 @@ def open_source(settings: RuntimeSettings, cgroup_root: Path, clock: Clock) -> S
     table = PodTable(settings)
     match settings.runtime:
         case "containerd":
-            return containerd(settings.containerd_socket, table, clock)
+            return Announced(containerd(settings.containerd_socket, table, clock), cgroup_root, clock)
         case "cri":
-            return cri(settings.cri_socket, table, clock)
+            return Announced(cri(settings.cri_socket, table, clock), cgroup_root, clock)
         case "cgroup":
             return CgroupSource(cgroup_root, table, clock)
         case "none":
             return NoSource(table, clock)
         case _:
-            return AutoSource(settings, cgroup_root, table, clock)
+            return Announced(AutoSource(settings, cgroup_root, table, clock), cgroup_root, clock)

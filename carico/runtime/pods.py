@@ -16,8 +16,10 @@ from carico.settings import RuntimeSettings
 from carico.types import PodCount
 
 FINISHED_FOR = 60.0  # s for which the scheduler is told that a pod has ended
-# s after which a creation or removal that never came to its end (a failed start) no longer counts as busy
-BUSY_AT_MOST = 10.0
+ANNOUNCED_FOR = 0.6  # s from a pod's cgroup until the runtime itself speaks of it, on a busy node
+CREATING_AT_MOST = 10.0  # s; a start that failed never ends its creation
+# s; containerd 2 does not always tell when a sandbox that has exited is cleared away
+TAKING_DOWN_AT_MOST = 2.0
 
 DAEMONSET_LABEL = "pod-template-generation"  # the revision hash would do for DaemonSets, but StatefulSets have it too
 SOURCE_ANNOTATION = "kubernetes.io/config.source"  # "file" and "http" are static pods
@@ -54,11 +56,12 @@ class PodTable:
         self._sandboxes: dict[str, Sandbox] = {}
         self._containers: dict[str, str] = {}
         self._running: dict[str, float] = {}
-        self._busy: dict[str, float] = {}  # id → since when it is being created or taken down
+        self._busy: dict[str, float] = {}  # id of what is being created or taken down → s, when that must be over
         self._busy_until = -math.inf
         self._finished: dict[str, float] = {}  # pod UID → when its sandbox ended
         self._listed = False
-        self._recount()
+        self._counted: frozenset[str] = frozenset()
+        self._youngest: list[float] = []  # per running workload pod: s, when its youngest container started
 
     def count(self, now: float) -> PodCount:
         settle = self._settings.settle
@@ -74,8 +77,12 @@ class PodTable:
         self._finished = {uid: at for uid, at in self._finished.items() if now - at < FINISHED_FOR}
         return frozenset(self._finished.keys() - self._counted)
 
+    def announced(self, now: float) -> None:
+        """A pod will be created in a moment."""
+        self._busy_for(now, ANNOUNCED_FOR)
+
     def creating(self, container: str, now: float) -> None:
-        self._busy[container] = now
+        self._busy[container] = now + CREATING_AT_MOST
 
     def is_sandbox(self, container: str, sandbox: Sandbox) -> None:
         self._sandboxes[container] = sandbox
@@ -93,7 +100,7 @@ class PodTable:
 
     def exited(self, container: str, now: float) -> None:
         """Its process ended; the runtime now takes it down."""
-        self._busy[container] = now
+        self._busy[container] = now + TAKING_DOWN_AT_MOST
         self._end(container, now)
 
     def taken_down(self, container: str, now: float) -> None:
@@ -119,7 +126,7 @@ class PodTable:
         self._containers = dict(listing.containers)
         self._running = {id: self._running.get(id, start) for id, start in listing.running.items()}
         listed = listing.sandboxes.keys() | listing.containers.keys()
-        self._busy = {id: since for id, since in self._busy.items() if id in listed and id not in self._running}
+        self._busy = {id: until for id, until in self._busy.items() if id in listed and id not in self._running}
         self._recount()
 
     def _end(self, container: str, now: float) -> None:
@@ -132,22 +139,20 @@ class PodTable:
         self._busy_until = max(self._busy_until, now + seconds)
 
     def _churns(self, now: float) -> bool:
-        if self._busy and min(self._busy.values()) <= now - BUSY_AT_MOST:
-            self._busy = {id: since for id, since in self._busy.items() if now - since < BUSY_AT_MOST}
+        if self._busy:
+            self._busy = {id: until for id, until in self._busy.items() if now < until}
         return bool(self._busy) or now < self._busy_until
 
     def _recount(self) -> None:
         """What `count` needs ten times a second is worked out when something changes, which is rare."""
+        youngest: dict[str, float] = {}  # sandbox → start of its youngest running container
+        for container, sandbox_id in self._containers.items():
+            if (start := self._running.get(container)) is not None:
+                youngest[sandbox_id] = max(youngest.get(sandbox_id, start), start)
         pods = {id: sandbox for id, sandbox in self._sandboxes.items() if id in self._running}
-        youngest = {sandbox.uid: -math.inf for sandbox in pods.values() if sandbox.workload}
-        with_container = set()
-        for container, of_sandbox in self._containers.items():
-            pod = pods.get(of_sandbox)
-            if pod is not None and pod.workload and container in self._running:
-                youngest[pod.uid] = max(youngest[pod.uid], self._running[container])
-                with_container.add(pod.uid)
-        # A pod without a running container has all its load still to come.
-        self._youngest = [start if uid in with_container else math.inf for uid, start in youngest.items()]
-        counted = frozenset(sandbox.uid for sandbox in pods.values())
-        if counted != getattr(self, "_counted", None):
+        # A pod without a running container has all its load still to come, as if it started in the future.
+        starts = {pod.uid: youngest.get(id, math.inf) for id, pod in pods.items() if pod.workload}
+        self._youngest = list(starts.values())
+        counted = frozenset(pod.uid for pod in pods.values())
+        if counted != self._counted:
             self._counted = counted

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from carico.errors import SourceError
+from carico.errors import SourceError, SourceMissing
 from carico.telemetry.cgroup import find_place
 from carico.telemetry.procfs import read_once
 from carico.telemetry.source import clamped, counter, rate
@@ -90,7 +90,8 @@ def find_limits(
     try:
         place = find_place(proc, cgroup_root, controller)
     except SourceError as error:
-        log.warning("no limits of %s: %s", controller, error)
+        level = logging.DEBUG if isinstance(error, SourceMissing) else logging.WARNING
+        log.log(level, "no limits of %s: %s", controller, error)
         return ()
     found = [(folder, _amount(limit, folder, place.version)) for folder in place.folders]
     return tuple(

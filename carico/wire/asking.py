@@ -15,7 +15,7 @@ from carico.types import LocalModel
 DIRECTION_FLOOR = 0.1  # usage; below it a change counts as if the usage were this
 COST_FLOOR = 0.01  # of the node, per pod
 LEAST_GAP = 1.0  # s; the model itself changes once a second
-WITHOUT_MODEL = 2.0  # s between questions while the aggregator knows nothing yet
+WITHOUT_MODEL = 1.0  # s between questions while the aggregator knows nothing yet
 
 
 class Asking:

@@ -21,7 +21,7 @@ from carico.wire.channel import Dialer
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE = 0.1  # s before the second attempt
-LONGEST_PAUSE = 3.0  # s; doubled until here, and jittered so that a cluster does not come back in one wave
+LONGEST_PAUSE = 2.0  # s; doubled until here, and jittered so that a cluster does not come back in one wave
 STATUS_WITHIN = 0.5  # s
 END: Any = aio.EOF  # type: ignore[attr-defined]
 RESOLVE_EVERY = 5.0  # s between two looks at the addresses behind a name

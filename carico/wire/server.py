@@ -56,6 +56,7 @@ class _Open:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._turn = asyncio.Lock()
+        self.task = asyncio.current_task()
 
     async def write(self, message: bytes) -> None:
         async with self._turn:
@@ -68,6 +69,7 @@ class StreamMethod:
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
         self._open: set[_Open] = set()
+        self._ending = False
 
     @property
     def streams(self) -> int:
@@ -76,6 +78,13 @@ class StreamMethod:
     async def broadcast(self, message: bytes) -> None:
         """Says `message` on every open stream; one that is just ending misses nothing."""
         await asyncio.gather(*(stream.write(message) for stream in self._open), return_exceptions=True)
+
+    def end(self) -> None:
+        """Ends every stream with a status. Left to gRPC, they would be torn down with tracebacks in the log."""
+        self._ending = True
+        for stream in self._open:
+            if stream.task is not None:
+                stream.task.cancel()
 
     def handler(self, identity: Identity) -> Any:
         async def handle(requests: AsyncIterator[bytes], context: Context) -> None:
@@ -86,6 +95,10 @@ class StreamMethod:
                 await _converse(session, requests, stream)
             except Undecodable as error:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            except asyncio.CancelledError:
+                if not self._ending:
+                    raise
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "this replica ends")
             finally:
                 self._open.discard(stream)
                 session.closed()
@@ -98,6 +111,9 @@ class UnaryMethod:
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
+
+    def end(self) -> None:
+        """Its calls are answered at once; none is open for long."""
 
     def handler(self, identity: Identity) -> Any:
         async def handle(request: bytes, context: Context) -> bytes:
@@ -166,7 +182,9 @@ class GrpcServer:
             return None
 
     async def stop(self, grace: float = 0.2) -> None:
-        """Ends all calls; streams would stay open for ever, so the grace in seconds is for unary calls."""
+        """Ends all streams at once, and other calls after a grace in seconds."""
         if self._server is not None:
+            for method in self._methods.values():
+                method.end()
             await self._server.stop(grace)
             self._server = None

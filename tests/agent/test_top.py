@@ -95,7 +95,7 @@ def test_colours_add_nothing_but_colour():
 
 
 def test_in_a_pipe_it_is_lines():
-    done = subprocess.run([*TOP, "--seconds", "2"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*TOP, "--seconds", "2", "--batch", "1"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].split()[:3] == ["t", "pods", "cpu"]
@@ -104,7 +104,7 @@ def test_in_a_pipe_it_is_lines():
 
 
 def test_json():
-    done = subprocess.run([*TOP, "--seconds", "2", "--json"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*TOP, "--seconds", "2", "--batch", "1", "--json"], capture_output=True, text=True, timeout=60)
     first = json.loads(done.stdout.splitlines()[0])
     assert 0 <= first["usage"]["cpu"] <= 1
     assert first["n"] == 0
@@ -134,7 +134,7 @@ def on_a_terminal(*words: str, environ: dict[str, str], interrupt: bool = False)
 
 
 def test_a_terminal_is_left_as_it_was():
-    code, written = on_a_terminal("--seconds", "2", environ={"PYTHONUTF8": "1"})
+    code, written = on_a_terminal("--seconds", "2", "--batch", "1", environ={"PYTHONUTF8": "1"})
     assert code == 0
     assert written.index("\x1b[?25l") < written.index("\x1b[H")
     assert written.endswith("\x1b[?25h")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from carico.clock import Ticker
+import pytest
+
+from carico.clock import SystemClock, Ticker
 from carico.testing import ManualClock
 
 
 async def _ticks(clock: ManualClock, ticker: Ticker, into: list[tuple[float, float]]) -> None:
-    async for late in ticker:
-        into.append((round(clock.monotonic(), 6), round(late, 6)))
+    await ticker.run(lambda late: into.append((round(clock.monotonic(), 6), round(late, 6))))
 
 
 def test_ticks_are_multiples_of_the_period_for_ever() -> None:
@@ -42,3 +43,23 @@ def test_a_stall_gives_one_late_tick_and_no_burst() -> None:
     # The tick due at 0.2 comes at 0.65, those due from 0.3 to 0.6 are dropped; the beat goes on where it always was.
     assert seen == [(0.0, 0.0), (0.1, 0.0), (0.65, 0.45), (0.7, 0.0), (0.8, 0.0), (0.9, 0.0), (1.0, 0.0)]
     assert missed == 4
+
+
+def test_what_a_step_raises_ends_the_beat() -> None:
+    def broken(_: float) -> None:
+        raise ValueError("broken step")
+
+    with pytest.raises(ValueError, match="broken step"):
+        asyncio.run(Ticker(SystemClock(), 0.01).run(broken))
+
+
+def test_a_cancelled_beat_leaves_no_timer_behind() -> None:
+    async def scenario() -> int:
+        clock, seen = ManualClock(), []
+        beat = asyncio.create_task(_ticks(clock, Ticker(clock, 0.1), seen))
+        await clock.turn(0.1)
+        beat.cancel()
+        await clock.turn(1.0)
+        return len(seen)
+
+    assert asyncio.run(scenario()) == 2

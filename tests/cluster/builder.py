@@ -21,6 +21,7 @@ from pathlib import Path
 
 from . import gotool
 from .binaries import FLAGS, MODULES, TOOLS, Tool
+from .daemons import die_with_parent
 from .errors import ClusterError
 from .progress import Line, spoken
 
@@ -107,9 +108,11 @@ def _build_one(go: str, tool: Tool, cache: Path, line: Line) -> None:
     goal.parent.mkdir(parents=True, exist_ok=True)
     half = goal.with_name(f"{goal.name}.half")
     command = [go, "build", *FLAGS, *tool.flags, "-o", str(half), tool.package]
-    environment = os.environ | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+    environment = os.environ | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOROOT": "", "GOWORK": "off"}
     folder = MODULES / tool.module
-    child = subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent
+    )
     try:
         complaint = line.watch(child)
     except BaseException:

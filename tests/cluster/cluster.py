@@ -18,7 +18,7 @@ from . import binaries, builder, containerd, pki
 from .api import Api, ApiError, Object
 from .daemons import log_tail
 from .errors import WRONG_INPUT, ClusterError
-from .handle import Started
+from .handle import SBIN, Started
 from .images import BUSYBOX
 
 MOST_NODES = 50_000
@@ -31,7 +31,6 @@ PROGRAMS = {
     "runc": "runc",
     "busybox": "busybox-static",
 }
-SBIN = ":/usr/sbin:/sbin"
 
 
 class Cluster(Started):
@@ -131,7 +130,12 @@ class Cluster(Started):
 
     def state(self) -> str:
         """Pods, Events and the ends of the logs, for a failed test."""
-        seen = [self.kubectl("get", "pods", "-A", "-o", "wide"), self.kubectl("get", "events", "-A")[-4000:]]
+        seen = []
+        for ask in (["pods", "-A", "-o", "wide"], ["events", "-A"]):
+            try:
+                seen.append(self.kubectl("get", *ask)[-4000:])
+            except (ClusterError, subprocess.TimeoutExpired) as error:
+                seen.append(str(error))
         for log in sorted((self.folder / "logs").glob("*.log")):
             seen.append(f"{log.name}:\n{log_tail(log, 8)}")
         return "\n".join(seen)

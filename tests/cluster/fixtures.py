@@ -10,17 +10,34 @@ Tests share clusters: each works in a namespace of its own (`with cluster.namesp
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
 
+from . import binaries, builder
 from .cluster import Cluster
+from .errors import ClusterError
 from .handle import Containerd
 
 needs_containerd = pytest.mark.needs("root", "namespaces", "containerd", "cni", "busybox", "go")
 needs_node = pytest.mark.needs("root", "namespaces", "containerd", "cni", "busybox", "nftables", "go")
 needs_scale = pytest.mark.needs("go")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build what the chosen tests will need before the first of them runs, where one can see it and no test waits."""
+    if session.config.option.collectonly or not any(item.get_closest_marker("cluster") for item in session.items):
+        return
+    reporter: pytest.TerminalReporter = session.config.pluginmanager.getplugin("terminalreporter")
+    names = [*binaries.CONTROL_PLANE, "kwok"]
+    if os.geteuid() == 0:
+        names += [*binaries.NODE, *binaries.CONTAINERD]
+    try:
+        builder.build(names, say=reporter.write_line)
+    except ClusterError as error:  # the tests that need them will say it too
+        reporter.write_line(f"cluster: {error}")
 
 
 @pytest.fixture(scope="session", params=["1.6", "2"])

@@ -1,10 +1,10 @@
-"""Starts one cluster and talks to it: what the command line and the fixtures share.
+"""Starts one run and watches it until it is ready; the bare container runtime is the smallest of them.
 
     with Containerd(version="1.6") as runtime:
         channel = grpc.insecure_channel(f"unix://{runtime.socket}")
 
-`start` returns when everything is ready and raises ClusterError with the reason otherwise. The cluster lives as long
-as this process, unless `detach` lets it go on alone.
+Making one returns when everything is ready and raises ClusterError with the reason otherwise. It lives as long as this
+process, unless `detach` lets it go on alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .inner import FAILED, READY
 from .keeper import DETACH
 
 TESTS = Path(__file__).resolve().parents[1]
-
+SBIN = ":/usr/sbin:/sbin"
 
 NOTHING: dict[str, Any] = {
     "sealed": False,
@@ -57,14 +57,16 @@ class Started:
 
     def _start_keeper(self, spec: dict[str, Any]) -> None:
         (self.folder / "spec.json").write_text(json.dumps(spec))
-        environment = os.environ | self.run.environment | {"PYTHONPATH": str(TESTS), "PYTHONDONTWRITEBYTECODE": "1"}
+        python = {"PYTHONPATH": str(TESTS), "PYTHONDONTWRITEBYTECODE": "1"}
+        # `su` may leave root without the folders in which ip, nft and mount lie.
+        path = {"PATH": os.environ.get("PATH", "") + SBIN}
         with open(self.folder / "logs" / "keeper.log", "ab") as log:
             self._keeper = subprocess.Popen(
                 [sys.executable, "-m", "cluster.keeper", str(self.run.link)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env=environment,
+                env=os.environ | self.run.environment | python | path,
                 start_new_session=True,
                 pass_fds=spec["inherit"],
             )
@@ -73,7 +75,7 @@ class Started:
         deadline = time.monotonic() + seconds
         seen = 0
         while True:
-            lines = self._progress()
+            lines = self.steps()
             for at, text in lines[seen:]:
                 if text == READY:
                     return
@@ -88,7 +90,8 @@ class Started:
                 raise ClusterError(f"the cluster was not ready within {seconds:.0f} s; it had reached: {lines[-1:]}")
             time.sleep(0.05)
 
-    def _progress(self) -> list[tuple[float, str]]:
+    def steps(self) -> list[tuple[float, str]]:
+        """What the inner process has reported: seconds since its start, and the step that was done."""
         file = self.folder / "progress"
         whole = file.read_text().rpartition("\n")[0] if file.exists() else ""
         return [(at, text) for at, text in map(json.loads, whole.splitlines())]
@@ -96,7 +99,7 @@ class Started:
     @property
     def started_in(self) -> float:
         """Seconds from the inner process' first step to ready."""
-        return self._progress()[-1][0]
+        return self.steps()[-1][0]
 
     def enter(self, argv: list[str]) -> list[str]:
         """The command line that runs `argv` inside the namespaces (give absolute paths)."""

@@ -53,6 +53,7 @@ def node(name: str) -> Object:
         "metadata": {"name": name, "labels": labels, "annotations": {MARK: "fake"}},
         "status": {
             "phase": "Running",
+            "nodeInfo": {"kubeletVersion": "kwok", "operatingSystem": "linux", "architecture": "amd64"},
             "capacity": SIZE,
             "allocatable": SIZE,
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "played by kwok"}],

@@ -16,6 +16,7 @@ from . import builder, gotool
 from .binaries import TOOLS
 from .errors import ClusterError
 from .handle import TESTS
+from .progress import spoken
 
 # It notes what it was asked to build, and "builds" a file that holds the package's name.
 FAKE_GO = """#!/bin/sh
@@ -72,7 +73,7 @@ def test_a_binary_is_built_once(go: FakeGo, build: Callable[..., dict[str, str]]
     first = build("etcd", "kubectl")
     assert Path(first["kubectl"]).read_text() == "binary of k8s.io/kubernetes/cmd/kubectl\n"
     assert "2 binaries" in said[0]
-    assert "up to about 59 s" in said[0]
+    assert f"up to about {spoken(TOOLS['etcd'].seconds + TOOLS['kubectl'].seconds)} " in said[0]
     said.clear()
     assert build("etcd", "kubectl") == first
     assert said == []

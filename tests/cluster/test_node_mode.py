@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -141,8 +142,8 @@ def test_the_kubelet_changes_no_setting_of_the_machine(node_cluster: Cluster, na
 
 def test_another_user_gets_only_the_rights_it_has(node_cluster: Cluster) -> None:
     kubeconfig = node_cluster.kubeconfig_of("nobody")
-    answer = subprocess.run(
-        [node_cluster.kubectl_binary, f"--kubeconfig={kubeconfig}", "get", "nodes"], capture_output=True, text=True
-    )
+    command = [node_cluster.kubectl_binary, f"--kubeconfig={kubeconfig}", "get", "nodes"]
+    environment = os.environ | node_cluster.run.environment
+    answer = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert answer.returncode == 1
     assert 'User "nobody" cannot list resource "nodes"' in answer.stderr

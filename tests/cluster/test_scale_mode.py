@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from . import kwok
 from .cluster import Cluster, pod
 from .fixtures import needs_scale
+from .handle import TESTS
 
 pytestmark = [pytest.mark.cluster, needs_scale]
 PODS = 500
@@ -50,3 +54,14 @@ def test_nodes_can_come_and_go(scale_cluster: Callable[[int], Cluster]) -> None:
     cluster.wait_for("the new node", lambda: kwok.open_nodes(cluster.api) == 6)
     cluster.api.delete("/api/v1/nodes/late")
     cluster.wait_for("its end", lambda: kwok.open_nodes(cluster.api) == 5)
+
+
+@pytest.mark.needs("root")
+def test_it_needs_no_power_of_root() -> None:
+    """The same user without a single capability: what any other user could do too."""
+    owner = "from cluster.cluster import Cluster\nwith Cluster(2) as c: print(len(c.api.get('/api/v1/nodes')['items']))"
+    powerless = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
+    environment = os.environ | {"PYTHONPATH": str(TESTS)}
+    command = [*powerless, sys.executable, "-c", owner]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.stdout == "2\n", done.stderr

@@ -8,7 +8,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carico.runtime.pods import BUSY_AT_MOST, FINISHED_FOR, Listing, PodTable, Sandbox
+from carico.runtime.pods import (
+    CREATING_AT_MOST,
+    FINISHED_FOR,
+    TAKING_DOWN_AT_MOST,
+    Listing,
+    PodTable,
+    Sandbox,
+)
 from carico.settings import RuntimeSettings
 from carico.types import PodCount
 
@@ -65,19 +72,26 @@ def test_the_runtime_is_busy_from_creation_to_start() -> None:
 def test_a_creation_that_never_ends_is_busy_for_a_while_only() -> None:
     table = PodTable(SETTINGS)
     table.creating("box", 5.0)
-    assert table.count(5.0 + BUSY_AT_MOST - 0.1).churn
-    assert not table.count(5.0 + BUSY_AT_MOST).churn
+    assert table.count(5.0 + CREATING_AT_MOST - 0.1).churn
+    assert not table.count(5.0 + CREATING_AT_MOST).churn
 
 
 def test_the_runtime_is_busy_from_exit_until_a_moment_after_the_removal() -> None:
     table = table_with_pod()
     table.exited("one", 10.0)
-    assert table.count(12.0).churn
-    table.taken_down("one", 12.0)
-    assert table.count(12.29).churn
-    assert not table.count(12.31).churn
+    assert table.count(11.5).churn
+    table.taken_down("one", 11.5)
+    assert table.count(11.79).churn
+    assert not table.count(11.81).churn
     table.removed("one", 20.0)
     assert table.count(20.29).churn
+
+
+def test_a_removal_whose_end_is_never_told_is_busy_for_a_while_only() -> None:
+    table = table_with_pod()
+    table.exited("box", 10.0)
+    assert table.count(10.0 + TAKING_DOWN_AT_MOST - 0.1).churn
+    assert not table.count(10.0 + TAKING_DOWN_AT_MOST).churn
 
 
 def test_a_stopped_sandbox_lingers_and_does_not_count() -> None:

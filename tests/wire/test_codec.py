@@ -157,7 +157,7 @@ def test_a_node_divides_the_clusters_model_by_its_own_size():
 
 def test_a_dimension_that_the_cluster_lacks_stays_the_nodes_own():
     model = ClusterModel(1, 2, ("cpu",), np.array([[4.0]]), 1.0, CostBelief((1.0,), (0.04,)))
-    own = np.array([[0.1, 0.0], [0.3, 0.4]])
+    own = np.array([[0.01, 0.03], [0.03, 0.25]])
     view = cluster.view(model, NodeSize(4, 2.0**32), ("cpu", "gpu"), own)
     np.testing.assert_allclose(view.gram, [[0.25, 0.0], [0.0, 0.25]])
     assert view.cost is not None

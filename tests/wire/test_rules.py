@@ -32,7 +32,7 @@ def test_a_node_asks_at_once_and_then_after_ten_seconds(asking, local_model):
 
 def test_without_an_answer_it_asks_again_soon(asking, local_model):
     asking.asked(local_model(), 100.0)
-    assert asking.wait(local_model(), 100.0, has_answer=False) == 2.0
+    assert asking.wait(local_model(), 100.0, has_answer=False) == 1.0
 
 
 @pytest.mark.parametrize(

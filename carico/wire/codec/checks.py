@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -45,8 +46,9 @@ def name(value: str) -> str:
     return value
 
 
-def dimensions(values: Sequence[str]) -> tuple[str, ...]:
-    names = tuple(values)
+@lru_cache(maxsize=256)
+def dimensions(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names that may stand for dimensions. Looked up when they were seen before: nodes say the same ones all day."""
     if not 1 <= len(names) <= DIMENSION_LIMIT or len(set(names)) != len(names):
         raise RefusedMessage(
             "dimensions", f"{len(names)} dimensions; 1 to {DIMENSION_LIMIT} different ones are possible"

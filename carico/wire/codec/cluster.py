@@ -55,7 +55,7 @@ def decode(data: bytes) -> ClusterModel | Refused | None:
 
 
 def _model(message: pb.ClusterModel) -> ClusterModel:
-    dimensions = checks.dimensions(message.dimensions)
+    dimensions = checks.dimensions(tuple(message.dimensions))
     m = len(dimensions)
     gram = checks.vector("gram", message.gram, m * m).reshape(m, m)
     return ClusterModel(
@@ -90,7 +90,7 @@ UNKNOWN_COST, UNKNOWN_VARIANCE = 0.0, 1e6
 
 
 def view(model: ClusterModel, size: NodeSize, dimensions: tuple[str, ...], own: Matrix) -> NodeView:
-    """What `model` means to a node of this size that watches these dimensions and whose own basis U·Σ is `own`.
+    """What `model` means to a node of this size that watches these dimensions and whose own Gram matrix is `own`.
 
     A dimension that the cluster's model lacks (this node is newer than the aggregator) keeps the node's own energy and
     no correlation with the others, so that merging changes nothing about it.
@@ -99,7 +99,7 @@ def view(model: ClusterModel, size: NodeSize, dimensions: tuple[str, ...], own: 
     here = [i for i, dimension in enumerate(dimensions) if dimension in at]
     there = [at[dimensions[i]] for i in here]
     share = 1.0 / size.vector(dimensions)
-    gram = np.diag((own * own).sum(axis=1))
+    gram = np.diag(own.diagonal())
     gram[np.ix_(here, here)] = model.gram[np.ix_(there, there)] * np.outer(share[here], share[here])
     return NodeView(gram, _cost_here(model.cost, share, dimensions, at), model.mean_pods)
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from carico.errors import RefusedMessage
+from carico.settings import DIMENSIONS
 from carico.types import CostBelief, LocalModel, Matrix, NodeSize
 from carico.wire.codec import checks
 from carico.wire.v1 import aggregation_pb2 as pb
@@ -45,7 +46,7 @@ def parse(data: bytes) -> pb.LocalSubspace:
 
 def decode(message: pb.LocalSubspace) -> LocalModel:
     """The model in `message`, or RefusedMessage."""
-    dimensions = checks.dimensions(message.dimensions)
+    dimensions = checks.dimensions(tuple(message.dimensions))
     size = _size(message.size)
     return LocalModel(
         node=checks.name(message.node),
@@ -90,5 +91,6 @@ def _basis(message: pb.LocalSubspace, m: int) -> Matrix:
 def _cost(message: common.CostBelief, size: NodeSize, dimensions: tuple[str, ...]) -> CostBelief:
     mean = checks.amounts("cost", message.mean, len(dimensions))
     for dimension, value in zip(dimensions, mean, strict=True):
-        checks.number(f"cost of {dimension}", value, most=COST_LIMIT * size.of(dimension))
+        if dimension in DIMENSIONS:  # the size of one that is not known here is not known either
+            checks.number(f"cost of {dimension}", value, most=COST_LIMIT * size.of(dimension))
     return CostBelief(mean, checks.amounts("variance of the cost", message.variance, len(dimensions)))

@@ -65,7 +65,7 @@ def parse(data: bytes) -> pb.ReplicaModel:
 
 def decode(message: pb.ReplicaModel) -> ReplicaModel:
     """The model in `message`, or RefusedMessage. A replica that has no node yet has no dimensions either."""
-    dimensions = checks.dimensions(message.dimensions) if message.dimensions else ()
+    dimensions = checks.dimensions(tuple(message.dimensions)) if message.dimensions else ()
     m = len(dimensions)
     if len(message.costs) != m or len(message.joined) > JOINED_LIMIT:
         raise RefusedMessage("shape", f"{len(message.costs)} costs and {len(message.joined)} new nodes, {m} dimensions")

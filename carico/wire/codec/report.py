@@ -62,7 +62,7 @@ def parse(data: bytes) -> pb.NodeReport:
 
 def decode(message: pb.NodeReport) -> NodeReport:
     """The report in `message`, or RefusedMessage. `estimate.at` is minus its age, as if now were 0."""
-    dimensions = checks.dimensions(message.dimensions)
+    dimensions = checks.dimensions(tuple(message.dimensions))
     if len(message.agent_version) > VERSION_LIMIT:
         raise RefusedMessage("name", f"an agent version of {len(message.agent_version)} characters")
     age = checks.number("age", message.age)

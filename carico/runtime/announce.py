@@ -1,0 +1,77 @@
+"""An early word: the kubelet makes a pod's cgroup about 0.3 s before containerd says anything (docs/event-lead.md).
+
+containerd 2 sets up a pod's network, which is most of the spike, before its first event about that pod. The cgroup
+comes before both, and inotify tells of it at no cost. It only warns of churn; who runs is the runtime's to say. Where
+the kubepods tree is not to be seen there is no warning, and nothing else changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+from pathlib import Path
+
+from carico.clock import Clock
+from carico.errors import SourceMissing
+from carico.runtime.auto import Source
+from carico.runtime.cgroups import QOS, kubepods
+from carico.runtime.pods import PodTable
+
+LOOK_AGAIN = 30.0  # s; the kubelet may make its tree later than we start, or make it anew
+IN_CREATE = 0x100
+IN_ONLYDIR = 0x01000000
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Announced:
+    """A source, with an early word from the kubelet's cgroups."""
+
+    def __init__(self, source: Source, cgroup_root: Path, clock: Clock) -> None:
+        self._source = source
+        self._cgroup_root = cgroup_root
+        self._clock = clock
+
+    @property
+    def name(self) -> str:
+        return self._source.name
+
+    @property
+    def table(self) -> PodTable:
+        return self._source.table
+
+    @property
+    def problem(self) -> str | None:
+        return self._source.problem
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._source.run())
+            group.create_task(self._listen())
+
+    async def _listen(self) -> None:
+        descriptor = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if descriptor < 0:  # the limit of inotify instances is used up: no warning then
+            return
+        loop = asyncio.get_running_loop()
+        loop.add_reader(descriptor, self._hear, descriptor)
+        try:
+            while True:
+                for folder in _where_pods_come(self._cgroup_root):  # watching one twice changes nothing
+                    _libc.inotify_add_watch(descriptor, os.fsencode(folder), IN_CREATE | IN_ONLYDIR)
+                await self._clock.sleep(LOOK_AGAIN)
+        finally:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+
+    def _hear(self, descriptor: int) -> None:
+        os.read(descriptor, 65536)
+        self.table.announced(self._clock.monotonic())
+
+
+def _where_pods_come(cgroup_root: Path) -> list[Path]:
+    try:
+        top = kubepods(cgroup_root)
+        return [top, *(folder for folder in top.iterdir() if QOS.search(folder.name))]
+    except (SourceMissing, OSError):
+        return []

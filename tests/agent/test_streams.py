@@ -1,0 +1,87 @@
+"""A real agent and whom it talks to, over real TLS."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from listening import ListeningScheduler
+from running import AgentProcess, Process, agent
+
+from carico.wire.certificates import Authority, Pair
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def server(authority: Authority) -> Pair:
+    return authority.issue("localhost", "localhost", "127.0.0.1")
+
+
+def aggregator(server: Pair, port: str = "0") -> tuple[Process, str]:
+    listen = ["--listen", "127.0.0.1:0", "--grpc-listen", f"127.0.0.1:{port}"]
+    process = Process("aggregator", *listen, "--tls-cert", str(server.cert), "--tls-key", str(server.key))
+    return process, process.wait_for(r"gRPC on port (\d+)")[1]
+
+
+def test_every_scheduler_hears_of_the_node(authority: Authority, server: Pair) -> None:
+    with ListeningScheduler(*server, heartbeat=0.5) as one, ListeningScheduler(*server, heartbeat=0.5) as other:
+        flags = ["--schedulers", f"{one.target},{other.target}", "--tls-ca", str(authority.cert), "--runtime", "none"]
+        with agent(*flags) as process:
+            first = one.wait_for(lambda report: report.node == "node-1")
+            assert other.wait_for(lambda report: report.node == "node-1").start_id == first.start_id
+            assert (first.counted, first.finished) == (frozenset(), frozenset())
+            assert first.dimensions == ("cpu", "memory")
+            assert 0 <= first.estimate.pod_capacity <= 1000
+            later = one.wait_for(lambda report: report.sequence > first.sequence)
+            assert later.age < 5.0
+            process.stop(signal.SIGKILL)
+        assert one.refused == []
+
+
+def test_a_scheduler_that_comes_back_hears_the_newest_state_at_once(authority: Authority, server: Pair) -> None:
+    with ListeningScheduler(*server) as scheduler:
+        target = scheduler.target
+        port = int(target.rpartition(":")[2])
+        flags = ["--schedulers", target, "--tls-ca", str(authority.cert), "--runtime", "none"]
+        process = AgentProcess(*flags)
+        before = scheduler.wait_for(lambda report: report.node == "node-1")
+    try:
+        process.wait_for("no stream to .*trying again")
+        with ListeningScheduler(*server, port=port) as again:
+            after = again.wait_for(lambda report: report.node == "node-1")
+            assert after.start_id == before.start_id
+            assert after.sequence > before.sequence
+            assert after.counted is not None
+            assert after.age < 5.0
+    finally:
+        process.stop(signal.SIGKILL)
+
+
+def test_without_an_aggregator_the_node_works_on_and_finds_it_when_it_comes(authority: Authority, server: Pair) -> None:
+    first, port = aggregator(server)
+    with agent("--aggregator", f"localhost:{port}", "--tls-ca", str(authority.cert), "--runtime", "none") as process:
+        process.wait_for("talking to localhost")
+        first.stop(signal.SIGKILL)
+        process.wait_for("no stream to localhost.*trying again")
+        assert process.get("/readyz") == (200, "ok\n")
+        second, _ = aggregator(server, port)
+        try:
+            connected = 'carico_connections{to="aggregator"} 1.0'
+            process.wait_until(lambda: connected in process.get("/metrics")[1], "connected again")
+        finally:
+            second.stop()
+
+
+def test_a_server_with_a_foreign_certificate_is_not_talked_to(tmp_path: Path, server: Pair) -> None:
+    (tmp_path / "foreign").mkdir()
+    foreign = Authority(tmp_path / "foreign")
+    with ListeningScheduler(*server) as scheduler:
+        flags = ["--schedulers", scheduler.target, "--tls-ca", str(foreign.cert), "--runtime", "none"]
+        with agent(*flags) as process:
+            process.wait_for("no stream to .*trying again")
+        assert scheduler.reports == []

@@ -1,0 +1,94 @@
+"""The prior of the cost: what nodes agree on comes out, and no minority moves it beyond the stated bound."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from carico.aggregator.costs import CLIP, MAD_TO_SIGMA, POINTS, SAME, median, points, robust
+from carico.types import CostPoints
+
+
+def said(costs, variances=None, weights=None):
+    costs = np.array(costs, dtype=float)
+    variances = np.full(len(costs), 1e-4) if variances is None else np.array(variances, dtype=float)
+    return CostPoints(costs, variances, np.ones(len(costs)) if weights is None else np.array(weights, dtype=float))
+
+
+def test_what_all_say_comes_out():
+    mean, variance = robust(said([0.5, 0.5, 0.5]))
+    assert mean == pytest.approx(0.5)
+    assert variance == pytest.approx(1e-4)
+    assert robust(said([])) is None
+    assert robust(said([0.0, 0.0], [0.0, 0.0])) == (0.0, 0.0)
+
+
+def test_scatter_between_nodes_is_in_the_variance():
+    rng = np.random.default_rng(1)
+    mean, variance = robust(said(rng.normal(1.0, 0.2, 500)))
+    assert mean == pytest.approx(1.0, rel=0.03)
+    assert np.sqrt(variance) == pytest.approx(0.2, rel=0.1)
+
+
+def test_a_node_that_says_a_hundred_times_its_peers_hardly_moves_it():
+    rng = np.random.default_rng(2)
+    honest = rng.uniform(0.45, 0.55, 18)
+    before, _ = robust(said(honest))
+    after, _ = robust(said([*honest, 50.0]))
+    assert abs(after - before) < 0.02 * before
+
+
+@given(
+    honest=st.lists(st.floats(0.1, 10), min_size=2, max_size=40),
+    lies=st.lists(st.floats(0, 1e6), max_size=15),
+    scale=st.sampled_from([1.0, 1e9]),
+    seed=st.integers(0, 99),
+)
+def test_the_stated_bound_holds(honest, lies, scale, seed):
+    """Variances are as they like; φ is the share of trust that the liars can get at most."""
+    rng = np.random.default_rng(seed)
+    lies = lies[: len(honest) // 8]
+    costs = np.array([*honest, *lies]) * scale
+    variances = rng.uniform(0, 0.1, len(costs)) * scale**2
+    share = 4 * len(lies) / len(costs)
+    assert share < 0.5
+    mean, _ = robust(said(costs, variances))
+    low, high = min(honest) * scale, max(honest) * scale
+    spread = max(MAD_TO_SIGMA * (high - low), SAME * high)
+    assert low - CLIP * spread * share - 1e-9 * scale <= mean <= high + CLIP * spread * share + 1e-9 * scale
+
+
+def test_better_evidence_counts_more_but_not_for_many():
+    """A third of the nodes are so large that their absolute cost is mostly noise."""
+    rng = np.random.default_rng(3)
+    truth, sizes = 0.5, np.array([2.0, 8.0, 64.0] * 7)
+    sigma = 0.01 * sizes
+    mean, _ = robust(said(np.maximum(0, rng.normal(truth, sigma)), sigma**2))
+    assert mean == pytest.approx(truth, rel=0.05)
+    sure, _ = robust(said([0.5] * 9 + [0.6], [1e-4] * 9 + [0.0]))
+    assert sure < 0.53
+
+
+def test_many_nodes_are_told_in_few_points():
+    rng = np.random.default_rng(4)
+    costs = rng.lognormal(0, 0.3, 5000)
+    few = points(costs, np.full(5000, 1e-4), np.ones(5000))
+    assert len(few.cost) == POINTS
+    assert few.weight.sum() == pytest.approx(5000)
+    everything, thinned = robust(said(costs)), robust(few)
+    assert thinned[0] == pytest.approx(everything[0], rel=0.01)
+    assert thinned[1] == pytest.approx(everything[1], rel=0.05)
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1))
+def test_the_median_is_numpys_lower_one(values):
+    assert median(np.array(values), np.ones(len(values))) == np.percentile(values, 50, method="inverted_cdf")
+
+
+def test_a_fading_node_counts_less():
+    with_weight, _ = robust(said([1.0, 1.0, 1.2], weights=[1, 1, 1]))
+    fading, _ = robust(said([1.0, 1.0, 1.2], weights=[1, 1, 0.1]))
+    gone, _ = robust(said([1.0, 1.0, 1.2], weights=[1, 1, 0]))
+    assert with_weight > fading > gone == 1.0

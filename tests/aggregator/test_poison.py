@@ -1,0 +1,178 @@
+"""A tenth of the nodes lies: NaN, infinities, wrong shapes, huge values, forged names, garbage. The model stays.
+
+Over real gRPC and TLS with client certificates; the honest nodes' model must equal, bit for bit, that of a run without
+the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import urllib.request
+
+import numpy as np
+import pytest
+from grpc import aio
+
+from carico.aggregator.door import LOCAL_LIMIT, SERVICE
+from carico.aggregator.process import Aggregator
+from carico.clock import SystemClock
+from carico.settings import AggregatorSettings, TlsFiles
+from carico.wire.certificates import Authority
+from carico.wire.channel import Dialer
+from carico.wire.codec import cluster, local
+from carico.wire.v1.aggregation_pb2_grpc import AggregationStub
+
+HONEST = 36
+
+
+class Node:
+    """A certificate, a stream, and a mouth that says any bytes."""
+
+    def __init__(self, name, authority, port):
+        self.name = name
+        pair = authority.issue(f"system:node:{name}")
+        files = TlsFiles(tls_ca=authority.cert, tls_cert=pair.cert, tls_key=pair.key)
+        self._channel = Dialer(f"127.0.0.1:{port}", files, "a test").open(f"127.0.0.1:{port}")
+        self.call = self._channel.stream_stream(f"{SERVICE}/Exchange")()
+
+    async def say(self, message):
+        await self.call.write(message)
+        answer = await self.call.read()
+        return "ended" if answer is aio.EOF else cluster.decode(answer)
+
+    async def close(self):
+        self.call.cancel()
+        await self._channel.close()
+
+
+def mangled(model, **changes):
+    message = local.parse(local.encode(model))
+    for field, value in changes.items():
+        if isinstance(value, list):
+            del getattr(message, field)[:]
+            getattr(message, field).extend(value)
+        else:
+            setattr(message, field, value)
+    return message.SerializeToString()
+
+
+async def run(tmp_path, node, poison):
+    authority = Authority(tmp_path)
+    pair = authority.issue("carico:aggregator", "127.0.0.1")
+    files = {"tls_ca": authority.cert, "tls_cert": pair.cert, "tls_key": pair.key}
+    addresses = {"listen": "127.0.0.1:0", "grpc_listen": "127.0.0.1:0"}
+    aggregator = Aggregator(AggregatorSettings(hold=0.0, merge_every=0.02, **addresses, **files), SystemClock())
+    port, page = await aggregator.start()
+    honest = [Node(f"node-{i}", authority, port) for i in range(HONEST)]
+    liars = [Node(f"liar-{i}", authority, port) for i in range(4)] if poison else []
+    try:
+        answers = [await poison_words(liars[i], node) for i in range(4)] if poison else []
+        for i, speaker in enumerate(honest):
+            await speaker.say(local.encode(node(i)))
+        answers += [await poison_words(liar, node) for liar in liars[:3]] if poison else []
+        model = await final_model(honest[0], node)
+        page_text = await asyncio.to_thread(fetch, page, "/metrics")
+        shown = json.loads(await asyncio.to_thread(fetch, page, "/debug/model"))
+    finally:
+        for speaker in honest + liars:
+            await speaker.close()
+        await aggregator.stop()
+    return model, page_text, shown, answers
+
+
+async def poison_words(liar, node):
+    """Everything a broken or malicious node could say; returns what it hears."""
+    model = node(500, node=liar.name)
+    words = [
+        mangled(model, basis=[math.nan, 0.0, 0.0, 0.0]),
+        mangled(model, basis=[math.inf, 0.0, 0.0, 0.0]),
+        mangled(model, basis=[0.1, 0.2, 0.3]),
+        mangled(model, basis=[1e300, 0.0, 1e300, 0.0]),
+        mangled(model, dimensions=["cpu", "cpu"]),
+        mangled(model, dimensions=["abc", "xyz"]),
+        mangled(model, baseline=[-1.0, 0.0]),
+        mangled(model, basis=[-0.5, 0.0, 0.5, 0.0]),
+        local.encode(node(3, basis=np.array([[0.9], [0.9]]), sequence=10**9)),  # in the name of an honest node
+    ]
+    return [answer.reason for answer in [await liar.say(word) for word in words]]
+
+
+async def final_model(speaker, node):
+    """Asks until the model counts all honest nodes."""
+    async with asyncio.timeout(30):
+        while True:
+            answer = await speaker.say(local.encode(node(0)))
+            if answer is not None and answer.nodes == HONEST:
+                return answer
+            await asyncio.sleep(0.02)
+
+
+def fetch(port, path):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as page:
+        return page.read().decode()
+
+
+EXPECTED = ["not-finite", "not-finite", "shape", "range", "dimensions", "dimensions", "range", "subspace", "identity"]
+
+
+def test_lies_are_refused_counted_and_leave_no_trace(tmp_path, node):
+    clean, _, _, _ = asyncio.run(run(tmp_path, node, poison=False))
+    model, page, shown, answers = asyncio.run(run(tmp_path, node, poison=True))
+    np.testing.assert_array_equal(model.gram, clean.gram)
+    assert model.cost == clean.cost
+    assert answers == [EXPECTED] * 7
+    for reason in set(EXPECTED):
+        assert f'carico_refused_total{{reason="{reason}"}} {float(7 * EXPECTED.count(reason))}' in page
+    assert sorted(shown["nodes"]) == sorted(f"node-{i}" for i in range(HONEST))
+    assert shown["model"]["nodes"] == HONEST
+
+
+def test_a_simple_client_needs_no_stream(node):
+    """`Once` with generated stubs, as somebody else's program would call it."""
+
+    async def play():
+        settings = AggregatorSettings(listen="127.0.0.1:0", grpc_listen="127.0.0.1:0", hold=0.0, plaintext=True)
+        aggregator = Aggregator(settings, SystemClock())
+        port, _ = await aggregator.start()
+        async with aio.insecure_channel(f"127.0.0.1:{port}") as connection:
+            stub = AggregationStub(connection)
+            first = await stub.Once(local.parse(local.encode(node(1))))
+            answer = first
+            for _ in range(1000):
+                if answer.WhichOneof("answer") == "model":
+                    break
+                await asyncio.sleep(0.02)
+                answer = await stub.Once(local.parse(local.encode(node(1))))
+            refused = await stub.Once(local.parse(mangled(node(1), pods=2**31)))
+            with pytest.raises(aio.AioRpcError, match="INVALID_ARGUMENT"):
+                await connection.unary_unary(f"{SERVICE}/Once")(b"\xff")
+        await aggregator.stop()
+        return first, answer, refused
+
+    first, answer, refused = asyncio.run(asyncio.wait_for(play(), 60))
+    assert first.WhichOneof("answer") == "none_yet"
+    assert answer.model.nodes == 1
+    assert refused.refusal.reason == "range"
+
+
+@pytest.mark.parametrize("garbage", [b"\xff" * 100, b"x" * (LOCAL_LIMIT + 1), b"x" * 2**21], ids=len)
+def test_garbage_ends_its_stream_and_nothing_else(tmp_path, node, garbage):
+    async def play():
+        authority = Authority(tmp_path)
+        pair = authority.issue("carico:aggregator", "127.0.0.1")
+        files = {"tls_ca": authority.cert, "tls_cert": pair.cert, "tls_key": pair.key}
+        settings = AggregatorSettings(listen="127.0.0.1:0", grpc_listen="127.0.0.1:0", hold=0.0, **files)
+        aggregator = Aggregator(settings, SystemClock())
+        port, _ = await aggregator.start()
+        good, bad = Node("node-1", authority, port), Node("liar", authority, port)
+        assert await good.say(local.encode(node(1))) is None
+        with pytest.raises(aio.AioRpcError, match=r"INVALID_ARGUMENT|RESOURCE_EXHAUSTED"):
+            await bad.say(garbage)
+        assert not isinstance(await good.say(local.encode(node(1))), cluster.Refused)
+        await good.close()
+        await bad.close()
+        await aggregator.stop()
+
+    asyncio.run(asyncio.wait_for(play(), 60))

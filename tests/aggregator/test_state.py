@@ -1,0 +1,300 @@
+"""The cluster's model against numpy's batch SVD, in any order, at any rate, over any number of replicas."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from carico.errors import RefusedMessage
+from carico.types import CostBelief, NodeSize
+
+NOW = 1000.0
+
+
+def batch_svd(models):
+    """U·Σ of all S·UᵢΣᵢ/√N side by side, as a Gram matrix, in units of the largest node lest bytes drown cores."""
+    scale = np.max([model.size.vector(model.dimensions) for model in models], axis=0)
+    columns = [model.basis * (model.size.vector(model.dimensions) / scale)[:, None] for model in models]
+    u, sigma, _ = np.linalg.svd(np.hstack(columns) / np.sqrt(len(models)), full_matrices=False)
+    return (u * sigma**2) @ u.T, scale
+
+
+def assert_equal_to_batch(model, models, within):
+    gram, scale = batch_svd(models)
+    np.testing.assert_allclose(model.gram / np.outer(scale, scale), gram, rtol=within, atol=within * np.trace(gram))
+    ours = np.linalg.eigh(model.gram / np.outer(scale, scale))
+    theirs = np.linalg.eigh(gram)
+    np.testing.assert_allclose(np.sqrt(ours[0]), np.sqrt(theirs[0]), rtol=within)
+
+
+def tell(state, models, now=NOW):
+    stream = {model.node: state.open_stream() for model in models}
+    for model in models:
+        state.accept(model, stream[model.node], now)
+
+
+@given(count=st.integers(1, 40), first=st.integers(0, 10_000))
+def test_the_model_is_the_batch_svd_of_all_nodes(new_state, node, count, first):
+    models = [node(first + i) for i in range(count)]
+    state = new_state()
+    tell(state, models)
+    assert state.refresh(NOW)
+    assert state.model.nodes == count
+    assert_equal_to_batch(state.model, models, within=1e-6)
+
+
+@given(data=st.data())
+@settings(max_examples=50)
+def test_neither_order_nor_rate_matters(new_state, node, data):
+    """Nodes speak in any order, some often; what they said before their last word leaves no trace."""
+    speakers = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=60))
+    state = new_state()
+    streams = [state.open_stream() for _ in range(10)]
+    last = {}
+    for word, i in enumerate(speakers):
+        model = node(i, basis=node(1000 + word).basis)
+        last[i] = model
+        state.accept(model, streams[i], NOW + word / 100)
+        if data.draw(st.booleans()):
+            state.refresh(NOW + word / 100)
+    state.refresh(NOW + 1)
+    assert_equal_to_batch(state.model, list(last.values()), within=1e-6)
+
+
+def test_thousands_of_messages_leave_no_drift(new_state, node):
+    state = new_state()
+    stream = state.open_stream()
+    for word in range(3000):
+        state.accept(node(0, basis=node(word % 50).basis), stream, NOW)
+        if word % 100 == 0:
+            state.refresh(NOW)
+    final = [node(i) for i in range(5)]
+    tell(state, final)
+    state.refresh(NOW)
+    assert_equal_to_batch(state.model, final, within=1e-12)
+
+
+def test_a_silent_node_fades_and_goes(new_state, node):
+    state = new_state()
+    tell(state, [node(1)], NOW)
+    tell(state, [node(2)], NOW)
+    stream = state.open_stream()
+    state.accept(node(2), stream, NOW + 45)
+    state.refresh(NOW + 45)
+    expected = (0.5 * _absolute(node(1)) + _absolute(node(2))) / 1.5
+    np.testing.assert_allclose(state.model.gram, expected, rtol=1e-12)
+    assert state.node_weights(NOW + 45) == {"node-1": (45.0, 0.5), "node-2": (0.0, 1.0)}
+    state.refresh(NOW + 61)
+    assert state.model.nodes == 1
+    np.testing.assert_allclose(state.model.gram, _absolute(node(2)), rtol=1e-12)
+    state.refresh(NOW + 200)
+    assert state.model is None, "when everybody is gone there is no model"
+
+
+def _absolute(model):
+    basis = model.basis * model.size.vector(model.dimensions)[:, None]
+    return basis @ basis.T
+
+
+def test_three_replicas_agree_with_one_after_an_exchange(new_state, node):
+    models = [node(i) for i in range(30)]
+    replicas = [new_state(f"r{r}", r) for r in range(3)]
+    for i, model in enumerate(models):
+        tell(replicas[i % 3], [model])
+    for round_ in range(3):
+        now = NOW + round_
+        for replica in replicas:
+            replica.refresh(now)
+        for speaker in replicas:
+            for listener in replicas:
+                if listener is not speaker:
+                    listener.heard_peer(speaker.own_model(now), listener.open_stream(), now)
+    for replica in replicas:
+        replica.refresh(NOW + 3)
+        assert replica.model.nodes == 30
+        assert_equal_to_batch(replica.model, models, within=1e-3)
+        assert_equal_to_batch(replica.model, models, within=1e-9)
+        assert replica.model.mean_pods == pytest.approx(np.mean([model.pods for model in models]))
+    alone = new_state()
+    tell(alone, models)
+    alone.refresh(NOW)
+    for replica in replicas:
+        np.testing.assert_allclose(replica.model.cost.mean, alone.model.cost.mean, rtol=1e-9)
+        np.testing.assert_allclose(replica.model.cost.variance, alone.model.cost.variance, rtol=1e-9)
+
+
+def exchange(speaker, listener, now):
+    speaker.refresh(now)
+    listener.heard_peer(speaker.own_model(now), listener.open_stream(), now)
+    listener.refresh(now)
+
+
+def test_a_silent_peer_fades(new_state, node):
+    first, second = new_state("r1"), new_state("r2")
+    tell(first, [node(1)])
+    tell(second, [node(2)])
+    exchange(second, first, NOW)
+    assert first.model.nodes == 2
+    first.refresh(NOW + 10)
+    np.testing.assert_allclose(first.model.gram, (_absolute(node(1)) + 0.5 * _absolute(node(2))) / 1.5, rtol=1e-12)
+    first.refresh(NOW + 15.1)
+    assert first.model.nodes == 1
+
+
+def test_a_node_that_moves_to_another_replica_counts_once(new_state, node):
+    first, second = new_state("r1"), new_state("r2")
+    stream = first.open_stream()
+    first.accept(node(1), stream, NOW)
+    exchange(first, second, NOW)
+    first.close_stream(stream)
+    second.accept(node(1), second.open_stream(), NOW + 1)
+    exchange(second, first, NOW + 1)
+    exchange(first, second, NOW + 1)
+    assert (first.model.nodes, second.model.nodes) == (1, 1)
+
+
+def test_a_node_with_an_open_stream_is_not_let_go(new_state, node):
+    first, second = new_state("r1"), new_state("r2")
+    second.accept(node(1), second.open_stream(), NOW)
+    first.accept(node(1), first.open_stream(), NOW + 1)
+    exchange(second, first, NOW + 1)
+    assert first.own.nodes == 1
+
+
+def test_a_peer_of_the_same_name_is_refused_and_an_old_word_of_a_peer_dropped(new_state, node):
+    first, second, twin = new_state("r1"), new_state("r2"), new_state("r1", 99)
+    tell(second, [node(1)])
+    second.refresh(NOW)
+    old = second.own_model(NOW)
+    exchange(second, first, NOW)
+    first.heard_peer(dataclasses.replace(old, nodes=77), 1, NOW)
+    first.refresh(NOW)
+    assert first.model.nodes == 1
+    with pytest.raises(RefusedMessage, match="identity"):
+        first.heard_peer(twin.own_model(NOW), 1, NOW)
+
+
+def test_nodes_with_more_dimensions_are_merged_on_the_common_ones(new_state, node):
+    three = [node(i, dimensions=("cpu", "memory", "disk")) for i in range(3)]
+    two = [node(i) for i in range(3, 6)]
+    state = new_state()
+    tell(state, three + two)
+    state.refresh(NOW)
+    assert state.model.dimensions == ("cpu", "memory", "disk")
+    common = [dataclasses.replace(model, dimensions=("cpu", "memory"), basis=model.basis[:2]) for model in three]
+    np.testing.assert_allclose(
+        state.model.gram[:2, :2], np.mean([_absolute(m) for m in common + two], axis=0), rtol=0.05
+    )
+    assert state.model.gram[2, 2] == pytest.approx(np.mean([_absolute(m)[2, 2] for m in three]), rel=0.05)
+    scale = np.sqrt(np.diag(state.model.gram))
+    assert np.linalg.eigvalsh(state.model.gram / np.outer(scale, scale)).min() > -1e-12, "it is still a Gram matrix"
+    assert state.dimension_nodes() == {
+        "cpu": 6.0,
+        "memory": 6.0,
+        "disk": 3.0,
+        "memory_pressure": 0.0,
+        "io_pressure": 0.0,
+        "network": 0.0,
+    }
+
+
+def test_dimensions_that_nobody_knows_are_left_out_and_counted(new_state, node):
+    state = new_state()
+    model = node(1, dimensions=("gpu", "cpu", "memory"))
+    tell(state, [model])
+    state.refresh(NOW)
+    assert state.model.dimensions == ("cpu", "memory")
+    np.testing.assert_allclose(state.model.gram, _absolute(model)[1:, 1:], rtol=1e-12)
+    assert state.unknown_dimensions == 1
+    with pytest.raises(RefusedMessage, match="dimensions: none of gpu"):
+        tell(state, [node(2, dimensions=("gpu",))])
+
+
+def test_running_depends_on_the_rate_and_latest_does_not(new_state, node):
+    """The report's rule, kept for comparison: a node that speaks ten times as often pulls the model to itself."""
+    apart = {}
+    for rule in ("running", "latest"):
+        state = new_state(merge=rule)
+        streams = [state.open_stream(), state.open_stream()]
+        state.accept(node(1, size=NodeSize(1, 1)), streams[0], NOW)
+        for _ in range(10):
+            state.accept(node(2, size=NodeSize(1, 1)), streams[1], NOW)
+        state.refresh(NOW)
+        mean = (_absolute(node(1, size=NodeSize(1, 1))) + _absolute(node(2, size=NodeSize(1, 1)))) / 2
+        apart[rule] = np.abs(state.model.gram - mean).max()
+    assert apart["latest"] < 1e-12
+    assert apart["running"] > 0.01
+
+
+def test_running_is_the_weighted_merge_of_each_message(new_state, node):
+    state = new_state(merge="running")
+    models = [node(i) for i in range(4)]
+    tell(state, models)
+    state.refresh(NOW)
+    expected = _absolute(models[0])
+    for n, model in enumerate(models[1:], start=2):
+        expected = (n - 1) / n * expected + _absolute(model) / n
+    np.testing.assert_allclose(state.model.gram, expected, rtol=1e-12)
+
+
+def test_after_a_start_the_first_node_is_not_taken_for_the_cluster(new_state, node):
+    state = new_state(hold=2.0)
+    tell(state, [node(1)], NOW)
+    state.refresh(NOW)
+    assert state.model is None
+    tell(state, [node(2)], NOW + 1)
+    state.refresh(NOW + 2)
+    assert state.model.nodes == 2
+
+
+def test_an_empty_replica_is_caught_up_by_its_peer_at_once(new_state, node):
+    old, new = new_state("r1"), new_state("r2", hold=60.0)
+    tell(old, [node(i) for i in range(5)])
+    exchange(old, new, NOW)
+    assert new.model.nodes == 5
+
+
+def test_the_version_grows_only_with_a_change(new_state, node):
+    state = new_state()
+    tell(state, [node(1)])
+    assert state.refresh(NOW)
+    assert not state.refresh(NOW + 1)
+    assert state.model.version == 1
+    tell(state, [node(1)], NOW + 2)
+    assert state.refresh(NOW + 2)
+    assert state.model.version == 2
+
+
+def test_an_old_word_is_refused(new_state, node):
+    state = new_state()
+    early, late = node(1), node(1)
+    stream = state.open_stream()
+    state.accept(late, stream, NOW)
+    with pytest.raises(RefusedMessage, match="order"):
+        state.accept(early, stream, NOW)
+
+
+def test_a_cost_that_no_node_knows_has_no_belief(new_state, node):
+    state = new_state()
+    tell(state, [node(1, cost=None)])
+    state.refresh(NOW)
+    assert state.model.cost is None
+    disk = node(2, dimensions=("cpu", "disk"), cost=None)
+    cpu = node(3, dimensions=("cpu",), cost=CostBelief((0.5,), (0.01,)))
+    tell(state, [disk, cpu])
+    state.refresh(NOW)
+    assert dict(zip(state.model.dimensions, state.model.cost.variance, strict=True))["disk"] == np.inf
+
+
+def test_rows_come_and_go_without_mixing(new_state, node):
+    """More nodes than the first room, half of them gone again."""
+    state = new_state()
+    tell(state, [node(i) for i in range(200)], NOW)
+    tell(state, [node(i) for i in range(0, 200, 2)], NOW + 55)
+    state.refresh(NOW + 61)
+    assert state.model.nodes == 100
+    assert_equal_to_batch(state.model, [node(i) for i in range(0, 200, 2)], within=1e-9)

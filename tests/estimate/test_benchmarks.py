@@ -1,0 +1,107 @@
+"""The benchmarks can be listed and run, and the default estimator meets its targets on a few seeds."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.estimator import follow, headline, judge, measure
+from bench.synthetic import CASES, HARDER, SETTLE_TICKS, TICKS, Case, record
+from carico.estimate.pipeline import Pipeline
+from carico.settings import ESTIMATORS, EstimateSettings
+
+ROOT = Path(__file__).parents[2]
+FILES = [p.stem for p in sorted((ROOT / "bench").glob("[a-z]*.py")) if "\ndef run(" in p.read_text()]
+DEFAULT = EstimateSettings().estimator
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_benchmark_has_a_first_line_and_run(name: str) -> None:
+    module = importlib.import_module(f"bench.{name}")
+    assert (module.__doc__ or "").splitlines()[0].endswith(".")
+    assert inspect.isfunction(module.run)
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "bench", *arguments], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_without_a_name_all_are_listed_and_a_wrong_name_gets_the_nearest() -> None:
+    listed = bench()
+    assert listed.returncode == 0
+    assert [line.split()[0].replace("-", "_") for line in listed.stdout.splitlines()] == FILES
+    wrong = bench("estimtor")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr == "bench: no benchmark is called 'estimtor'; did you mean 'estimator'?\n"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_default_meets_its_targets(case: Case) -> None:
+    figures = measure(case, "change-aware", range(100, 102), (DEFAULT,))[DEFAULT]
+    assert figures["within"] >= (95 if case.doubles else 97)
+    assert figures["one_more"] >= 97
+    assert figures["longest_over_seconds"] <= 3
+    assert figures["always_sane"]
+
+
+@pytest.mark.parametrize("case", HARDER, ids=lambda case: case.name)
+def test_the_default_holds_on_harder_workloads(case: Case) -> None:
+    figures = measure(case, "change-aware", range(100, 102), (DEFAULT,))[DEFAULT]
+    assert figures["within"] >= 80
+    assert figures["one_more"] >= 95
+    assert figures["always_sane"]
+
+
+@pytest.mark.parametrize("case", [*CASES, *HARDER], ids=lambda case: case.name)
+def test_the_synthetic_node_keeps_its_own_rules(case: Case) -> None:
+    recording = record(case, seed=5)
+    running = np.array([pods.running for pods in recording.pods])
+    usage = np.array([sample.values for sample in recording.samples])
+    assert len(running) == TICKS
+    assert running.min() == 0
+    assert running.max() >= 2
+    assert (usage >= 0).all()
+    assert (usage <= 1).all()
+    assert np.isfinite(recording.truth).all()
+    for tick in np.flatnonzero(np.diff(running)) + 1:
+        pods = recording.pods[tick]
+        assert pods.churn
+        if running[tick] > running[tick - 1]:
+            assert pods.unsettled > 0
+            assert recording.pods[tick - 1].churn
+    for tick in range(SETTLE_TICKS, TICKS):
+        if not np.diff(running[tick - SETTLE_TICKS : tick + 1]).any():
+            assert recording.pods[tick].unsettled == 0
+
+
+def test_many_estimators_behind_one_front_end_answer_as_each_alone() -> None:
+    case = CASES[0]
+    recording = record(case, seed=6)
+    answers, truth = follow(case, "change-aware", 6, ESTIMATORS)
+    assert len(answers) == len(truth)
+    for i, name in enumerate(ESTIMATORS):
+        alone = Pipeline(EstimateSettings(estimator=name), recording.dimensions)
+        ticks = zip(recording.samples, recording.pods, strict=True)
+        found = [estimate.pod_capacity for sample, pods in ticks if (estimate := alone.update(sample, pods))]
+        assert found == [row[i] for row in answers]
+
+
+def test_the_judge_by_hand() -> None:
+    truth = np.full((1, 600), 10.0)
+    estimate = truth + np.where(np.arange(600) < 330, 1.4, 3.0)
+    figures = judge(estimate, truth, doubles=False)
+    assert figures["within"] == pytest.approx(50.0)
+    assert figures["worst_over_pods"] == pytest.approx(3.0)
+    assert figures["longest_over_seconds"] == 270
+    assert figures["one_more"] == 100
+    assert headline({".08/.03": figures, "cost doubles": {**figures, "within": 96.0}}) == {
+        "default_within_min": 50.0,
+        "default_within_switch": 96.0,
+        "default_one_more_min": 100.0,
+    }
