@@ -69,7 +69,7 @@ class Snapshot:
         self.with_volumes: defaultdict[int, set[str]] = defaultdict(set)  # row to UIDs of pods with volumes that bind
         self.node_changes = Journal()
         self.pod_changes = Journal()
-        self.image_changes = 0  # grows when a node's images changed
+        self.image_changes = Journal()
 
     def __len__(self) -> int:
         """Rows, with or without a node: the length of every mask and vector."""
@@ -211,7 +211,7 @@ class Snapshot:
         self.features.set(row, frozenset(node.status.declared_features) if node is not None else frozenset())
         self.labels.update(row)
         if (old.status.images if old else ()) != (node.status.images if node else ()):
-            self.image_changes += 1
+            self.image_changes.note(row)
         self.node_changes.note(row)
 
     def _place(self, pod: PodInfo, row: int, change: int) -> None:

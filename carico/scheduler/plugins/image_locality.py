@@ -24,7 +24,8 @@ class ImageLocality:
 
     def __init__(self) -> None:
         self._sizes: Sizes = {}
-        self._read_at = -1  # the snapshot's count of image changes when the sizes were read
+        self._on: dict[int, tuple[str, ...]] = {}  # row to the names of its images
+        self._mark = 0  # how far the snapshot's changes were read
 
     def pre_score(self, cycle: Cycle, rows: RowArray) -> Status:
         self._refresh(cycle.snapshot)
@@ -48,14 +49,23 @@ class ImageLocality:
         return weighed * (len(sizes) / max(1, snapshot.node_count))
 
     def _refresh(self, snapshot: Snapshot) -> None:
-        if self._read_at == snapshot.image_changes:
-            return
-        self._read_at = snapshot.image_changes
-        self._sizes = {}
-        for row, node in enumerate(snapshot.nodes):
-            for image in node.status.images if node is not None else ():
-                for name in image.names:
-                    self._sizes.setdefault(name, {})[row] = image.size_bytes
+        """Only nodes whose images changed are read again: kubelets pull images all the time."""
+        changed = snapshot.image_changes.since(self._mark)
+        self._mark = snapshot.image_changes.mark
+        for row in range(len(snapshot)) if changed is None else changed:
+            self._read(snapshot, int(row))
+
+    def _read(self, snapshot: Snapshot, row: int) -> None:
+        for name in self._on.pop(row, ()):
+            self._sizes[name].pop(row, None)
+            if not self._sizes[name]:
+                del self._sizes[name]
+        node = snapshot.nodes[row]
+        here = {name: image.size_bytes for image in (node.status.images if node else ()) for name in image.names}
+        for name, size in here.items():
+            self._sizes.setdefault(name, {})[row] = size
+        if here:
+            self._on[row] = tuple(here)
 
 
 def images(cycle: Cycle) -> list[str]:

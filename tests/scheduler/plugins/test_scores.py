@@ -106,3 +106,5 @@ def test_images_that_are_there_already() -> None:
     # half of the nodes have it: 500 MB of at most 1000 MB, above the threshold of 23 MB
     expected = round(100 * (500 - 23) / (1000 - 23), 1)
     assert world.scores(a_pod("p"), "ImageLocality") == {"have": expected, "lack": 0}
+    world.snapshot.set_node(have)  # the kubelet has cleaned up
+    assert world.scores(a_pod("p"), "ImageLocality") == {}
