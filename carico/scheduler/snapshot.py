@@ -65,6 +65,7 @@ class Snapshot:
         self.labels = LabelColumns(self._labels_of, self.__len__)
         self.tally = Tally(self.store.namespace_labels)
         self.ports = PortIndex()
+        self.priorities: Counter[int] = Counter()  # pods on nodes, by priority
         self._claim_users: defaultdict[str, Counter[int]] = defaultdict(Counter)  # claim to row to pods that use it
         self.with_volumes: defaultdict[int, set[str]] = defaultdict(set)  # row to UIDs of pods with volumes that bind
         self.node_changes = Journal()
@@ -220,6 +221,9 @@ class Snapshot:
             self.on[row][pod.uid] = pod
         else:
             del self.on[row][pod.uid]
+        self.priorities[pod.priority] += change
+        if not self.priorities[pod.priority]:
+            del self.priorities[pod.priority]
         self._spend(pod.requests, row, change)
         self.tally.add(pod, row) if change > 0 else self.tally.remove(pod, row)
         self.ports.change(pod, row, change)

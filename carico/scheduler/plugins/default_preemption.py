@@ -52,6 +52,8 @@ class DefaultPreemption:
 
     def post_filter(self, cycle: Cycle, feasibility: Feasibility) -> Nomination | None:
         self.attempts += 1
+        if min(cycle.snapshot.priorities, default=cycle.pod.priority) >= cycle.pod.priority:
+            return None  # the usual case in clusters without priorities
         rows = np.flatnonzero(feasibility.resolvable())
         if not len(rows) or not _may_preempt(cycle, feasibility):
             return None
