@@ -187,8 +187,12 @@ class Client:
         where = self._credentials
         name = (where.server_name or where.host) if where.tls else None
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(CONNECT_PATIENCE):
-            _, connection = await loop.create_connection(
-                Connection, where.host, where.port, ssl=where.tls, server_hostname=name
-            )
+        try:
+            async with asyncio.timeout(CONNECT_PATIENCE):
+                _, connection = await loop.create_connection(
+                    Connection, where.host, where.port, ssl=where.tls, server_hostname=name
+                )
+        except (OSError, TimeoutError) as error:
+            why = str(error) or "no answer"
+            raise HttpError(f"the API server at {where.authority} cannot be reached: {why}") from error
         return connection

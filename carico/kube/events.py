@@ -11,6 +11,7 @@ name through all tries to send it: one that arrived although its answer was lost
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 
 NOTE_LIMIT = 1024  # characters; the API server refuses more
 SERIES = 4096  # recent Events of which a repetition is recognised
+LOOK_EVERY = 0.05  # s between two looks whether bindings are still under way
 TRIES = 8  # times that an Event is sent; then it is counted as lost
 
 
@@ -60,7 +62,8 @@ class Recorder:
         self._controller, self._instance = controller, instance
         self._capacity, self._workers = capacity, workers
         self._queue: deque[tuple[Event, float, str]] = deque()
-        self._change = asyncio.Condition()
+        self._news = asyncio.Event()  # something was put in
+        self._moved = asyncio.Event()  # something was taken out, or sent
         self._sent_as: OrderedDict[tuple[str, ...], tuple[str, int]] = OrderedDict()
         self._serial = 0
         self._under_way = 0
@@ -75,6 +78,7 @@ class Recorder:
         """For callers that cannot wait; `room` says whether they should."""
         at = self._clock.wall()
         self._queue.append((event, at, self._new_name(event.pod, at)))
+        self._news.set()
 
     @property
     def room(self) -> bool:
@@ -82,32 +86,38 @@ class Recorder:
 
     async def wait_for_room(self) -> None:
         while not self.room:
-            async with self._change:
-                await self._change.wait()
+            await self._movement()
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for number in range(self._workers):
-                group.create_task(self._worker(number))
+            while True:
+                if not self._queue:
+                    self._news.clear()
+                    await self._news.wait()
+                elif self._under_way >= (1 if self._lazy() else self._workers):
+                    await self._movement()
+                else:
+                    self._under_way += 1
+                    group.create_task(self._one(*self._queue.popleft()))
 
     async def drain(self) -> None:
         """Waits until everything has been sent."""
         while len(self):
-            await self._clock.sleep(0.02)
+            await self._movement()
 
-    async def _worker(self, number: int) -> None:
-        while True:
-            if not self._queue or (number > 0 and self._lazy()):
-                await self._clock.sleep(0.02)
-                continue
-            event, at, name = self._queue.popleft()
-            self._under_way += 1
-            try:
-                await self._deliver(event, at, name)
-            finally:
-                self._under_way -= 1
-            async with self._change:
-                self._change.notify_all()
+    async def _movement(self) -> None:
+        """Waits for something to be sent; not for ever, because bindings may end meanwhile and sending become eager."""
+        self._moved.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_EVERY):
+                await self._moved.wait()
+
+    async def _one(self, event: Event, at: float, name: str) -> None:
+        try:
+            await self._deliver(event, at, name)
+        finally:
+            self._under_way -= 1
+            self._moved.set()
 
     def _lazy(self) -> bool:
         return self._busy() and len(self._queue) < self._capacity // 2
