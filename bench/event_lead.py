@@ -144,7 +144,7 @@ def _one_pod(cluster: Any, number: int, said: list[Said]) -> Any:
 def _change(said: list[Said], usage: Usage, signals: dict[str, Any], start: float, end: float) -> Change:
     first: dict[str, float] = {}
     for at, source, what in said:
-        if start - 0.1 <= at <= end + 1:
+        if start - 0.1 <= at <= end + 3:
             for name in (name for name, words in signals.items() if words == (source, what)):
                 first.setdefault(name, at)
     spikes = {of: _spike(usage, of, start, end) for of in ("runtime", "machine")}

@@ -23,8 +23,9 @@ from carico.runtime.api.cri_pb2_grpc import RuntimeServiceStub
 from carico.runtime.containerd import FILTERS, METADATA
 from carico.telemetry.stat import CpuTimes, parse_times, utilisation
 
-SAMPLE_EVERY = 0.02  # s; the kernel's counters have a grain of 0.01 s
-WINDOW = 0.1  # s over which utilisation is taken
+SAMPLE_EVERY = 0.01  # s; the grain of /proc/stat
+# s over which a share is taken. The machine's counters are coarse, the runtime's are not.
+WINDOWS = {"machine": 0.1, "runtime": 0.04}
 LOOK_EVERY = 0.005  # s between two looks at the cgroup tree
 
 
@@ -111,15 +112,16 @@ class Usage:
         return int(text.split()[1]) * 1e-6 if self._version_2 else int(text) * 1e-9
 
     def between(self, of: str, start: float, end: float) -> tuple[np.ndarray, np.ndarray]:
-        """Times and shares, each over a window of 0.1 s around its time, of the "machine" or of the "runtime"."""
-        part = [sample for sample in self._samples if start - WINDOW <= sample[0] <= end + WINDOW]
+        """Times and shares, each over a window around its time, of the "machine" or of the "runtime"."""
+        window = WINDOWS[of]
+        part = [sample for sample in self._samples if start - window <= sample[0] <= end + window]
         times, shares = [], []
         last = 0
         for after in part:
-            while part[last + 1][0] <= after[0] - WINDOW:
+            while part[last + 1][0] <= after[0] - window:
                 last += 1
             before = part[last]
-            if after[0] - before[0] >= WINDOW:
+            if after[0] - before[0] >= window:
                 times.append((after[0] + before[0]) / 2)
                 shares.append(_machine(before, after) if of == "machine" else _runtime(before, after))
         return np.array(times), np.array(shares)

@@ -47,7 +47,9 @@ class TelemetrySettings:
 class EstimateSettings:
     """How samples become Pod-Capacity."""
 
-    estimator: str = knob("resource-joint", "what makes Pod-Capacity; docs/estimators.md compares them", choices=ESTIMATORS)
+    estimator: str = knob(
+        "resource-joint", "what makes Pod-Capacity; docs/estimators.md compares them", choices=ESTIMATORS
+    )
     smoothing: str = knob(
         "change-aware",
         "ema alone, or restarted when the runtime says that pods changed",

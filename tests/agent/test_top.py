@@ -104,7 +104,9 @@ def test_in_a_pipe_it_is_lines():
 
 
 def test_json():
-    done = subprocess.run([*TOP, "--seconds", "2", "--batch", "1", "--json"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [*TOP, "--seconds", "2", "--batch", "1", "--json"], capture_output=True, text=True, timeout=60
+    )
     first = json.loads(done.stdout.splitlines()[0])
     assert 0 <= first["usage"]["cpu"] <= 1
     assert first["n"] == 0

@@ -60,21 +60,30 @@ def registry() -> Path:
 def create() -> Run:
     """Register a new run, then make its folder."""
     run_id = secrets.token_hex(4)
-    registry().mkdir(parents=True, exist_ok=True)
     run = Run(folder=_place() / f"carico-{run_id}", link=registry() / run_id)
-    run.link.symlink_to(run.folder)
+    _register(run)
     for name in ("", "tmp", "logs"):
         (run.folder / name).mkdir(mode=0o700)
     return run
 
 
-def known() -> list[Run]:
-    """Every run that the checkout knows, whatever became of it."""
-    if not registry().is_dir():
-        return []
-    return [
-        Run(folder=Path(os.readlink(link)), link=link) for link in sorted(registry().iterdir()) if link.is_symlink()
-    ]
+def _register(run: Run) -> None:
+    """The last cluster that ends takes the registry with it, perhaps just now: then make it again."""
+    while not run.link.is_symlink():
+        run.link.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            run.link.symlink_to(run.folder)
+
+
+def known(folder: Path | None = None) -> list[Run]:
+    """Every run that the checkout knows, whatever became of it. One may sweep itself away while we look."""
+    folder = folder or registry()
+    found = []
+    with contextlib.suppress(FileNotFoundError):
+        for name in sorted(os.listdir(folder)):
+            with contextlib.suppress(OSError):
+                found.append(Run(folder=Path(os.readlink(folder / name)), link=folder / name))
+    return found
 
 
 def _place() -> Path:
