@@ -29,6 +29,9 @@ WORDS: dict[str, Word] = {
     "replay": Word("carico.agent.replay", "run a recording through the estimation"),
     "agent": Word("carico.agent.process", "measure this node and tell how many more pods fit on it"),
     "aggregator": Word("carico.aggregator.process", "merge what all nodes say of themselves into one model"),
+    "scheduler": Word("carico.scheduler.command", "place pods by what the nodes can really still take"),
+    "explain": Word("carico.scheduler.ask", "why a pod runs where it runs, or why it does not"),
+    "simulate-placement": Word("carico.scheduler.ask", "where a pod would go now, without creating it"),
 }
 
 

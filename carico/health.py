@@ -1,7 +1,7 @@
 """A very small HTTP server: /metrics, /healthz, /readyz and whatever pages a process adds.
 
-It answers GET only, one request per connection, and gives up on a slow or talkative client: it runs inside an agent
-that may not cost anything.
+One request per connection, and it gives up on a slow or talkative client: it runs inside an agent that may not cost
+anything. Pages without arguments answer GET only; a process that is asked for more adds pages that see the request.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import NamedTuple
+from urllib.parse import parse_qsl
 
 from prometheus_client import CollectorRegistry
 
@@ -20,7 +21,14 @@ from carico.errors import CaricoError, UsageError
 log = logging.getLogger(__name__)
 
 REQUEST_LIMIT = 8192  # bytes of request line and headers
+BODY_LIMIT = 16 << 20  # bytes: what a scheduler sends an extender about 5,000 nodes
 PATIENCE = 5.0  # s for one request
+
+
+class Request(NamedTuple):
+    method: str
+    query: dict[str, str]
+    body: bytes
 
 
 class Page(NamedTuple):
@@ -46,10 +54,17 @@ def probe(why_not: Callable[[], str | None]) -> Callable[[], Page]:
 class HealthServer:
     """Serves `pages`, by path, at `address` (host:port; port 0 takes a free one)."""
 
-    def __init__(self, address: str, registry: CollectorRegistry, pages: Mapping[str, Callable[[], Page]]) -> None:
+    def __init__(
+        self,
+        address: str,
+        registry: CollectorRegistry,
+        pages: Mapping[str, Callable[[], Page]],
+        asked: Mapping[str, Callable[[Request], Page]] | None = None,
+    ) -> None:
         self._host, self._port = split_address(address)
         exposition: Callable[[], Page] = lambda: Page(HTTPStatus.OK, metrics.PAGE_TYPE, metrics.page(registry))  # noqa: E731
         self._pages = {"/metrics": exposition, **pages}
+        self._asked = dict(asked or {})
         self._server: asyncio.Server | None = None
 
     async def start(self) -> int:
@@ -71,25 +86,39 @@ class HealthServer:
         try:
             async with asyncio.timeout(PATIENCE):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(_response(self._answer(head)))
+                writer.write(_response(self._answer(head, await _body(head, reader) if self._asked else b"")))
                 await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
             pass  # the client's own fault, and nothing that anyone could act on
         finally:
             writer.close()
 
-    def _answer(self, head: bytes) -> Page:
+    def _answer(self, head: bytes, body: bytes) -> Page:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
-        if len(words) != 3 or words[0] != "GET":
+        if len(words) != 3:
             return text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is answered here")
-        page = self._pages.get(words[1].partition("?")[0])
-        if page is None:
-            return text(HTTPStatus.NOT_FOUND, f"pages here: {' '.join(sorted(self._pages))}")
+        path, _, query = words[1].partition("?")
+        page = self._pages.get(path)
         try:
+            if path in self._asked:
+                return self._asked[path](Request(words[0], dict(parse_qsl(query)), body))
+            if page is None:
+                known = sorted([*self._pages, *self._asked])
+                return text(HTTPStatus.NOT_FOUND, f"pages here: {' '.join(known)}")
+            if words[0] != "GET":
+                return text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is answered here")
             return page()
         except Exception:
             log.exception("page %s failed", words[1])
             return text(HTTPStatus.INTERNAL_SERVER_ERROR, "this page failed; the log says why")
+
+
+async def _body(head: bytes, reader: asyncio.StreamReader) -> bytes:
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"content-length" and value.strip().isdigit():
+            return await reader.readexactly(min(int(value), BODY_LIMIT))
+    return b""
 
 
 def split_address(address: str) -> tuple[str, int]:

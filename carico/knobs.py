@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+import json
 import math
 import os
 import tomllib
@@ -135,6 +136,8 @@ def _parsed(kind: Any, raw: Any) -> Any:
         if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
             raise ValueError("is not a list of words")
         return tuple(item.strip() for item in items)
+    if origin is dict and typing.get_args(kind)[1] is Any:
+        return _parsed_tree(raw)
     if origin is dict:
         return _parsed_table(raw)
     if kind is bool:
@@ -154,6 +157,17 @@ def _parsed_table(raw: Any) -> dict[str, float]:
     if not isinstance(raw, dict):
         raise ValueError("is not of the form name=number,name=number")
     return {name: _parsed_number(float, value) for name, value in raw.items()}
+
+
+def _parsed_tree(raw: Any) -> dict[str, Any]:
+    """A table of tables, whose meaning its reader checks; JSON in the environment and in flags."""
+    try:
+        tree = json.loads(raw) if isinstance(raw, str) else raw
+    except json.JSONDecodeError:
+        raise ValueError("is not JSON") from None
+    if not isinstance(tree, dict):
+        raise ValueError("is not a table")
+    return tree
 
 
 def _parsed_bool(raw: Any) -> bool:
@@ -195,7 +209,7 @@ def _shown(default: Any) -> str:
     if isinstance(default, tuple):
         return ",".join(default) or "none"
     if isinstance(default, Mapping):
-        return ",".join(f"{k}={v:g}" for k, v in default.items()) or "none"
+        return ",".join(f"{k}={v:g}" if isinstance(v, float) else k for k, v in default.items()) or "none"
     return "none" if default in (None, "") else str(default)
 
 

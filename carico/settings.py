@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 from carico.knobs import knob
 
@@ -146,3 +147,66 @@ class AggregatorSettings(TlsFiles):
         (), "host:port of the headless Service of all replicas, or of each of them; every address behind it is a peer"
     )
     peer_every: float = knob(1.0, "s between two exchanges with a peer", least=0.01)
+
+
+@dataclasses.dataclass(frozen=True)
+class ClientSettings:
+    """How the API server is spoken to."""
+
+    kubeconfig: Path | None = knob(
+        None, "kubeconfig file; empty: $KUBECONFIG, the pod's service account, ~/.kube/config"
+    )
+    qps: float = knob(0.0, "requests/s to the API server; 0: no limit but the API server's own", least=0)
+    burst: int = knob(100, "requests that may be sent at once when qps is set", least=1)
+    connections: int = knob(48, "connections to the API server beside the watches", least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class LedgerSettings:
+    """When a node has room, and whom to believe."""
+
+    threshold: float = knob(1.0, "pods; free capacity per unit that a node must have to be chosen", least=0.01)
+    on_stale: str = knob(
+        "filter",
+        "a node without a recent report is left out, judged by requests alone, or by its last report",
+        choices=("filter", "requests", "ignore"),
+    )
+    heartbeat: float = knob(5.0, "s between two reports of a quiet node, up to 1,500 nodes", least=0.1)
+    startup_limit: int = knob(8, "pods that may be starting on a node whose fullest resource is used up", least=1)
+    startup_limit_idle: int = knob(32, "the same on an idle node; in between in proportion", least=1)
+    preempt_for_capacity: bool = knob(False, "evict pods of lower priority when only Pod-Capacity is missing")
+    validate: bool = knob(False, "re-check the ledger's sums after every step; for tests, slow")
+
+
+@dataclasses.dataclass(frozen=True)
+class LeaseSettings:
+    """Which of several replicas binds."""
+
+    leader_elect: bool = knob(True, "bind only while holding the Lease")
+    lease_namespace: str = knob("kube-system", "namespace of the Lease")
+    lease_name: str = knob("carico-scheduler", "name of the Lease")
+    lease_duration: float = knob(15.0, "s without renewal after which another replica may take the Lease", least=1)
+    lease_renew: float = knob(10.0, "s without a successful renewal after which the leader steps down", least=0.5)
+    lease_retry: float = knob(2.0, "s between two tries to take or renew the Lease", least=0.1)
+
+
+@dataclasses.dataclass(frozen=True)
+class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, TlsFiles):
+    """`carico scheduler`, which binds."""
+
+    listen: str = knob("127.0.0.1:9467", "address of /metrics, /healthz, /readyz, /explain, /extender and /debug")
+    grpc_listen: str = knob("127.0.0.1:9468", "address of the gRPC service that the agents report to")
+    identity: str = knob("", "this replica's name; empty: host name and process number")
+    profiles: dict[str, Any] = knob(
+        {"carico": {}}, "plugins and weights by schedulerName; docs/scheduler.md has the form"
+    )
+    binders: int = knob(32, "bindings under way at once", least=1)
+    first_backoff: float = knob(1.0, "s that a pod pauses after its first failure, doubled at each", least=0)
+    last_backoff: float = knob(10.0, "s that a pod pauses at most", least=0)
+    flush_after: float = knob(
+        300.0, "s after which a waiting pod is tried again even if nothing helpful happened", least=1
+    )
+    event_queue: int = knob(20_000, "Events that may wait to be sent before scheduling waits for them", least=1)
+    event_workers: int = knob(8, "Events sent at once while no pod waits for its binding", least=1)
+    decisions: int = knob(10_000, "decisions kept for /debug/decisions", least=1)
+    per_node_metrics: int = knob(1000, "nodes above which /metrics has no series per node", least=0)

@@ -6,6 +6,11 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from carico.kube.objects import Node, Pod
 
 
 class ManualClock:
@@ -82,3 +87,45 @@ async def _settle() -> None:
     """Gives every ready task its turns, until all of them wait for something."""
     for _ in range(20):
         await asyncio.sleep(0)
+
+
+def a_node(name: str, *, labels: dict[str, str] | None = None, spec: Any = None, **allocatable: str) -> Node:
+    """A node with room for 110 pods, 8 cores and 16 GiB unless `allocatable` says otherwise.
+
+    >>> a_node("n", cpu="2").status.allocatable["cpu"]
+    '2'
+    """
+    room = {"cpu": "8", "memory": "16Gi", "pods": "110"} | {key.replace("_", "-"): v for key, v in allocatable.items()}
+    plain = {
+        "metadata": {"name": name, "uid": f"node {name}", "labels": {"kubernetes.io/hostname": name} | (labels or {})},
+        "spec": spec or {},
+        "status": {"allocatable": room},
+    }
+    return msgspec.convert(plain, Node)
+
+
+def a_pod(
+    name: str,
+    *,
+    namespace: str = "default",
+    labels: dict[str, str] | None = None,
+    requests: dict[str, str] | None = None,
+    node: str = "",
+    priority: int = 0,
+    spec: Any = None,
+    status: Any = None,
+    **metadata: Any,
+) -> Pod:
+    """A pod of one container; `spec`, `status` and `metadata` take more, written as in YAML.
+
+    >>> a_pod("p", requests={"cpu": "1"}, spec={"nodeSelector": {"disk": "ssd"}}).spec.node_selector
+    {'disk': 'ssd'}
+    """
+    container = {"name": "main", "image": "example.com/work:1", "resources": {"requests": requests or {}}}
+    plain = {
+        "metadata": {"name": name, "namespace": namespace, "uid": f"{namespace}/{name}", "labels": labels or {}}
+        | metadata,
+        "spec": {"containers": [container], "nodeName": node, "priority": priority} | (spec or {}),
+        "status": {"phase": "Running" if node else "Pending"} | (status or {}),
+    }
+    return msgspec.convert(plain, Pod)

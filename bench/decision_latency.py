@@ -1,0 +1,138 @@
+"""Time per decision, from pre-filter to reserve, at 1,000, 5,000 and 20,000 nodes, with and without kept answers.
+
+Every tenth pod is of a template never seen before; 1 % of the rows change between two decisions (pods come and go,
+reports arrive). All default plugins run; half of the pods have node affinity, a third tolerations, none pod affinity.
+DECISIONS sets how many are timed per size, NODES=20000 runs one size.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from scheduling import make_report
+
+from carico.kube.objects import Pod
+from carico.scheduler.assembly import Parts, assemble
+from carico.scheduler.cycle import decide
+from carico.scheduler.template import PodInfo
+from carico.settings import SchedulerSettings
+from carico.testing import ManualClock, a_node, a_pod
+
+SIZES = tuple(int(text) for text in os.environ.get("NODES", "1000,5000,20000").split(","))
+DECISIONS = int(os.environ.get("DECISIONS", "2000"))
+NEW_EVERY = 10
+CHANGED = 0.01  # share of rows between two decisions
+PODS_PER_NODE = 3
+ZONE = "topology.kubernetes.io/zone"
+
+
+def run() -> dict[str, float]:
+    figures: dict[str, float] = {}
+    print(f"{'nodes':>6} {'':9} {'mean':>8} {'p50':>8} {'p99':>8} {'max':>8}   ms")
+    for nodes in SIZES:
+        fresh, kept = _measure(nodes)
+        for name, times in (("uncached", fresh), ("cached", kept)):
+            p50, p99 = np.percentile(times, (50, 99))
+            print(f"{nodes:6} {name:9} {np.mean(times):8.3f} {p50:8.3f} {p99:8.3f} {np.max(times):8.3f}", flush=True)
+            figures[("" if name == "uncached" else "cached_") + f"p99_ms_{nodes}"] = round(float(p99), 4)
+    return figures
+
+
+def _measure(nodes: int) -> tuple[list[float], list[float]]:
+    rng = Random(nodes)
+    parts = _cluster(nodes, rng)
+    churn = _Churn(parts, nodes, rng)
+    profile, choose = parts.profiles["carico"], np.random.default_rng(1)
+    templates = [_template(rng) for _ in range(NEW_EVERY)]
+    for number, spec in enumerate(templates):
+        decide(profile, parts.cluster, PodInfo(_pod(f"warm-{number}", spec)), choose)
+    gc.collect()
+    gc.freeze()
+    fresh: list[float] = []
+    kept: list[float] = []
+    for number in range(DECISIONS):
+        churn.turn()
+        new = number % NEW_EVERY == 0
+        spec = _template(rng) if new else rng.choice(templates)
+        pod = PodInfo(_pod(f"p{number}", spec))
+        began = time.perf_counter()
+        decision = decide(profile, parts.cluster, pod, choose)
+        taken = 1000 * (time.perf_counter() - began)
+        assert decision.node, decision.message
+        (fresh if new else kept).append(taken)
+        if new:
+            templates[rng.randrange(NEW_EVERY)] = spec
+    gc.unfreeze()
+    return fresh, kept
+
+
+def _cluster(nodes: int, rng: Random) -> Parts:
+    parts = assemble(SchedulerSettings(startup_limit=10_000, startup_limit_idle=10_000), ManualClock(), None)
+    for number in range(nodes):
+        labels = {ZONE: f"z{number % 3}", "disk": rng.choice(("ssd", "hdd")), "rack": f"r{number % 40}"}
+        taints = [{"key": "spot", "value": "", "effect": "NoSchedule"}] if number % 10 == 0 else []
+        node = a_node(f"n{number}", labels=labels, spec={"taints": taints}, cpu="64", memory="256Gi", pods="1000")
+        parts.cluster.node_changed(None, node)
+    for number in range(nodes):
+        for index in range(PODS_PER_NODE):
+            pod = a_pod(f"r{number}-{index}", node=f"n{number}", requests={"cpu": "1", "memory": "1Gi"})
+            parts.cluster.pod_changed(None, pod)
+    for number in range(nodes):
+        parts.ledger.report(make_report(f"n{number}", rng.uniform(50, 500)), 0.0)
+    return parts
+
+
+class _Churn:
+    """What goes on in a cluster while pods are placed."""
+
+    def __init__(self, parts: Parts, nodes: int, rng: Random) -> None:
+        self._parts, self._nodes, self._rng = parts, nodes, rng
+        self._running: list[Pod] = []
+        self._number = 0
+
+    def turn(self) -> None:
+        for _ in range(max(1, int(CHANGED * self._nodes) // 2)):
+            self._number += 1
+            node = f"n{self._rng.randrange(self._nodes)}"
+            if len(self._running) > 1000:
+                self._parts.cluster.pod_changed(self._running.pop(self._rng.randrange(1000)), None)
+            else:
+                pod = a_pod(f"c{self._number}", node=node, requests={"cpu": "500m"})
+                self._running.append(pod)
+                self._parts.cluster.pod_changed(None, pod)
+            other = f"n{self._rng.randrange(self._nodes)}"
+            report = make_report(other, self._rng.uniform(50, 500), sequence=self._number + 1)
+            self._parts.ledger.report(report, 0.0)
+            self._parts.cluster.capacity_changed()
+
+
+def _template(rng: Random) -> dict[str, object]:
+    requests = {"cpu": f"{rng.randint(1, 4000)}m", "memory": f"{rng.randint(1, 4000)}Mi"}
+    spec: dict[str, object] = {"containers": [{"name": "main", "resources": {"requests": requests}}]}
+    if rng.random() < 0.5:
+        terms = [
+            {
+                "matchExpressions": [
+                    {"key": ZONE, "operator": "In", "values": rng.sample(("z0", "z1", "z2"), 2)},
+                    {"key": "disk", "operator": "NotIn", "values": ["hdd"]},
+                ]
+            }
+        ]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        spec["affinity"] = {"nodeAffinity": required}
+    if rng.random() < 0.3:
+        spec["tolerations"] = [{"key": "spot", "operator": "Exists"}]
+    return spec
+
+
+def _pod(name: str, spec: dict[str, object]) -> Pod:
+    return a_pod(name, labels={"app": "bench"}, spec={"schedulerName": "carico", **spec})

@@ -1,0 +1,198 @@
+"""The one door to the API server: pooled connections, credentials, a rate limit, errors with the server's own words.
+
+    client.call("GET", "/api/v1/nodes")            the body of the answer, or an ApiError
+    client.open_stream("/api/v1/pods?watch=1")     an endless answer, on a connection of its own
+
+A request that fails on a connection that had been idle, before any byte of the answer came, is sent again once on a
+fresh one: the server may have closed the idle one at that very moment. Whoever posts must therefore bear that a post
+arrives twice (binding.py does: the second one is a conflict that it looks into).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+import msgspec
+
+from carico import __version__
+from carico.clock import Clock, SystemClock
+from carico.errors import CaricoError
+from carico.kube.chunked import HttpError
+from carico.kube.credentials import Credentials
+from carico.kube.http import Connection, Response
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+CONNECT_PATIENCE = 10.0  # s
+ANSWER_PATIENCE = 30.0  # s for a whole answer; lists of 30,000 pods come in pages
+
+
+class _Status(msgspec.Struct):
+    reason: str = ""
+    message: str = ""
+
+
+class ApiError(CaricoError):
+    """The API server said no. `status` is HTTP's number, `reason` Kubernetes' word (Conflict, NotFound, …)."""
+
+    def __init__(self, status: int, reason: str, message: str, retry_after: float = 0.0) -> None:
+        super().__init__(f"the API server answered {status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after = retry_after  # s
+
+
+def api_error(response: Response) -> ApiError:
+    try:
+        said = msgspec.json.decode(response.body, type=_Status)
+    except msgspec.DecodeError:
+        said = _Status(message=response.body[:200].decode(errors="replace").strip())
+    wait = response.headers.get(b"retry-after", b"0")
+    return ApiError(response.status, said.reason, said.message, float(wait) if wait.isdigit() else 0.0)
+
+
+class RateLimit:
+    """A bucket that fills with `qps` tokens a second and holds `burst`; qps 0 means no limit."""
+
+    def __init__(self, qps: float, burst: int, clock: Clock) -> None:
+        self._qps, self._burst, self._clock = qps, float(burst), clock
+        self._tokens, self._at = float(burst), clock.monotonic()
+
+    async def take(self) -> None:
+        if not self._qps:
+            return
+        now = self._clock.monotonic()
+        self._tokens = min(self._burst, self._tokens + (now - self._at) * self._qps)
+        self._at = now
+        self._tokens -= 1
+        if self._tokens < 0:
+            await self._clock.sleep(-self._tokens / self._qps)
+
+
+class Stream(NamedTuple):
+    """An answer under way; `close` it when done."""
+
+    connection: Connection
+    parts: AsyncIterator[bytes]
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+class Client:
+    def __init__(
+        self,
+        credentials: Credentials,
+        *,
+        qps: float = 0,
+        burst: int = 100,
+        connections: int = 64,
+        clock: Clock | None = None,
+        agent: str = "carico-scheduler",
+    ) -> None:
+        self._credentials = credentials
+        self._limit = RateLimit(qps, burst, clock or SystemClock())
+        self._places = asyncio.Semaphore(connections)
+        self._idle: list[Connection] = []
+        self._agent = f"{agent}/{__version__}"
+        self._heads: dict[tuple[str, str], bytes] = {}
+        self._token: str | None = None
+        self.sent = 0  # requests, for tests and metrics
+
+    async def call(self, method: str, path: str, body: bytes = b"", content_type: str = JSON) -> bytes:
+        """The body of a good answer; ApiError for a bad one, HttpError or OSError when there was none."""
+        response = await self.exchange(method, path, body, content_type)
+        if response.status >= 400:
+            raise api_error(response)
+        return response.body
+
+    async def exchange(self, method: str, path: str, body: bytes = b"", content_type: str = JSON) -> Response:
+        await self._limit.take()
+        if not self.sent:
+            await asyncio.to_thread(self._credentials.token)  # a credential plugin may be slow the first time
+        message = self._message(method, path, body, content_type)
+        async with self._places:
+            while True:
+                connection, fresh = await self._connection()
+                try:
+                    self.sent += 1
+                    async with asyncio.timeout(ANSWER_PATIENCE):
+                        response = await connection.request(message)
+                    break
+                except (HttpError, OSError) as error:
+                    connection.close()
+                    if fresh or connection.answered or isinstance(error, TimeoutError):
+                        raise
+                except BaseException:
+                    connection.close()
+                    raise
+            if connection.open:
+                self._idle.append(connection)
+        return response
+
+    async def open_stream(self, path: str) -> Stream:
+        """Streams have their own connections: they would starve the pool."""
+        await self._limit.take()
+        connection = await self._connect()
+        try:
+            async with asyncio.timeout(ANSWER_PATIENCE):
+                head, parts = await connection.stream(self._message("GET", path, b"", JSON))
+            if head.status >= 400:
+                raise api_error(Response(head.status, head.headers, b"".join([part async for part in parts])))
+        except BaseException:
+            connection.close()
+            raise
+        return Stream(connection, parts)
+
+    async def close(self) -> None:
+        for connection in self._idle:
+            connection.close()
+        self._idle.clear()
+        await asyncio.sleep(0)  # lets the transports tell their protocols
+
+    def _message(self, method: str, path: str, body: bytes, content_type: str) -> bytes:
+        token = self._credentials.token()
+        if token != self._token:
+            self._heads.clear()
+            self._token = token
+        rest = self._heads.get((method, content_type))
+        if rest is None:
+            rest = self._heads[method, content_type] = self._head(content_type, token)
+        start = f"{method} {self._credentials.prefix}{path} HTTP/1.1\r\nContent-Length: {len(body)}\r\n".encode()
+        return start + rest + body
+
+    def _head(self, content_type: str, token: str | None) -> bytes:
+        lines = [
+            f"Host: {self._credentials.authority}",
+            f"User-Agent: {self._agent}",
+            "Accept: application/json",
+            f"Content-Type: {content_type}",
+        ]
+        if token:
+            lines.append(f"Authorization: Bearer {token}")
+        return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+    async def _connection(self) -> tuple[Connection, bool]:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.open:
+                return connection, False
+        return await self._connect(), True
+
+    async def _connect(self) -> Connection:
+        where = self._credentials
+        name = (where.server_name or where.host) if where.tls else None
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(CONNECT_PATIENCE):
+                _, connection = await loop.create_connection(
+                    Connection, where.host, where.port, ssl=where.tls, server_hostname=name
+                )
+        except (OSError, TimeoutError) as error:
+            why = str(error) or "no answer"
+            raise HttpError(f"the API server at {where.authority} cannot be reached: {why}") from error
+        return connection

@@ -1,0 +1,62 @@
+"""Kubernetes quantities: `100m`, `1.5Gi`, `2e3`.
+
+Amounts are exact: they are kept as fractions until the moment a whole number is asked for, and then rounded up, as
+Kubernetes does: a pod that asks for a tenth of a byte occupies one.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_FORM = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(Ki|Mi|Gi|Ti|Pi|Ei|[eE][+-]?[0-9]+|[numkMGTPE]?)")
+
+
+@lru_cache(maxsize=65536)
+def parse(text: str) -> Fraction:
+    """The exact amount.
+
+    >>> parse("100m"), parse("1.5Ki"), parse("2e3"), parse("1E")
+    (Fraction(1, 10), Fraction(1536, 1), Fraction(2000, 1), Fraction(1000000000000000000, 1))
+    """
+    form = _FORM.fullmatch(text)
+    if form is None:
+        raise ValueError(f"{text!r} is not a quantity; write it like 100m, 1.5Gi or 2e3")
+    number, suffix = form.groups()
+    if suffix in _BINARY:
+        return Fraction(number) * _BINARY[suffix]
+    exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
+    return Fraction(number) * Fraction(10) ** exponent
+
+
+@lru_cache(maxsize=65536)
+def whole(text: str) -> int:
+    """The amount in whole units, rounded away from zero.
+
+    >>> whole("1"), whole("100m"), whole("1.1Ki"), whole("-100m")
+    (1, 1, 1127, -1)
+    """
+    return ceiling(parse(text))
+
+
+@lru_cache(maxsize=65536)
+def milli(text: str) -> int:
+    """The amount in thousandths, rounded away from zero: the unit of cpu.
+
+    >>> milli("1"), milli("1500u"), milli("0.5")
+    (1000, 2, 500)
+    """
+    return ceiling(parse(text) * 1000)
+
+
+def ceiling(amount: Fraction) -> int:
+    """The next whole number, away from zero.
+
+    >>> ceiling(Fraction(3, 2)), ceiling(Fraction(-3, 2)), ceiling(Fraction(2))
+    (2, -2, 2)
+    """
+    magnitude = -(-abs(amount.numerator) // amount.denominator)
+    return magnitude if amount >= 0 else -magnitude

@@ -1,0 +1,98 @@
+"""The parts of a scheduler put together from its settings, without anything that speaks to the network.
+
+Tests, benchmarks, `explain` and the extender use the same parts as the process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from carico import metrics as pages
+from carico.clock import Clock
+from carico.errors import UsageError
+from carico.kube.client import Client
+from carico.scheduler.cluster import Cluster
+from carico.scheduler.decisions import Ring
+from carico.scheduler.ledger import Ledger
+from carico.scheduler.metrics import SchedulerMetrics
+from carico.scheduler.plugins import registry as plugins
+from carico.scheduler.plugins.capacity import CapacityRules
+from carico.scheduler.profiles import Profile, chosen, release_of, weights_of
+from carico.scheduler.queue import Gate, Queue
+from carico.scheduler.rows import Rows
+from carico.scheduler.snapshot import Snapshot
+from carico.scheduler.template import PodInfo
+from carico.settings import SchedulerSettings
+
+
+@dataclass(slots=True)
+class Parts:
+    snapshot: Snapshot
+    ledger: Ledger
+    queue: Queue
+    cluster: Cluster
+    profiles: dict[str, Profile]
+    metrics: SchedulerMetrics
+    registry: CollectorRegistry
+    ring: Ring
+
+
+def assemble(settings: SchedulerSettings, clock: Clock, client: Client | None) -> Parts:
+    registry = pages.new_registry("scheduler")
+    metrics = SchedulerMetrics(registry)
+    rows = Rows()
+    snapshot = Snapshot(rows)
+    ledger = Ledger(
+        rows, validate=settings.validate, heartbeat=settings.heartbeat, on_handover=metrics.handover.observe
+    )
+    tools = plugins.Tools(snapshot=snapshot, ledger=ledger, clock=clock, client=client)
+    profiles = {name: _profile(name, table, settings, tools, metrics) for name, table in settings.profiles.items()}
+    if not profiles:
+        raise UsageError(
+            "[scheduler.profiles] is empty: name at least one schedulerName, e.g. [scheduler.profiles.carico]"
+        )
+    queue = _queue(settings, profiles)
+    cluster = Cluster(snapshot, ledger, queue, profiles, clock.monotonic)
+    return Parts(snapshot, ledger, queue, cluster, profiles, metrics, registry, Ring(settings.decisions))
+
+
+def _profile(
+    name: str, table: dict[str, Any], settings: SchedulerSettings, tools: plugins.Tools, metrics: SchedulerMetrics
+) -> Profile:
+    names = chosen(name, table, list(plugins.known()), plugins.DEFAULT)
+    rules = CapacityRules(
+        threshold=settings.threshold,
+        on_stale=settings.on_stale,
+        release=release_of(name, table),
+        startup_limit=settings.startup_limit,
+        startup_limit_idle=settings.startup_limit_idle,
+        preempt=settings.preempt_for_capacity,
+    )
+    made = plugins.make(names, replace(tools, rules=rules))
+    return Profile(name, made, plugins.WEIGHTS | weights_of(name, table), metrics)
+
+
+def _queue(settings: SchedulerSettings, profiles: dict[str, Profile]) -> Queue:
+    """One queue for all profiles, in the order of the first one's sort plugin, as in Kubernetes."""
+    sorts = [sort for profile in profiles.values() for sort in profile.sorts]
+    if not sorts or len({sort.name for sort in sorts}) > 1:
+        raise UsageError("all profiles share one queue: each needs the same queue sort plugin, e.g. PrioritySort")
+
+    def gate(pod: PodInfo) -> Gate | None:
+        profile = profiles[pod.pod.spec.scheduler_name]
+        for plugin in profile.pre_enqueues:
+            status = plugin.pre_enqueue(pod)
+            if not status.ok:
+                return Gate(plugin.name, status, profile.interests({plugin.name}))
+        return None
+
+    return Queue(
+        sorts[0].sort_key,
+        gate,
+        first_backoff=settings.first_backoff,
+        last_backoff=settings.last_backoff,
+        flush_after=settings.flush_after,
+    )

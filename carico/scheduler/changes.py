@@ -1,0 +1,104 @@
+"""What happened in the cluster, in the words that plugins wait for.
+
+A pod that found no node waits until something happens that could change the verdict of a plugin that refused it. Each
+plugin lists its `Interest`s; the queue compares them with every `Change`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Flag, auto
+from typing import Any
+
+from carico.kube.objects import Node, Pod
+from carico.scheduler.template import PodInfo
+
+
+class Action(Flag):
+    NONE = 0
+    ADD = auto()
+    DELETE = auto()
+    UPDATE = auto()  # anything that has no word of its own below
+    NODE_ALLOCATABLE = auto()
+    NODE_LABEL = auto()
+    NODE_TAINT = auto()  # spec.unschedulable counts as one
+    NODE_FEATURES = auto()
+    POD_LABEL = auto()
+    POD_SCALE_DOWN = auto()  # a pod in place was resized to need less
+    POD_TOLERATION = auto()
+    POD_GATES = auto()  # scheduling gates were lifted
+    CAPACITY = auto()  # a node's report lifted its free capacity
+
+
+# Kinds as the API writes them, and one of our own.
+NODE_CAPACITY = "NodeCapacity"
+
+# A hint looks at the waiting pod and the object before and after; False: this cannot have helped that pod.
+Hint = Callable[[PodInfo, Any, Any], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    kind: str
+    action: Action
+    old: Any = None
+    new: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Interest:
+    """A kind of change that could turn this plugin's verdict."""
+
+    kind: str
+    action: Action
+    hint: Hint | None = None
+
+    def could_help(self, waiting: PodInfo, change: Change) -> bool:
+        if self.kind != change.kind or not self.action & change.action:
+            return False
+        return self.hint is None or self.hint(waiting, change.old, change.new)
+
+
+def node_change(old: Node | None, new: Node | None) -> Change:
+    """The change from one state of a node to the next; either may be missing."""
+    if old is None or new is None:
+        return Change("Node", Action.ADD if old is None else Action.DELETE, old, new)
+    action = Action.NONE
+    if old.status.allocatable != new.status.allocatable:
+        action |= Action.NODE_ALLOCATABLE
+    if old.metadata.labels != new.metadata.labels:
+        action |= Action.NODE_LABEL
+    if old.spec != new.spec:
+        action |= Action.NODE_TAINT
+    if old.status.declared_features != new.status.declared_features:
+        action |= Action.NODE_FEATURES
+    return Change("Node", action, old, new)
+
+
+def pod_change(old: Pod | None, new: Pod | None) -> Change:
+    """The change of a pod, whether it waits or runs; hints tell the two apart by `spec.node_name`."""
+    if old is None or new is None:
+        return Change("Pod", Action.ADD if old is None else Action.DELETE, old, new)
+    action = Action.NONE
+    if old.metadata.labels != new.metadata.labels:
+        action |= Action.POD_LABEL
+    if old.spec.tolerations != new.spec.tolerations:
+        action |= Action.POD_TOLERATION
+    if old.spec.scheduling_gates and not new.spec.scheduling_gates:
+        action |= Action.POD_GATES
+    if _resources(old) != _resources(new):
+        action |= Action.POD_SCALE_DOWN
+    return Change("Pod", action, old, new)
+
+
+def _resources(pod: Pod) -> Any:
+    spec, status = pod.spec, pod.status
+    return (
+        [c.resources for c in spec.containers],
+        [c.resources for c in spec.init_containers],
+        spec.resources,
+        [(s.resources, s.allocated_resources) for s in status.container_statuses],
+        status.resources,
+        status.allocated_resources,
+    )

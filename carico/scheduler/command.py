@@ -1,0 +1,48 @@
+"""The word `carico scheduler`: settings, signals, exit code."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+
+from carico.knobs import add_flags, from_flags
+from carico.scheduler.run import Scheduler
+from carico.settings import SchedulerSettings
+
+log = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_flags(parser, SchedulerSettings)
+
+
+def run(args: argparse.Namespace) -> int:
+    settings = from_flags(SchedulerSettings, "scheduler", args)
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_serve(settings))
+    return 0
+
+
+async def _serve(settings: SchedulerSettings) -> None:
+    scheduler = Scheduler(settings)
+    end = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end.set)
+    loop.add_signal_handler(signal.SIGUSR2, lambda: _dump(scheduler))
+    await scheduler.run(end)
+    log.info("ended")
+
+
+def _dump(scheduler: Scheduler) -> None:
+    """The ring of decisions, and whether the ledger still adds up, to standard error."""
+    sys.stderr.write(scheduler.parts.ring.dump().decode())
+    try:
+        scheduler.parts.ledger.validate()
+        log.info("the ledger adds up")
+    except AssertionError as error:
+        log.error("the ledger does not add up: %s", error)

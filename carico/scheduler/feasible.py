@@ -1,0 +1,260 @@
+"""Which nodes can take a pod: pre-filters, filters, and what was kept from the last pod of the same template.
+
+Filters that depend on nothing but the template and the row (`Reuse.NODE`, `Reuse.ROW`) are asked about all rows once,
+and from then on only about rows that changed. The others are asked every time. A node on which room is being made for
+a pod of the same or a higher priority must take the pod both with and without that one, as in Kubernetes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from carico.scheduler.framework import (
+    OK,
+    Code,
+    Cycle,
+    Filter,
+    Plugin,
+    PreFilter,
+    PreFilterExtensions,
+    Reason,
+    Reuse,
+    Status,
+    Verdict,
+)
+from carico.scheduler.rows import Mask, RowArray
+from carico.scheduler.snapshot import Snapshot
+from carico.scheduler.template import PodInfo, Template
+
+TEMPLATES_KEPT = 128  # at 20,000 nodes some 100 KB each
+
+
+@dataclass(slots=True)
+class Feasibility:
+    """The result: `rows` can take the pod; for the others `verdicts` say why not. Good until the next cycle."""
+
+    snapshot: Snapshot
+    filters: Feasible
+    mask: Mask
+    status: Status = OK  # of the pre-filters; when it is not OK no node was looked at
+    refusing: set[str] = field(default_factory=set)  # plugins that refused the pod or a node
+    verdicts: list[tuple[str, Verdict]] = field(default_factory=list)  # in the profile's order, over all rows
+    nominated: dict[int, str] = field(default_factory=dict)  # rows refused for the sake of a pod that room is made for
+
+    @property
+    def rows(self) -> RowArray:
+        return np.flatnonzero(self.mask)
+
+    def reasons(self) -> Counter[str]:
+        """How many nodes were refused for what; a node counts for the first plugin that refused it."""
+        counts: Counter[str] = Counter()
+        standing = self.snapshot.present.copy()
+        for _, verdict in self.verdicts:
+            refused = standing & (verdict.bits != 0)
+            bits = verdict.bits[refused]
+            for i, reason in enumerate(verdict.reasons):
+                counts[reason.text] += int(np.count_nonzero(bits >> np.uint8(i) & np.uint8(1)))
+            standing &= ~refused
+        counts.update(text for row, text in self.nominated.items() if standing[row])
+        return +counts
+
+    def message(self) -> str:
+        """What `kubectl describe pod` shows: "0/19 nodes are available: 12 Insufficient cpu, 7 …"."""
+        head = f"0/{self.snapshot.node_count} nodes are available"
+        if self.status.code is not Code.SUCCESS:
+            return f"{head}: {self.status.message}."
+        parts = sorted(f"{count} {text}" for text, count in self.reasons().items())
+        return f"{head}: {', '.join(parts)}." if parts else f"{head}."
+
+    def why(self, row: int) -> dict[str, list[Reason]]:
+        """For one node, everything that every plugin has against it."""
+        return {name: verdict.at(row) for name, verdict in self.verdicts if verdict.bits[row]}
+
+    def resolvable(self) -> Mask:
+        """Nodes that were refused, but only for reasons that evicting pods could remove."""
+        mask = self.snapshot.present & ~self.mask
+        if self.status.code is not Code.SUCCESS:
+            return np.zeros_like(mask)
+        for _, verdict in self.verdicts:
+            hopeless = sum(1 << i for i, reason in enumerate(verdict.reasons) if reason.unresolvable)
+            if hopeless:
+                mask &= (verdict.bits & verdict.bits.dtype.type(hopeless)) == 0
+        return mask
+
+
+@dataclass(slots=True)
+class _Kept:
+    """Answers of the reusable filters for one template."""
+
+    mask: Mask
+    verdicts: dict[str, Verdict]
+    node_mark: int
+    pod_mark: int
+
+
+class Feasible:
+    """The filters of one profile."""
+
+    def __init__(self, plugins: Sequence[Plugin]) -> None:
+        self._pre_filters = [p for p in plugins if isinstance(p, PreFilter)]
+        self._filters = [p for p in plugins if isinstance(p, Filter)]
+        self._extensions = [p for p in plugins if isinstance(p, PreFilterExtensions)]
+        self._kept: OrderedDict[Template, _Kept] = OrderedDict()
+        self.hits = 0  # cycles that found answers kept, and those that did not
+        self.misses = 0
+
+    def run(self, cycle: Cycle, *, everywhere: bool = False) -> Feasibility:
+        """`everywhere`: ask every plugin about every node, as explaining needs, not only where it still matters."""
+        status, plugin = self._pre_filter(cycle)
+        snapshot = cycle.snapshot
+        if status.code is not Code.SUCCESS:
+            return Feasibility(snapshot, self, np.zeros(len(snapshot), dtype=np.bool_), status, {plugin})
+        kept = self._reused(cycle)
+        alive = kept.mask & snapshot.present
+        result = Feasibility(snapshot, self, alive)
+        for plugin_ in self._filters:
+            if plugin_.name in cycle.skipped:
+                continue
+            verdict = kept.verdicts.get(plugin_.name)
+            if verdict is None:
+                verdict = self._asked(plugin_, cycle, alive, everywhere)
+                alive &= verdict.bits == 0
+            result.verdicts.append((plugin_.name, verdict))
+        self._respect_nominated(cycle, result)
+        if not alive.any():
+            result.refusing = self._refusing(result)
+        return result
+
+    def _pre_filter(self, cycle: Cycle) -> tuple[Status, str]:
+        for plugin in self._pre_filters:
+            status = plugin.pre_filter(cycle)
+            if status.code is Code.SKIP:
+                cycle.skipped.add(plugin.name)
+            elif status.code is not Code.SUCCESS:
+                return status, plugin.name
+        return OK, ""
+
+    def _asked(self, plugin: Filter, cycle: Cycle, alive: Mask, everywhere: bool) -> Verdict:
+        """A filter that goes node by node is only asked about those that are still in question."""
+        if everywhere or not getattr(plugin, "costly", False):
+            return plugin.filter(cycle, None)
+        rows = np.flatnonzero(alive)
+        answer = plugin.filter(cycle, rows)
+        bits = np.zeros(len(alive), dtype=answer.bits.dtype)
+        bits[rows] = answer.bits
+        return Verdict(bits, answer.reasons)
+
+    def _reused(self, cycle: Cycle) -> _Kept:
+        template, snapshot = cycle.pod.template, cycle.snapshot
+        kept = self._kept.get(template)
+        nodes = snapshot.node_changes.since(kept.node_mark) if kept else None
+        pods = snapshot.pod_changes.since(kept.pod_mark) if kept else None
+        if kept is None or nodes is None or pods is None or not self._worth_patching(kept, snapshot, nodes, pods):
+            self.misses += 1
+            kept = self._kept[template] = self._compute(cycle)
+            if len(self._kept) > TEMPLATES_KEPT:
+                self._kept.popitem(last=False)
+        else:
+            self.hits += 1
+            self._patch(cycle, kept, nodes, pods)
+        kept.node_mark, kept.pod_mark = snapshot.node_changes.mark, snapshot.pod_changes.mark
+        self._kept.move_to_end(template)
+        return kept
+
+    @staticmethod
+    def _worth_patching(kept: _Kept, snapshot: Snapshot, nodes: RowArray, pods: RowArray) -> bool:
+        """Asking about scattered rows costs more per row than asking about all of them."""
+        return len(kept.mask) == len(snapshot) and len(nodes) + len(pods) <= max(16, len(snapshot) // 8)
+
+    def _reusable(self, cycle: Cycle) -> Iterator[Filter]:
+        return (p for p in self._filters if p.reuse is not Reuse.NEVER and p.name not in cycle.skipped)
+
+    def _compute(self, cycle: Cycle) -> _Kept:
+        kept = _Kept(np.ones(len(cycle.snapshot), dtype=np.bool_), {}, 0, 0)
+        for plugin in self._reusable(cycle):
+            verdict = kept.verdicts[plugin.name] = plugin.filter(cycle, None)
+            kept.mask &= verdict.bits == 0
+        return kept
+
+    def _patch(self, cycle: Cycle, kept: _Kept, nodes: RowArray, pods: RowArray) -> None:
+        either = np.concatenate((nodes, pods)) if len(nodes) else pods
+        if not len(either):
+            return
+        for plugin in self._reusable(cycle):
+            rows = nodes if plugin.reuse is Reuse.NODE else either
+            if len(rows):
+                kept.verdicts[plugin.name].bits[rows] = plugin.filter(cycle, rows).bits
+        good = np.ones(len(either), dtype=np.bool_)
+        for verdict in kept.verdicts.values():
+            good &= verdict.bits[either] == 0
+        kept.mask[either] = good
+
+    def _refusing(self, result: Feasibility) -> set[str]:
+        names = set()
+        standing = result.snapshot.present.copy()
+        for name, verdict in result.verdicts:
+            refused = standing & (verdict.bits != 0)
+            if refused.any():
+                names.add(name)
+                standing &= ~refused
+        # A node kept for another pod becomes free again by what frees room for anybody.
+        return names | ({p.name for p in self._filters if p.reuse is Reuse.ROW} if result.nominated else set())
+
+    def _respect_nominated(self, cycle: Cycle, result: Feasibility) -> None:
+        for row, waiting in self._kept_for_others(cycle).items():
+            if result.mask[row]:
+                with self.pretending(cycle, row, add=waiting):
+                    name = self._refuses(cycle, row)
+                if name is not None:
+                    result.mask[row] = False
+                    result.nominated[row] = f"node(s) kept for a pod of higher priority ({name})"
+
+    def _kept_for_others(self, cycle: Cycle) -> dict[int, list[PodInfo]]:
+        kept: dict[int, list[PodInfo]] = {}
+        for pod, node in cycle.snapshot.nominated.values():
+            row = cycle.snapshot.rows.number.get(node)
+            if row is None or pod.uid == cycle.pod.uid or pod.priority < cycle.pod.priority:
+                continue
+            if row < len(cycle.snapshot) and pod.uid not in cycle.snapshot.on[row]:
+                kept.setdefault(row, []).append(pod)
+        return kept
+
+    @contextmanager
+    def pretending(
+        self, cycle: Cycle, row: int, *, add: Sequence[PodInfo] = (), remove: Sequence[PodInfo] = ()
+    ) -> Iterator[None]:
+        """The world as if some pods were on the row, or gone from it; for filters that look beyond the row, too."""
+        with ExitStack() as undo:
+            undo.enter_context(cycle.snapshot.pretending(row, add=list(add), remove=list(remove)))
+            for plugin in self._extensions:
+                if plugin.name in cycle.skipped:
+                    continue
+                for pod in remove:
+                    plugin.remove_pod(cycle, pod, row)
+                    undo.callback(plugin.add_pod, cycle, pod, row)
+                for pod in add:
+                    plugin.add_pod(cycle, pod, row)
+                    undo.callback(plugin.remove_pod, cycle, pod, row)
+            yield
+
+    def fits(self, cycle: Cycle, row: int) -> bool:
+        """Whether one node can take the pod as the snapshot stands; the pre-filters have run."""
+        if self._refuses(cycle, row) is not None:
+            return False
+        waiting = self._kept_for_others(cycle).get(row)
+        if waiting is None:
+            return True
+        with self.pretending(cycle, row, add=waiting):
+            return self._refuses(cycle, row) is None
+
+    def _refuses(self, cycle: Cycle, row: int) -> str | None:
+        rows = np.array([row], dtype=np.intp)
+        for plugin in self._filters:
+            if plugin.name not in cycle.skipped and plugin.filter(cycle, rows).bits[0]:
+                return plugin.name
+        return None

@@ -1,0 +1,310 @@
+"""Who may still be put where, by the nodes' own word: free = Pod-Capacity − reserved.
+
+One row per node, in arrays, so that a decision over 20,000 nodes is a few vector operations. Pods come in through
+`reserve` (this scheduler promised them a node), `confirm` (the API server says that they are bound there, whoever did
+it), `release` (a promise was withdrawn) and `forget` (deleted, or ended); all four may be repeated without harm.
+Reports come in through `report`. Nothing here waits, reads a clock or speaks to anybody.
+
+**Hand-over.** The ledger keeps no history. A pod is reserved exactly as long as its node does not answer for it:
+
+    reserved(node) = Σ units of pods promised or bound there whose UID ∉ counted ∪ finished of the node's last report
+
+so a pod moves from `reserved` into Pod-Capacity in the very step that takes the report in, and a ledger that was built
+anew after a restart is the same as one that lived through it all. Pods that have ended, DaemonSet pods and static pods
+are never in it: the caller leaves them out. Beside it stands `free_pending`, by the older rule that a pod is reserved
+while it is Pending, whatever its node says; kept for comparison, for it has a gap under bursts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from carico.errors import RefusedMessage
+from carico.scheduler.rows import Mask, Rows, grown
+from carico.types import NodeReport, Vector
+
+NOBODY: frozenset[str] = frozenset()
+NEVER = -np.inf
+TOLERANCE = 1e-6  # pods; fractional units may leave rounding errors behind
+COLUMNS = ("capacity", "reserved", "pending", "free", "free_pending", "usage", "starting")
+CALMER = 0.05  # fall of the usage that may let one more pod start
+MANY = 1e6
+STALE_BEATS = 2.5  # heartbeats without a report after which a node is stale
+
+
+@dataclass(slots=True)
+class Entry:
+    """A pod that stands on a node's account."""
+
+    uid: str
+    node: str
+    units: float
+    since: float  # s, monotonic: when it was first promised or seen
+    pending: bool = True  # not running yet, as far as the API server knows
+    promised: bool = False
+    bound: bool = False
+
+
+@dataclass(slots=True)
+class Account:
+    """A node's row and what it last said."""
+
+    row: int
+    counted: frozenset[str] | None = None  # None before the first report
+    finished: frozenset[str] = NOBODY
+    pods: dict[str, Entry] = field(default_factory=dict)
+    report: NodeReport | None = None
+    sampled: float = NEVER  # s on this process's monotonic clock: when the newest sample was taken
+    connected: bool = False
+    in_cluster: bool = False  # the API server has a Node of this name
+
+
+class Lift(NamedTuple):
+    """A node can take more than before: free capacity rose, by either rule, or fewer pods are starting there."""
+
+    node: str
+    before: float  # pods; −inf if the node was stale, or refused pods for another reason than free capacity
+    after: float
+    room: int  # pods that should be woken
+
+
+class Ledger:
+    def __init__(
+        self,
+        rows: Rows,
+        *,
+        validate: bool = False,
+        heartbeat: float = 5.0,
+        on_handover: Callable[[float], None] | None = None,
+    ) -> None:
+        self._rows = rows
+        self._validate = validate
+        self._heartbeat = heartbeat
+        self._on_handover = on_handover
+        self._entries: dict[str, Entry] = {}
+        self._accounts: dict[str, Account] = {}
+        self.lifts: list[Lift] = []  # taken and cleared by whoever wakes the waiting pods
+        self.capacity: Vector = np.zeros(0)
+        self.reserved: Vector = np.zeros(0)
+        self.pending: Vector = np.zeros(0)  # what would be reserved by the older rule
+        self.free: Vector = np.zeros(0)  # by the hand-over
+        self.free_pending: Vector = np.zeros(0)  # by the older rule
+        self.expires: Vector = np.zeros(0)  # s, monotonic: from then on the node is stale
+        self.usage: Vector = np.zeros(0)  # of the fullest resource
+        self.starting: Vector = np.zeros(0)  # pods that were promised or bound and are still Pending
+
+    # --- questions ---
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._entries
+
+    def entry(self, uid: str) -> Entry | None:
+        return self._entries.get(uid)
+
+    def account(self, node: str) -> Account | None:
+        return self._accounts.get(node)
+
+    def accounts(self) -> Iterator[tuple[str, Account]]:
+        return iter(self._accounts.items())
+
+    def fresh(self, now: float) -> Mask:
+        """Rows whose report may be believed."""
+        self.fit()
+        return self.expires[: len(self._rows)] >= now
+
+    # --- nodes ---
+
+    def node_added(self, node: str) -> None:
+        self._open(node).in_cluster = True
+
+    def node_removed(self, node: str) -> None:
+        if (account := self._accounts.get(node)) is not None:
+            account.in_cluster = False
+            self._close_if_unused(node, account)
+
+    def fell_silent(self, node: str) -> None:
+        """The report stream broke: the node is stale from this moment, until a new stream brings a report."""
+        if (account := self._accounts.get(node)) is not None:
+            account.connected = False
+            self._set_expiry(account)
+            self._close_if_unused(node, account)
+
+    def set_heartbeat(self, seconds: float) -> None:
+        if seconds != self._heartbeat:
+            self._heartbeat = seconds
+            for account in self._accounts.values():
+                self._set_expiry(account)
+
+    @property
+    def heartbeat(self) -> float:
+        return self._heartbeat
+
+    def report(self, report: NodeReport, now: float) -> None:
+        """Takes in a report that is newer than all before it and says which pods it answers for."""
+        if report.counted is None or report.finished is None:
+            raise RefusedMessage("shape", f"a report of {report.node} does not say which pods it counts")
+        account = self._accounts.get(report.node) or self._open(report.node)
+        before = self._believed(account, now)
+        account.report, account.sampled, account.connected = report, now - report.age, True
+        same = account.counted == report.counted and account.finished == report.finished
+        if not same:
+            self._count(account, report.counted, report.finished, now)
+            self._recount(account)
+        usage = max(report.estimate.usage, default=0.0)
+        calmer = self.usage[account.row] - usage >= CALMER and self.starting[account.row] > 0
+        self.capacity[account.row], self.usage[account.row] = report.estimate.pod_capacity, usage
+        self._set_expiry(account)
+        self._balance(account.row)
+        self._note_lift(report.node, account, before, now, calmer=calmer)
+        self._check()
+
+    # --- pods ---
+
+    def reserve(self, uid: str, node: str, units: float, now: float) -> None:
+        """This scheduler gave the pod a node; it is not bound yet."""
+        entry = self._put(uid, node, units, now)
+        entry.promised = True
+        self._check()
+
+    def confirm(self, uid: str, node: str, units: float, pending: bool, now: float) -> None:
+        """The API server has the pod on this node, whoever put it there."""
+        entry = self._put(uid, node, units, now, pending)
+        entry.bound, entry.promised = True, False
+        self._check()
+
+    def release(self, uid: str, now: float) -> None:
+        """The promise did not become a binding. A pod that is bound after all stays."""
+        entry = self._entries.get(uid)
+        if entry is not None and not entry.bound:
+            self._remove(entry, now)
+        self._check()
+
+    def forget(self, uid: str, now: float) -> None:
+        """The pod was deleted, or its containers ended for good."""
+        if (entry := self._entries.get(uid)) is not None:
+            self._remove(entry, now)
+        self._check()
+
+    # --- inside ---
+
+    def _open(self, node: str) -> Account:
+        account = self._accounts.get(node)
+        if account is None:
+            account = self._accounts[node] = Account(self._rows.hold(node))
+            self.fit()
+            self._clear(account.row)
+        return account
+
+    def _close_if_unused(self, node: str, account: Account) -> None:
+        if not (account.in_cluster or account.connected or account.pods):
+            del self._accounts[node]
+            self._clear(account.row)
+            self._rows.drop(node)
+
+    def fit(self) -> None:
+        """Lengthens the columns to the rows that others have taken."""
+        length = len(self._rows)
+        if len(self.free) < length:
+            for name in COLUMNS:
+                setattr(self, name, grown(getattr(self, name), length))
+            self.expires = grown(self.expires, length, NEVER)
+
+    def _clear(self, row: int) -> None:
+        for name in COLUMNS:
+            getattr(self, name)[row] = 0.0
+        self.expires[row] = NEVER
+
+    def _count(self, account: Account, counted: frozenset[str], finished: frozenset[str], now: float) -> None:
+        answered = self._answered(account)
+        account.counted, account.finished = counted, finished
+        if self._on_handover is not None:
+            for uid in account.pods.keys() & (self._answered(account) - answered):
+                self._on_handover(now - account.pods[uid].since)
+
+    def _answered(self, account: Account) -> frozenset[str]:
+        return (account.counted or NOBODY) | account.finished
+
+    def _weight(self, entry: Entry, account: Account) -> float:
+        known = entry.uid in (account.counted or NOBODY) or entry.uid in account.finished
+        return 0.0 if known else entry.units
+
+    def _recount(self, account: Account) -> None:
+        """What is reserved: the formula at the top of this file."""
+        row, reserved, pending, starting = account.row, 0.0, 0.0, 0
+        for entry in account.pods.values():
+            reserved += self._weight(entry, account)
+            if entry.pending:
+                pending += entry.units
+                starting += 1
+        self.reserved[row], self.pending[row], self.starting[row] = reserved, pending, starting
+
+    def _balance(self, row: int) -> None:
+        self.free[row] = self.capacity[row] - self.reserved[row]
+        self.free_pending[row] = self.capacity[row] - self.pending[row]
+
+    def _refresh(self, account: Account) -> None:
+        self._recount(account)
+        self._balance(account.row)
+
+    def _put(self, uid: str, node: str, units: float, now: float, pending: bool | None = None) -> Entry:
+        entry = self._entries.get(uid)
+        if entry is not None and entry.node != node:  # bound elsewhere than we promised
+            self._remove(entry, now)
+            entry = None
+        if entry is None:
+            entry = self._entries[uid] = Entry(uid, node, units, now)
+        entry.units = units
+        entry.pending = entry.pending if pending is None else pending
+        account = self._open(node)
+        before, starting = self._believed(account, now), self.starting[account.row]
+        account.pods[uid] = entry
+        self._refresh(account)
+        self._note_lift(node, account, before, now, calmer=bool(self.starting[account.row] < starting))
+        return entry
+
+    def _remove(self, entry: Entry, now: float) -> None:
+        del self._entries[entry.uid]
+        account = self._accounts[entry.node]
+        before = self._believed(account, now)
+        del account.pods[entry.uid]
+        self._refresh(account)
+        self._note_lift(entry.node, account, before, now, calmer=entry.pending)
+        self._close_if_unused(entry.node, account)
+
+    def _set_expiry(self, account: Account) -> None:
+        alive = account.connected and account.counted is not None
+        self.expires[account.row] = account.sampled + STALE_BEATS * self._heartbeat if alive else NEVER
+
+    def _believed(self, account: Account, now: float) -> tuple[float, float]:
+        """Free capacity by both rules; −inf for a stale node."""
+        row = account.row
+        if self.expires[row] < now:
+            return -np.inf, -np.inf
+        return float(self.free[row]), float(self.free_pending[row])
+
+    def _note_lift(self, node: str, account: Account, before: tuple[float, float], now: float, *, calmer: bool) -> None:
+        believed = self._believed(account, now)
+        rises = {(old, new) for old, new in zip(before, believed, strict=True) if new > old}
+        self.lifts += [Lift(node, old, new, max(0, int(min(new, MANY)))) for old, new in rises]
+        if calmer and believed[0] > -np.inf:
+            self.lifts.append(Lift(node, -np.inf, believed[0], 1))
+
+    def _check(self) -> None:
+        if self._validate:
+            self.validate()
+
+    def validate(self) -> None:
+        """Recomputes everything from the pods and the last reports, and raises AssertionError at a difference."""
+        standing = {uid for account in self._accounts.values() for uid in account.pods}
+        assert standing == self._entries.keys(), f"pods on no account, or on two: {standing ^ self._entries.keys()}"
+        for node, account in self._accounts.items():
+            assert self._rows.number[node] == account.row, f"{node} is not at row {account.row}"
+            assert all(entry.node == node for entry in account.pods.values()), f"a pod of another node on {node}"
+            reserved = sum(self._weight(entry, account) for entry in account.pods.values())
+            for name, want in (("reserved", reserved), ("free", self.capacity[account.row] - reserved)):
+                have = float(getattr(self, name)[account.row])
+                assert abs(have - want) <= TOLERANCE, f"{name} of {node} is {have}, should be {want}"

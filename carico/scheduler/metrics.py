@@ -1,0 +1,117 @@
+"""What the scheduler counts: kube-scheduler's own names, labels and buckets, so that its dashboards work, and Carico's.
+
+Gauges that describe the present (queue, ledger) are read when the page is asked for, not kept up to date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from time import perf_counter
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+
+def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
+    """
+    >>> exponential(1, 2, 4)
+    (1, 2, 4, 8)
+    """
+    return tuple(start * factor**i for i in range(count))
+
+
+class SchedulerMetrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, about: str, *labels: str) -> Counter:
+            return Counter(name, about, labels, registry=registry)
+
+        def histogram(name: str, about: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(name, about, labels, buckets=buckets, registry=registry)
+
+        milliseconds, tenths = exponential(0.001, 2, 15), exponential(0.0001, 2, 12)
+        self.attempts = counter(
+            "scheduler_schedule_attempts", "Attempts to schedule pods, by the result.", "result", "profile"
+        )
+        self.attempt_seconds = histogram(
+            "scheduler_scheduling_attempt_duration_seconds",
+            "Scheduling attempt latency in seconds (scheduling algorithm + binding).",
+            milliseconds,
+            "result",
+            "profile",
+        )
+        self.algorithm_seconds = histogram(
+            "scheduler_scheduling_algorithm_duration_seconds", "Scheduling algorithm latency in seconds.", milliseconds
+        )
+        self.sli_seconds = histogram(
+            "scheduler_pod_scheduling_sli_duration_seconds",
+            "From the time a pod enters the queue until it is bound, over all its attempts.",
+            exponential(0.01, 2, 20),
+            "attempts",
+        )
+        self.pod_attempts = histogram(
+            "scheduler_pod_scheduling_attempts", "Attempts that a pod took.", exponential(1, 2, 5)
+        )
+        self.point_seconds = histogram(
+            "scheduler_framework_extension_point_duration_seconds",
+            "Latency for running all plugins of a specific extension point.",
+            tenths,
+            "extension_point",
+            "status",
+            "profile",
+        )
+        self.preemptions = counter("scheduler_preemption_attempts", "Preemption attempts in the cluster till now.")
+        self.victims = histogram(
+            "scheduler_preemption_victims", "Number of selected preemption victims.", exponential(1, 2, 7)
+        )
+        self.incoming = counter(
+            "scheduler_queue_incoming_pods", "Pods added to scheduling queues by event and queue.", "queue", "event"
+        )
+        self.after_flush = counter(
+            "scheduler_pod_scheduled_after_flush", "Pods scheduled only after waiting was given up as hopeless."
+        )
+        self.reports = counter("carico_reports", "Capacity reports from agents, by what became of them.", "result")
+        self.handover = histogram(
+            "carico_handover_seconds",
+            "From the promise of a node until its report counts the pod.",
+            exponential(0.1, 2, 12),
+        )
+        self.refused = counter("carico_refused", "Messages that were refused, by reason.", "reason")
+        self.unsupported = counter("carico_unsupported_pods", "Pods that ask for what Carico does not do.", "feature")
+        self.conflicts = counter("carico_binding_failures", "Bindings that did not take place, by outcome.", "outcome")
+        self.events_lost = counter("carico_events_lost", "Events that could not be sent.")
+        self.leader = Gauge("carico_leader", "1 while this replica binds.", registry=registry)
+        self._children: dict[tuple[str, str], Histogram] = {}
+
+    @contextmanager
+    def point(self, point: str, profile: str) -> Iterator[None]:
+        """Times one extension point."""
+        key = (point, profile)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = self.point_seconds.labels(point, "Success", profile)
+        start = perf_counter()
+        try:
+            yield
+        finally:
+            child.observe(perf_counter() - start)
+
+
+class Present(Collector):
+    """Gauges that are computed when somebody looks."""
+
+    def __init__(self, families: Callable[[], Iterable[GaugeMetricFamily]]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families()
+
+
+def gauge(
+    name: str, about: str, values: Mapping[tuple[str], float] | Mapping[tuple[str, ...], float], labels: tuple[str, ...]
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, about, labels=labels)
+    for key, value in values.items():
+        family.add_metric(list(key), value)
+    return family

@@ -1,0 +1,148 @@
+"""The scheduler's pages: health, what it holds, what it decided, why, and the extender."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+from prometheus_client.core import GaugeMetricFamily
+
+from carico.health import Page, Request, probe, text
+from carico.kube.objects import Pod
+from carico.scheduler.explain import as_table, explain
+from carico.scheduler.extender import JSON, Extender
+from carico.scheduler.metrics import Present, gauge
+
+if TYPE_CHECKING:
+    from carico.scheduler.run import Scheduler
+
+
+def plain(scheduler: Scheduler) -> dict[str, Callable[[], Page]]:
+    parts = scheduler.parts
+    parts.registry.register(Present(lambda: _present(scheduler)))
+    return {
+        "/healthz": probe(scheduler.why_not_alive),
+        "/livez": probe(scheduler.why_not_alive),
+        "/readyz": probe(scheduler.why_not_ready),
+        "/debug/ledger": lambda: _json(ledger_rows(scheduler)),
+        "/debug/queue": lambda: _json(queue_rows(scheduler)),
+        "/debug/decisions": lambda: Page(HTTPStatus.OK, "application/jsonl", parts.ring.dump()),
+    }
+
+
+def asked(scheduler: Scheduler) -> dict[str, Callable[[Request], Page]]:
+    extender = Extender(scheduler.parts, scheduler.clock.monotonic)
+    return {
+        "/explain": lambda request: _explain(scheduler, request),
+        "/simulate": lambda request: _simulate(scheduler, request),
+        "/extender/filter": extender.filter,
+        "/extender/prioritize": extender.prioritize,
+    }
+
+
+def ledger_rows(scheduler: Scheduler) -> dict[str, Any]:
+    ledger, now = scheduler.parts.ledger, scheduler.clock.monotonic()
+    rows = {
+        node: {
+            "capacity": round(float(ledger.capacity[account.row]), 3),
+            "reserved": round(float(ledger.reserved[account.row]), 3),
+            "free": round(float(ledger.free[account.row]), 3),
+            "starting": int(ledger.starting[account.row]),
+            "stale": bool(ledger.expires[account.row] < now),
+            "age": round(now - account.sampled, 2) if account.report else None,
+            "pods": sorted(account.pods),
+            "counted": len(account.counted or ()),
+        }
+        for node, account in sorted(ledger.accounts())
+    }
+    return {"leader": scheduler.may_bind(), "heartbeat": ledger.heartbeat, "nodes": rows}
+
+
+def queue_rows(scheduler: Scheduler) -> dict[str, Any]:
+    queue, now = scheduler.parts.queue, scheduler.clock.monotonic()
+    pods = [
+        {
+            "pod": q.info.pod.key,
+            "queue": q.place,
+            "priority": q.info.priority,
+            "attempts": q.attempts,
+            "waited": round(now - q.queued_at, 2),
+            "pause": round(max(0.0, q.ready_at - now), 2),
+            "refused_by": sorted(q.refusal.plugins) or ([q.gate.plugin] if q.gate else []),
+        }
+        for q in queue.pods()
+    ]
+    return {"counts": queue.counts(), "pods": pods}
+
+
+def _explain(scheduler: Scheduler, request: Request) -> Page:
+    key = request.query.get("pod", "")
+    pod = scheduler.watches.pods.store.get(key)
+    if pod is None:
+        return text(HTTPStatus.NOT_FOUND, f"no pod {key!r} is known here; ask with ?pod=NAMESPACE/NAME")
+    return _explained(scheduler, pod, request)
+
+
+def _simulate(scheduler: Scheduler, request: Request) -> Page:
+    try:
+        pod = msgspec.json.decode(request.body, type=Pod)
+    except msgspec.DecodeError as error:
+        return text(HTTPStatus.BAD_REQUEST, f"the body is not a pod: {error}")
+    return _explained(scheduler, pod, request)
+
+
+def _explained(scheduler: Scheduler, pod: Pod, request: Request) -> Page:
+    result = explain(scheduler.parts, pod, scheduler.clock.monotonic())
+    if request.query.get("format") == "table":
+        return text(HTTPStatus.OK, as_table(result))
+    return Page(HTTPStatus.OK, JSON, msgspec.json.encode(result))
+
+
+def _json(value: Any) -> Page:
+    return Page(HTTPStatus.OK, JSON, msgspec.json.encode(value))
+
+
+def _present(scheduler: Scheduler) -> Iterable[GaugeMetricFamily]:
+    parts = scheduler.parts
+    queue, ledger, snapshot = parts.queue, parts.ledger, parts.snapshot
+    counts = queue.counts()
+    names = {"active": "active", "backoff": "backoff", "unschedulable": "waiting", "gated": "gated"}
+    pending = {(shown,): float(counts[name]) for shown, name in names.items()}
+    yield gauge("scheduler_pending_pods", "Pending pods, by the queue.", pending, ("queue",))
+    size = {
+        ("nodes",): float(snapshot.node_count),
+        ("pods",): float(len(snapshot.pods)),
+        ("assumed_pods",): float(len(parts.cluster.assumed)),
+    }
+    yield gauge("scheduler_cache_size", "Nodes, pods and assumed pods in the cache.", size, ("type",))
+    yield gauge(
+        "scheduler_unschedulable_pods",
+        "Waiting pods by the plugin that refused them.",
+        _refused(scheduler),
+        ("plugin", "profile"),
+    )
+    fresh = ledger.fresh(scheduler.clock.monotonic())[: len(snapshot)]
+    stale = int(np.count_nonzero(snapshot.present[: len(fresh)] & ~fresh))
+    yield GaugeMetricFamily("carico_stale_nodes", "Nodes without a recent report.", value=stale)
+    yield GaugeMetricFamily("carico_pods_waiting_for_capacity", "Pods that wait for Pod-Capacity.", value=queue.hungry)
+    yield GaugeMetricFamily("carico_events_waiting", "Events that trail behind.", value=len(scheduler.recorder))
+    yield GaugeMetricFamily(
+        "carico_rejected_pods", "Pods that a kubelet refused after binding.", value=parts.cluster.rejected
+    )
+    if snapshot.node_count <= scheduler.settings.per_node_metrics:
+        rows = {(node,): account.row for node, account in ledger.accounts()}
+        for name, column in (("free", ledger.free), ("reserved", ledger.reserved)):
+            values = {node: float(column[row]) for node, row in rows.items()}
+            yield gauge(f"carico_node_{name}_pods", f"Pods of {name} capacity, by node.", values, ("node",))
+
+
+def _refused(scheduler: Scheduler) -> dict[tuple[str, ...], float]:
+    found: dict[tuple[str, ...], float] = {}
+    for queued in scheduler.parts.queue.pods():
+        for plugin in queued.refusal.plugins if queued.place == "waiting" else ():
+            key = (plugin, queued.info.pod.spec.scheduler_name)
+            found[key] = found.get(key, 0.0) + 1
+    return found

@@ -1,0 +1,1 @@
+"""One file per plugin; registry.py knows them by name."""

@@ -1,0 +1,159 @@
+"""Preemption: which pods of lower priority would have to go so that this one fits, and on which node that hurts least.
+
+The order is kube-scheduler's. On a node all pods of lower priority are thought away; then as many as possible are
+spared, first those whose PodDisruptionBudget would be violated, in each group the more important first. Among nodes:
+fewest violated budgets, then the lowest highest priority among the victims, then the lowest sum of priorities, the
+fewest victims, and the latest start of the most important victim.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+
+from carico.kube.objects import Pod, PodDisruptionBudget
+from carico.kube.selectors import from_selector
+from carico.scheduler.changes import Interest
+from carico.scheduler.feasible import Feasibility
+from carico.scheduler.framework import Cycle, Nomination
+from carico.scheduler.rows import RowArray
+from carico.scheduler.snapshot import Snapshot
+from carico.scheduler.store import Store
+from carico.scheduler.template import PodInfo
+
+LEAST_CANDIDATES = 100  # nodes looked at, or a tenth of all if that is more
+NOT_STARTED = "9999"  # later than every time stamp
+ABOVE_ALL = 2**31  # makes every priority positive, so that fewer victims of a low priority beat more of them
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    row: int
+    victims: tuple[PodInfo, ...]  # the most important first
+    violations: int  # victims whose budget does not allow it
+
+    def cost(self) -> tuple[int, int, int, int, tuple[int, ...]]:
+        """Smaller is better."""
+        highest = self.victims[0].priority
+        total = sum(pod.priority + ABOVE_ALL for pod in self.victims)
+        first = min(_started(pod.pod) for pod in self.victims if pod.priority == highest)
+        return (self.violations, highest, total, len(self.victims), tuple(-ord(letter) for letter in first))
+
+
+class DefaultPreemption:
+    name = "DefaultPreemption"
+    interests: tuple[Interest, ...] = ()
+
+    def __init__(self, seed: int | None = None) -> None:
+        self._rng = np.random.default_rng(seed)
+        self.attempts = 0
+
+    def post_filter(self, cycle: Cycle, feasibility: Feasibility) -> Nomination | None:
+        self.attempts += 1
+        if min(cycle.snapshot.priorities, default=cycle.pod.priority) >= cycle.pod.priority:
+            return None  # the usual case in clusters without priorities
+        rows = np.flatnonzero(feasibility.resolvable())
+        if not len(rows) or not _may_preempt(cycle, feasibility):
+            return None
+        candidates = self._candidates(cycle, feasibility, np.roll(rows, -int(self._rng.integers(len(rows)))))
+        if not candidates:
+            return None
+        best = min(candidates, key=Candidate.cost)
+        return Nomination(cycle.snapshot.name(best.row), best.victims)
+
+    def _candidates(self, cycle: Cycle, feasibility: Feasibility, rows: RowArray) -> list[Candidate]:
+        """Enough of them: all nodes of a large cluster would take too long, and rarely find a better one."""
+        enough = max(LEAST_CANDIDATES, cycle.snapshot.node_count // 10)
+        found: list[Candidate] = []
+        for row in rows:
+            candidate = _on_node(cycle, feasibility, int(row))
+            if candidate is not None:
+                found.append(candidate)
+                if len(found) >= enough and any(c.violations == 0 for c in found):
+                    break
+        return found
+
+
+def _may_preempt(cycle: Cycle, feasibility: Feasibility) -> bool:
+    """Not twice: while victims of this pod are still leaving its nominated node, it waits for them."""
+    pod = cycle.pod.pod
+    if pod.spec.preemption_policy == "Never":
+        return False
+    row = cycle.snapshot.rows.number.get(pod.status.nominated_node_name)
+    if not pod.status.nominated_node_name or row is None or row >= len(cycle.snapshot):
+        return True
+    if not feasibility.resolvable()[row]:
+        return True
+    return not any(_leaving(other.pod) for other in _lower(cycle.snapshot, row, cycle.pod.priority))
+
+
+def _leaving(pod: Pod) -> bool:
+    marked = (c for c in pod.status.conditions if c.type == "DisruptionTarget")
+    return pod.terminating and any(c.status == "True" and c.reason == "PreemptionByScheduler" for c in marked)
+
+
+def _lower(snapshot: Snapshot, row: int, priority: int) -> list[PodInfo]:
+    return [pod for pod in snapshot.on[row].values() if pod.priority < priority]
+
+
+def _on_node(cycle: Cycle, feasibility: Feasibility, row: int) -> Candidate | None:
+    filters = feasibility.filters
+    potential = sorted(_lower(cycle.snapshot, row, cycle.pod.priority), key=_importance)
+    if not potential:
+        return None
+    with ExitStack() as pretence:
+        pretence.enter_context(filters.pretending(cycle, row, remove=potential))
+        if not filters.fits(cycle, row):
+            return None
+        violating, others = split_by_budget(potential, cycle.snapshot.store)
+        victims: list[PodInfo] = []
+        violations = 0
+        for pod in (*violating, *others):
+            if not _spared(pretence, cycle, feasibility, row, pod):
+                victims.append(pod)
+                violations += pod in violating
+    return Candidate(row, tuple(sorted(victims, key=_importance)), violations) if victims else None
+
+
+def _spared(pretence: ExitStack, cycle: Cycle, feasibility: Feasibility, row: int, pod: PodInfo) -> bool:
+    """Put a pod back if the new one still fits beside it."""
+    with ExitStack() as attempt:
+        attempt.enter_context(feasibility.filters.pretending(cycle, row, add=[pod]))
+        if feasibility.filters.fits(cycle, row):
+            pretence.push(attempt.pop_all())
+            return True
+    return False
+
+
+def _started(pod: Pod) -> str:
+    return pod.status.start_time or NOT_STARTED
+
+
+def _importance(pod: PodInfo) -> tuple[int, str]:
+    """Sorts the more important pods first: higher priority, then longer running."""
+    return (-pod.priority, _started(pod.pod))
+
+
+def split_by_budget(pods: list[PodInfo], store: Store) -> tuple[list[PodInfo], list[PodInfo]]:
+    """Pods whose eviction would violate a PodDisruptionBudget, and the others; the order stays."""
+    left = {key: budget.status.disruptions_allowed for key, budget in store.disruption_budgets.items()}
+    violating: list[PodInfo] = []
+    others: list[PodInfo] = []
+    for pod in pods:
+        violated = False
+        for budget in store.disruption_budgets.values():
+            if _covers(budget, pod.pod):
+                left[budget.key] -= 1
+                violated = violated or left[budget.key] < 0
+        (violating if violated else others).append(pod)
+    return violating, others
+
+
+def _covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    """Evictions that the API server has granted already are not counted a second time."""
+    if budget.namespace != pod.namespace or not pod.metadata.labels or pod.name in budget.status.disrupted_pods:
+        return False
+    selector = from_selector(budget.spec.selector)
+    return not selector.empty and selector.matches(pod.metadata.labels)

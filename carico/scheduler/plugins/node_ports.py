@@ -1,0 +1,41 @@
+"""Host ports: two pods on one node cannot listen on the same one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from carico.kube.objects import Pod
+from carico.scheduler.changes import Action, Interest
+from carico.scheduler.framework import OK, SKIP, Cycle, Reuse, Status, Verdict
+from carico.scheduler.ports import ANY_ADDRESS, host_ports
+from carico.scheduler.rows import RowArray
+from carico.scheduler.template import PodInfo, template_of
+
+
+class NodePorts:
+    name = "NodePorts"
+    reuse = Reuse.ROW
+
+    @property
+    def interests(self) -> tuple[Interest, ...]:
+        return (Interest("Pod", Action.DELETE, _freed_a_port), Interest("Node", Action.ADD))
+
+    def pre_filter(self, cycle: Cycle) -> Status:
+        return OK if host_ports(cycle.pod.template) else SKIP
+
+    def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
+        taken = np.zeros(len(cycle.snapshot), dtype=np.bool_)
+        for wanted in host_ports(cycle.pod.template):
+            taken[cycle.snapshot.ports.conflicts(wanted)] = True
+        refused = taken if rows is None else taken[rows]
+        return Verdict.refuse(refused, "node(s) didn't have free ports for the requested pod ports")
+
+
+def _freed_a_port(pod: PodInfo, old: Pod, new: object) -> bool:
+    wanted = {(p.protocol, p.port): p.address for p in host_ports(pod.template)}
+    freed = host_ports(template_of(old)) if old.spec.node_name else ()
+    return any(
+        (p.protocol, p.port) in wanted
+        and (ANY_ADDRESS in (p.address, wanted[p.protocol, p.port]) or p.address == wanted[p.protocol, p.port])
+        for p in freed
+    )

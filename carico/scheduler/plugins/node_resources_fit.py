@@ -1,0 +1,71 @@
+"""Requests: what the pods of a node ask for must not exceed what the node offers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from carico.kube.objects import Node, Pod
+from carico.scheduler import requests
+from carico.scheduler.changes import Action, Interest
+from carico.scheduler.framework import Bits, Cycle, Reason, Reuse, Verdict
+from carico.scheduler.rows import Mask, RowArray
+from carico.scheduler.template import PodInfo
+
+TOO_MANY = Reason("Too many pods")
+
+
+class NodeResourcesFit:
+    name = "NodeResourcesFit"
+    reuse = Reuse.ROW
+
+    @property
+    def interests(self) -> tuple[Interest, ...]:
+        return (
+            Interest("Pod", Action.DELETE, _left_a_node),
+            Interest("Pod", Action.POD_SCALE_DOWN),
+            Interest("Node", Action.ADD | Action.NODE_ALLOCATABLE, _could_hold),
+        )
+
+    def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
+        """One reason per resource, twice: a node that is too small as a whole is not helped by evicting pods."""
+        snapshot = cycle.snapshot
+        wanted = {name: amount for name, amount in cycle.pod.template.requests.items() if amount > 0}
+        free = snapshot.free(requests.PODS)
+        full = (free if rows is None else free[rows]) < 1
+        bits: Bits = full.astype(_wide_enough(1 + 2 * len(wanted)))
+        reasons = [TOO_MANY]
+        for name, amount in wanted.items():
+            free = snapshot.free(name)
+            lacking = (free if rows is None else free[rows]) < amount
+            if lacking.any():
+                whole = snapshot.allocatable(name)
+                hopeless = lacking & ((whole if rows is None else whole[rows]) < amount)
+                _mark(bits, lacking & ~hopeless, len(reasons))
+                _mark(bits, hopeless, len(reasons) + 1)
+            reasons += [Reason(f"Insufficient {name}"), Reason(f"Insufficient {name}", unresolvable=True)]
+        return Verdict(bits, tuple(reasons))
+
+
+def _wide_enough(count: int) -> Any:
+    """The unsigned type with a bit for every reason; API limits keep pods far below 31 resources."""
+    return next(kind for kind in (np.uint8, np.uint16, np.uint32, np.uint64) if np.iinfo(kind).bits >= min(count, 64))
+
+
+def _mark(bits: Bits, where: Mask, bit: int) -> None:
+    bits |= where.astype(bits.dtype) << bits.dtype.type(bit)
+
+
+def _left_a_node(pod: PodInfo, old: Pod, new: object) -> bool:
+    return bool(old.spec.node_name or old.status.nominated_node_name)
+
+
+def _could_hold(pod: PodInfo, old: Node | None, new: Node) -> bool:
+    """Whether the node, emptied, could hold the pod, and offers more than before of what the pod wants."""
+    wanted = {**pod.template.requests, requests.PODS: 1}
+    has = requests.allocatable(new.status.allocatable)
+    had = requests.allocatable(old.status.allocatable) if old is not None else {}
+    if any(has.get(name, 0) < amount for name, amount in wanted.items()):
+        return False
+    return any(has.get(name, 0) > had.get(name, 0) for name in wanted)

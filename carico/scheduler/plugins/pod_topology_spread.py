@@ -1,0 +1,178 @@
+"""Topology spread: matching pods are to be spread evenly over zones, hosts or whatever a label tells apart.
+
+Hard constraints filter: a domain may hold at most `maxSkew` more matching pods than the emptiest eligible one. Soft
+constraints score: domains with fewer matching pods are better.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from carico.kube.objects import Node, Pod
+from carico.scheduler.changes import Action, Interest
+from carico.scheduler.columns import MISSING
+from carico.scheduler.framework import MAX_SCORE, OK, SKIP, Cycle, Reason, Reuse, Status, Verdict
+from carico.scheduler.plugins import spread_constraints
+from carico.scheduler.plugins.spread_constraints import HOSTNAME, Constraint
+from carico.scheduler.rows import Mask, RowArray
+from carico.scheduler.tally import Counts, summed
+from carico.scheduler.template import PodInfo
+from carico.types import Vector
+
+NO_LABEL = Reason("node(s) didn't match pod topology spread constraints (missing required label)", unresolvable=True)
+SKEWED = Reason("node(s) didn't match pod topology spread constraints")
+
+
+@dataclass(slots=True)
+class _Spread:
+    """One hard constraint during a cycle."""
+
+    constraint: Constraint
+    codes: NDArray[np.int32]  # the domain of every row
+    counting: Mask  # rows whose pods count
+    domains: Mask  # domains with at least one such row
+    counts: Counts  # matching pods per domain
+    itself: int  # 1 when the pod matches its own constraint
+
+    def least(self) -> int:
+        """The emptiest eligible domain; too few domains count as an empty one that is still to come."""
+        if np.count_nonzero(self.domains) < self.constraint.min_domains:
+            return 0
+        return int(self.counts[self.domains].min())
+
+    def bits(self, rows: RowArray | None) -> NDArray[np.uint8]:
+        codes = self.codes if rows is None else self.codes[rows]
+        limit = self.constraint.max_skew + self.least() - self.itself
+        # The last entry is for rows without the label.
+        table = np.append((self.counts > limit).astype(np.uint8) << 1, np.uint8(1))
+        return table.astype(np.uint8)[codes]
+
+
+class PodTopologySpread:
+    name = "PodTopologySpread"
+    reuse = Reuse.NEVER  # counts pods of the whole cluster
+
+    @property
+    def interests(self) -> tuple[Interest, ...]:
+        return (
+            Interest("Pod", Action.ADD | Action.DELETE | Action.POD_LABEL, _counts),
+            Interest("Node", Action.ADD | Action.DELETE | Action.NODE_LABEL | Action.NODE_TAINT, _has_a_key),
+        )
+
+    def pre_filter(self, cycle: Cycle) -> Status:
+        pod = cycle.pod.pod
+        constraints = spread_constraints.of_pod(pod, "DoNotSchedule") if pod.spec.topology_spread_constraints else []
+        if not constraints:
+            return SKIP
+        labelled = _labelled(cycle, constraints)
+        cycle.state[self.name] = [self._spread(cycle, c, labelled) for c in constraints]
+        return OK
+
+    def _spread(self, cycle: Cycle, constraint: Constraint, labelled: Mask) -> _Spread:
+        snapshot = cycle.snapshot
+        column = snapshot.labels.column(constraint.key)
+        codes = snapshot.labels.codes(constraint.key, None)
+        counting = labelled & constraint.eligible(snapshot, cycle.pod)
+        counts = constraint.counts(snapshot, cycle.pod.pod.namespace)
+        return _Spread(
+            constraint,
+            codes,
+            counting,
+            summed(counting.astype(np.int64), codes, len(column.values)) > 0,
+            summed(counts * counting, codes, len(column.values)),
+            int(constraint.selector.matches(cycle.pod.identity.labels)),
+        )
+
+    def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
+        bits = np.zeros(len(cycle.snapshot) if rows is None else len(rows), dtype=np.uint8)
+        for spread in cycle.state[self.name]:
+            bits |= spread.bits(rows)
+        return Verdict(bits, (NO_LABEL, SKEWED))
+
+    def add_pod(self, cycle: Cycle, pod: PodInfo, row: int) -> None:
+        self._shift(cycle, pod, row, 1)
+
+    def remove_pod(self, cycle: Cycle, pod: PodInfo, row: int) -> None:
+        self._shift(cycle, pod, row, -1)
+
+    def _shift(self, cycle: Cycle, pod: PodInfo, row: int, change: int) -> None:
+        if pod.pod.namespace != cycle.pod.pod.namespace:
+            return
+        for spread in cycle.state[self.name]:
+            if spread.counting[row] and spread.constraint.selector.matches(pod.identity.labels):
+                spread.counts[spread.codes[row]] += change
+
+    def pre_score(self, cycle: Cycle, rows: RowArray) -> Status:
+        pod = cycle.pod.pod
+        own = bool(pod.spec.topology_spread_constraints)
+        soft = (
+            spread_constraints.of_pod(pod, "ScheduleAnyway")
+            if own
+            else spread_constraints.of_system(pod, cycle.snapshot.store)
+        )
+        cycle.state["soft " + self.name] = soft
+        return OK if soft else SKIP
+
+    def score(self, cycle: Cycle, rows: RowArray) -> Vector:
+        constraints: list[Constraint] = cycle.state["soft " + self.name]
+        strict = bool(cycle.pod.pod.spec.topology_spread_constraints)
+        usable = _labelled(cycle, constraints) if strict else cycle.snapshot.present
+        scored = usable[rows]
+        crowd = np.zeros(len(rows))
+        for constraint in constraints:
+            crowd += _crowd(cycle, constraint, rows, usable, scored)
+        return _best_when_empty(np.round(crowd), scored)
+
+
+def _labelled(cycle: Cycle, constraints: list[Constraint]) -> Mask:
+    """Rows that have the label of every constraint."""
+    mask = cycle.snapshot.present.copy()
+    for constraint in constraints:
+        mask &= cycle.snapshot.labels.codes(constraint.key, None) != MISSING
+    return mask
+
+
+def _crowd(cycle: Cycle, constraint: Constraint, rows: RowArray, usable: Mask, scored: Mask) -> Vector:
+    """How crowded a row's domain is; small topologies weigh less, so that hosts do not drown zones."""
+    snapshot = cycle.snapshot
+    codes = snapshot.labels.codes(constraint.key, None)
+    counts = constraint.counts(snapshot, cycle.pod.pod.namespace)
+    mine = codes[rows]
+    if constraint.key == HOSTNAME:
+        size, found = int(np.count_nonzero(scored)), counts[rows].astype(np.float64)
+    else:
+        counting = usable & constraint.eligible(snapshot, cycle.pod)
+        per_domain = summed(counts * counting, codes, len(snapshot.labels.column(constraint.key).values))
+        size = len(np.unique(mine[scored]))
+        found = np.append(per_domain, 0)[mine].astype(np.float64)
+    crowd = found * math.log(size + 2) + (constraint.max_skew - 1)
+    return np.where(mine == MISSING, 0.0, crowd)
+
+
+def _best_when_empty(crowd: Vector, scored: Mask) -> Vector:
+    if not scored.any():
+        return np.zeros(len(crowd))
+    most, least = crowd[scored].max(), crowd[scored].min()
+    scores = np.full(len(crowd), MAX_SCORE) if most == 0 else MAX_SCORE * (most + least - crowd) / most
+    return np.where(scored, scores, 0.0)
+
+
+def _counts(pod: PodInfo, old: Pod | None, new: Pod | None) -> bool:
+    """Whether the other pod is one that the waiting pod's constraints count, or the waiting pod itself."""
+    constraints = spread_constraints.of_pod(pod.pod, "DoNotSchedule")
+    states = [state for state in (old, new) if state is not None]
+    if any(state.uid == pod.uid for state in states):
+        return True
+    return any(
+        state.namespace == pod.pod.namespace and any(c.selector.matches(state.metadata.labels) for c in constraints)
+        for state in states
+    )
+
+
+def _has_a_key(pod: PodInfo, old: Node | None, new: Node | None) -> bool:
+    keys = {c.key for c in spread_constraints.of_pod(pod.pod, "DoNotSchedule")}
+    return any(keys <= node.metadata.labels.keys() for node in (old, new) if node is not None)

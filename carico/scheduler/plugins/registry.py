@@ -1,0 +1,115 @@
+"""The plugins by name: those of this package, and those that other packages offer.
+
+Another package registers a factory in its own `pyproject.toml`:
+
+    [project.entry-points."carico.scheduler.plugins"]
+    MyPlugin = "my_package.my_module:make"
+
+`make(tools)` returns the plugin; it is called once per profile that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+
+from carico.clock import Clock
+from carico.errors import UsageError
+from carico.scheduler.framework import Plugin
+from carico.scheduler.ledger import Ledger
+from carico.scheduler.plugins.capacity import Capacity, CapacityRules
+from carico.scheduler.plugins.default_preemption import DefaultPreemption
+from carico.scheduler.plugins.image_locality import ImageLocality
+from carico.scheduler.plugins.inter_pod_affinity import InterPodAffinity
+from carico.scheduler.plugins.node_affinity import NodeAffinity
+from carico.scheduler.plugins.node_declared_features import NodeDeclaredFeatures
+from carico.scheduler.plugins.node_name import NodeName
+from carico.scheduler.plugins.node_ports import NodePorts
+from carico.scheduler.plugins.node_resources_fit import NodeResourcesFit
+from carico.scheduler.plugins.node_volume_limits import NodeVolumeLimits
+from carico.scheduler.plugins.pod_topology_spread import PodTopologySpread
+from carico.scheduler.plugins.priority_sort import PrioritySort
+from carico.scheduler.plugins.scheduling_gates import SchedulingGates
+from carico.scheduler.plugins.taints import NodeUnschedulable, TaintToleration
+from carico.scheduler.plugins.unsupported import Unsupported
+from carico.scheduler.plugins.volume_binding import VolumeBinding
+from carico.scheduler.plugins.volume_restrictions import VolumeRestrictions
+from carico.scheduler.plugins.volume_writing import Caller
+from carico.scheduler.plugins.volume_zone import VolumeZone
+from carico.scheduler.snapshot import Snapshot
+
+GROUP = "carico.scheduler.plugins"
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What a plugin may hold on to."""
+
+    snapshot: Snapshot
+    clock: Clock
+    ledger: Ledger | None = None
+    client: Caller | None = None  # None in a dry run: nothing is written
+    rules: CapacityRules | None = None
+
+
+Factory = Callable[[Tools], Plugin]
+
+
+def _capacity(tools: Tools) -> Plugin:
+    if tools.ledger is None:
+        raise UsageError("plugin Capacity needs a ledger of Pod-Capacity reports; leave it out of this profile")
+    return Capacity(tools.ledger, tools.clock.monotonic, tools.rules)
+
+
+# The order of the filters is kube-scheduler's, and so are the reasons that people read; capacity has the last word.
+BUILT_IN: dict[str, Factory] = {
+    "PrioritySort": lambda _: PrioritySort(),
+    "SchedulingGates": lambda _: SchedulingGates(),
+    "Unsupported": lambda _: Unsupported(),
+    "NodeUnschedulable": lambda _: NodeUnschedulable(),
+    "NodeName": lambda _: NodeName(),
+    "TaintToleration": lambda _: TaintToleration(),
+    "NodeAffinity": lambda _: NodeAffinity(),
+    "NodePorts": lambda _: NodePorts(),
+    "NodeResourcesFit": lambda _: NodeResourcesFit(),
+    "VolumeRestrictions": lambda _: VolumeRestrictions(),
+    "NodeVolumeLimits": lambda _: NodeVolumeLimits(),
+    "VolumeBinding": lambda tools: VolumeBinding(tools.client, tools.clock),
+    "VolumeZone": lambda _: VolumeZone(),
+    "PodTopologySpread": lambda _: PodTopologySpread(),
+    "InterPodAffinity": lambda _: InterPodAffinity(),
+    "NodeDeclaredFeatures": lambda _: NodeDeclaredFeatures(),
+    "ImageLocality": lambda _: ImageLocality(),
+    "Capacity": _capacity,
+    "DefaultPreemption": lambda _: DefaultPreemption(),
+}
+
+DEFAULT = tuple(BUILT_IN)
+
+# kube-scheduler's own for what it has; capacity leads, because that is what this scheduler is for.
+WEIGHTS: dict[str, float] = {
+    "Capacity": 5.0,
+    "TaintToleration": 3.0,
+    "NodeAffinity": 2.0,
+    "PodTopologySpread": 2.0,
+    "InterPodAffinity": 2.0,
+    "ImageLocality": 1.0,
+}
+
+
+def known() -> dict[str, Factory]:
+    """Every plugin that can be named; another package cannot replace one of ours."""
+    found: dict[str, Factory] = {}
+    for entry in entry_points(group=GROUP):
+        found[entry.name] = entry.load()
+    return found | BUILT_IN
+
+
+def make(names: Iterable[str], tools: Tools) -> list[Plugin]:
+    """The plugins of a profile, in the order given."""
+    factories = known()
+    unknown = [name for name in names if name not in factories]
+    if unknown:
+        raise UsageError(f"no plugin is called {unknown[0]!r}; there are {', '.join(sorted(factories))}")
+    return [factories[name](tools) for name in names]

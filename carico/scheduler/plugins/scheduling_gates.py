@@ -1,0 +1,24 @@
+"""Pods with scheduling gates wait outside the queue until somebody has lifted them all."""
+
+from __future__ import annotations
+
+from carico.kube.objects import Pod
+from carico.scheduler.changes import Action, Interest
+from carico.scheduler.framework import OK, Status, unresolvable
+from carico.scheduler.template import PodInfo
+
+
+class SchedulingGates:
+    name = "SchedulingGates"
+
+    @property
+    def interests(self) -> tuple[Interest, ...]:
+        return (Interest("Pod", Action.POD_GATES, _same_pod),)
+
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        gates = [gate.name for gate in pod.pod.spec.scheduling_gates]
+        return unresolvable(f"waiting for scheduling gates: [{' '.join(gates)}]") if gates else OK
+
+
+def _same_pod(pod: PodInfo, old: object, new: Pod) -> bool:
+    return new.uid == pod.uid

@@ -1,0 +1,110 @@
+"""Topology spread constraints, compiled for one pod; the system's own where a pod has none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from carico.kube.objects import Pod, ReplicaSet, StatefulSet, TopologySpreadConstraint
+from carico.kube.selectors import EVERYTHING, NOTHING, Selector, from_labels, from_selector
+from carico.scheduler.plugins.node_affinity import required
+from carico.scheduler.plugins.taints import untolerated
+from carico.scheduler.rows import Mask, RowArray
+from carico.scheduler.snapshot import Snapshot
+from carico.scheduler.store import Store
+from carico.scheduler.tally import Counts
+from carico.scheduler.template import PodInfo
+from carico.scheduler.terms import Audience
+
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+
+# What Kubernetes does for pods of a Service or a controller that say nothing themselves.
+SYSTEM_DEFAULTS = (
+    TopologySpreadConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable="ScheduleAnyway"),
+    TopologySpreadConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable="ScheduleAnyway"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    key: str
+    max_skew: int
+    min_domains: int
+    selector: Selector
+    honour_affinity: bool
+    honour_taints: bool
+
+    def counts(self, snapshot: Snapshot, namespace: str) -> Counts:
+        """Matching pods per row; pods that are being deleted do not count, and an empty selector counts none."""
+        if self.selector.empty or self.selector.never:
+            return np.zeros(len(snapshot), dtype=np.int64)
+        audience = Audience(frozenset({namespace}), NOTHING, self.selector)
+        return snapshot.tally.count(audience, len(snapshot), terminating=False)
+
+    def eligible(self, snapshot: Snapshot, pod: PodInfo, rows: RowArray | None = None) -> Mask:
+        """Rows whose pods count: those that the pod's affinity (and, if asked for, its tolerations) let it use."""
+        mask = snapshot.present.copy() if rows is None else snapshot.present[rows]
+        wanted = required(pod.template) if self.honour_affinity else None
+        if wanted is not None:
+            mask &= wanted.rows(snapshot, rows)
+        if self.honour_taints:
+            mask &= ~untolerated(snapshot, pod.template, rows)
+        return mask
+
+
+def of_pod(pod: Pod, action: str) -> list[Constraint]:
+    """The pod's own constraints; `action` is DoNotSchedule or ScheduleAnyway."""
+    pieces = (p for p in pod.spec.topology_spread_constraints if p.when_unsatisfiable == action)
+    return [_compiled(piece, _selector(piece, pod)) for piece in pieces]
+
+
+def of_system(pod: Pod, store: Store) -> list[Constraint]:
+    """The defaults, over the pods that the pod's Services and controller select; none when nothing selects it."""
+    if pod.spec.topology_spread_constraints:
+        return []
+    selector = default_selector(pod, store)
+    return [] if selector.empty else [_compiled(piece, selector) for piece in SYSTEM_DEFAULTS]
+
+
+def _compiled(piece: TopologySpreadConstraint, selector: Selector) -> Constraint:
+    return Constraint(
+        key=piece.topology_key,
+        max_skew=piece.max_skew,
+        min_domains=1 if piece.min_domains is None else piece.min_domains,
+        selector=selector,
+        honour_affinity=piece.node_affinity_policy in (None, "Honor"),
+        honour_taints=piece.node_taints_policy == "Honor",
+    )
+
+
+def _selector(piece: TopologySpreadConstraint, pod: Pod) -> Selector:
+    labels = pod.metadata.labels
+    own = {key: labels[key] for key in piece.match_label_keys if key in labels}
+    return from_selector(piece.label_selector).plus(from_labels(own))
+
+
+def default_selector(pod: Pod, store: Store) -> Selector:
+    selector = EVERYTHING
+    for service in store.services_in.get(pod.namespace, {}).values():
+        mine = service.spec.selector
+        if mine and from_labels(mine).matches(pod.metadata.labels):
+            selector = selector.plus(from_labels(mine))
+    return selector.plus(_of_controller(pod, store))
+
+
+def _of_controller(pod: Pod, store: Store) -> Selector:
+    owner = pod.metadata.controller
+    if owner is None:
+        return EVERYTHING
+    key = f"{pod.namespace}/{owner.name}"
+    if (owner.api_version, owner.kind) == ("v1", "ReplicationController"):
+        controller = store.replication_controllers.get(key)
+        return EVERYTHING if controller is None else from_labels(controller.spec.selector)
+    workload: ReplicaSet | StatefulSet | None = None
+    if (owner.api_version, owner.kind) == ("apps/v1", "ReplicaSet"):
+        workload = store.replica_sets.get(key)
+    elif (owner.api_version, owner.kind) == ("apps/v1", "StatefulSet"):
+        workload = store.stateful_sets.get(key)
+    return EVERYTHING if workload is None else from_selector(workload.spec.selector)

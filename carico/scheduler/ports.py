@@ -1,0 +1,62 @@
+"""Host ports in use, by port, so that only the nodes that use one are looked at."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import NamedTuple
+
+from carico.kube.objects import PodSpec
+from carico.scheduler.template import PodInfo, Template
+
+ANY_ADDRESS = "0.0.0.0"
+
+
+class HostPort(NamedTuple):
+    address: str
+    protocol: str
+    port: int
+
+
+def host_ports(template: Template) -> tuple[HostPort, ...]:
+    found: tuple[HostPort, ...] | None = template.memo.get("host_ports")
+    if found is None:
+        found = template.memo["host_ports"] = _host_ports(template.spec)
+    return found
+
+
+def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
+    """Of the containers that run side by side: init containers have ended before, unless they are sidecars."""
+    sidecars = (c for c in spec.init_containers if c.restart_policy == "Always")
+    return tuple(
+        HostPort(p.host_ip or ANY_ADDRESS, p.protocol or "TCP", p.host_port)
+        for container in (*sidecars, *spec.containers)
+        for p in container.ports
+        if p.host_port > 0
+    )
+
+
+class PortIndex:
+    """Who uses a port: rows and addresses, by protocol and number."""
+
+    def __init__(self) -> None:
+        self._users: defaultdict[tuple[str, int], defaultdict[int, Counter[str]]] = defaultdict(
+            lambda: defaultdict(Counter)
+        )
+
+    def change(self, pod: PodInfo, row: int, change: int) -> None:
+        for wanted in host_ports(pod.template):
+            users = self._users[wanted.protocol, wanted.port]
+            users[row][wanted.address] += change
+            if not users[row][wanted.address]:
+                del users[row][wanted.address]
+            if not users[row]:
+                del users[row]
+
+    def conflicts(self, wanted: HostPort) -> list[int]:
+        """Rows where the port is taken; the wildcard address conflicts with every other."""
+        users = self._users.get((wanted.protocol, wanted.port))
+        if users is None:
+            return []
+        if wanted.address == ANY_ADDRESS:
+            return list(users)
+        return [row for row, addresses in users.items() if wanted.address in addresses or ANY_ADDRESS in addresses]

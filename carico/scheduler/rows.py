@@ -1,0 +1,118 @@
+"""Which row of the arrays belongs to which node.
+
+The snapshot and the ledger keep one array per figure and one row per node, and speak of a node by the number of its
+row. They share one `Rows`, so that the mask of one and the scores of the other line up. A row belongs to a node as
+long as anybody holds it; a row that was let go is used again for the next node.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+RowArray = NDArray[np.intp]  # row numbers
+Mask = NDArray[np.bool_]  # one truth per row
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+class Rows:
+    """Row numbers by node name.
+
+    >>> rows = Rows()
+    >>> rows.hold("a"), rows.hold("b"), rows.hold("a")
+    (0, 1, 0)
+    >>> rows.drop("a"), rows.drop("a"), rows.hold("c")
+    (False, True, 0)
+    """
+
+    def __init__(self) -> None:
+        self.number: dict[str, int] = {}
+        self.names: list[str] = []  # "" where a row is free
+        self._holders: list[int] = []
+        self._free: list[int] = []
+
+    def __len__(self) -> int:
+        """Rows in use or free: the length that every array needs at least."""
+        return len(self.names)
+
+    def hold(self, name: str) -> int:
+        """The node's row, taken if it has none; each `hold` needs one `drop`."""
+        row = self.number.get(name)
+        if row is None:
+            row = self._take(name)
+        self._holders[row] += 1
+        return row
+
+    def drop(self, name: str) -> bool:
+        """Let go of a node's row; True when nobody holds it any more."""
+        row = self.number[name]
+        self._holders[row] -= 1
+        if self._holders[row]:
+            return False
+        del self.number[name]
+        self.names[row] = ""
+        self._free.append(row)
+        return True
+
+    def _take(self, name: str) -> int:
+        if self._free:
+            row = self._free.pop()
+            self.names[row] = name
+        else:
+            row = len(self.names)
+            self.names.append(name)
+            self._holders.append(0)
+        self.number[name] = row
+        return row
+
+
+def grown(array: NDArray[Scalar], length: int, fill: Any = 0) -> NDArray[Scalar]:
+    """The array with room for `length` rows; doubled, so that growing row by row stays cheap.
+
+    >>> grown(np.zeros(2, np.int32), 3, -1).tolist()
+    [0, 0, -1, -1]
+    """
+    if len(array) >= length:
+        return array
+    wider = np.full(max(length, 2 * len(array)), fill, dtype=array.dtype)
+    wider[: len(array)] = array
+    return wider
+
+
+class Journal:
+    """Rows that changed, in order, so that a reader can ask what is new since it last looked.
+
+    >>> journal = Journal()
+    >>> mark = journal.mark
+    >>> journal.note(4); journal.note(2); journal.note(4)
+    >>> journal.since(mark).tolist(), journal.since(journal.mark).tolist()
+    ([4, 2, 4], [])
+    """
+
+    LIMIT = 65_536  # entries kept; a reader that is further behind has to look at everything
+
+    def __init__(self) -> None:
+        self._entries: RowArray = np.zeros(self.LIMIT, dtype=np.intp)
+        self._length = 0
+        self._dropped = 0
+
+    @property
+    def mark(self) -> int:
+        return self._dropped + self._length
+
+    def note(self, row: int) -> None:
+        if self._length == self.LIMIT:
+            half = self.LIMIT // 2
+            self._entries[:half] = self._entries[half:]
+            self._dropped += half
+            self._length -= half
+        self._entries[self._length] = row
+        self._length += 1
+
+    def since(self, mark: int) -> RowArray | None:
+        """The rows noted after `mark`, some perhaps twice; None when that is too long ago to know."""
+        if mark < self._dropped:
+            return None
+        return self._entries[mark - self._dropped : self._length]

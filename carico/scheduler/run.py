@@ -1,0 +1,247 @@
+"""`carico scheduler`: the process around ledger, snapshot and queue.
+
+    watches ─► cluster ─► queue ─► cycle ─► binder ─► API server
+    reports ─► ledger ──────────────┘ │
+                                      └ no node ─► failures ─► condition, Event, evictions
+
+One asyncio loop does it all. All replicas follow watches and reports; the one that holds the Lease schedules. A replica
+that loses the Lease ends, and whatever runs it starts it anew: nothing that a leader knew is worth keeping.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from carico import __version__
+from carico.clock import Clock, SystemClock
+from carico.errors import CaricoError
+from carico.health import HealthServer
+from carico.kube import credentials
+from carico.kube.client import Client
+from carico.kube.events import Recorder
+from carico.kube.lease import Election, LeaseTimes
+from carico.scheduler import pages
+from carico.scheduler.assembly import Parts, assemble
+from carico.scheduler.binder import Binder
+from carico.scheduler.cycle import Decision, broken, decide
+from carico.scheduler.decisions import Record
+from carico.scheduler.failures import Failures
+from carico.scheduler.framework import Code
+from carico.scheduler.profiles import Profile
+from carico.scheduler.queue import Queued
+from carico.scheduler.reports import ReportListener
+from carico.scheduler.units import units_of
+from carico.scheduler.watches import Watches
+from carico.settings import SchedulerSettings
+from carico.wire.report_server import METHOD, ReportService
+from carico.wire.server import GrpcServer
+
+log = logging.getLogger(__name__)
+
+HOUSEKEEPING = 1.0  # s between two looks at queue, heartbeat and health
+FLUSH_EVERY = 30.0  # s between two looks for pods that have waited very long
+RENEWAL_LIMIT = 20.0  # s without a renewed Lease after which a leader is not alive
+STALL_LIMIT = 10.0  # s in which the event loop did not turn after which nobody is
+
+
+class Scheduler:
+    def __init__(self, settings: SchedulerSettings, clock: Clock | None = None, client: Client | None = None) -> None:
+        self.settings = settings
+        self.clock: Clock = clock or SystemClock()
+        self.client = client or Client(
+            credentials.find(settings.kubeconfig),
+            qps=settings.qps,
+            burst=settings.burst,
+            connections=settings.connections,
+            clock=self.clock,
+        )
+        self.identity = settings.identity or f"{socket.gethostname()}_{os.getpid()}"
+        self.parts: Parts = assemble(settings, self.clock, self.client)
+        cluster, metrics = self.parts.cluster, self.parts.metrics
+        self.watches = Watches(self.client, cluster, self.clock)
+        self.recorder = Recorder(
+            self.client, "carico-scheduler", f"carico-scheduler-{self.identity}", self.clock,
+            capacity=settings.event_queue, workers=settings.event_workers, busy=self._busy,
+        )  # fmt: skip
+        self.binder = Binder(
+            self.client, cluster, self.recorder, self.parts.ring, metrics, self.clock,
+            places=settings.binders, may_bind=self.may_bind,
+        )  # fmt: skip
+        self.failures = Failures(self.client, cluster, self.recorder, metrics, self.clock)
+        times = LeaseTimes(settings.lease_duration, settings.lease_renew, settings.lease_retry)
+        self.election = Election(
+            self.client, settings.lease_namespace, settings.lease_name, self.identity, self.clock, times
+        )
+        self.listener = ReportListener(cluster, metrics, self.clock, settings.heartbeat, self.may_bind)
+        self.reports = ReportService(self.listener, self.clock, self.listener.refused)
+        self._grpc = GrpcServer(settings.grpc_listen, settings, {METHOD: self.reports.method})
+        self._pages = HealthServer(settings.listen, self.parts.registry, pages.plain(self), pages.asked(self))
+        self._rng = np.random.default_rng()
+        self._turned_at = self.clock.monotonic()
+        self._news = asyncio.Event()
+        self.parts.queue.on_move = self._moved
+        self.scheduling = False
+
+    # --- life ---
+
+    async def run(self, end: asyncio.Event) -> None:
+        """Runs until `end` is set, the Lease is lost, or something breaks that cannot be mended here."""
+        grpc_port, page_port = await self._grpc.start(), await self._pages.start()
+        log.info(
+            "scheduler %s, %s: gRPC on port %d, pages on port %d", __version__, self.identity, grpc_port, page_port
+        )
+        lead = asyncio.create_task(self._lead())
+        others = (self.watches.run(), self.recorder.run(), self.failures.run(), self._keep_house(), end.wait())
+        tasks: list[asyncio.Task[Any]] = [lead, *(asyncio.create_task(one) for one in others)]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            lead.cancel()
+            await self._stop(tasks)
+
+    async def _stop(self, tasks: list[asyncio.Task[Any]]) -> None:
+        """Bindings under way come to their end before the Lease is given back."""
+        self.scheduling = False
+        try:
+            async with asyncio.timeout(5):
+                await self.binder.drain()
+                await self.recorder.drain()
+        except TimeoutError:
+            log.warning("ending with %d bindings and %d events unsent", self.binder.under_way, len(self.recorder))
+        await self.election.release()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._grpc.stop()
+        await self._pages.stop()
+        await self.client.close()
+
+    async def _lead(self) -> None:
+        await self.watches.synced()
+        if not self.settings.leader_elect:
+            await self._schedule()
+            return
+        await self.election.run(self._led)
+        raise CaricoError("the lease was lost; this replica ends so that it can start anew")
+
+    async def _led(self) -> None:
+        """A new leader first makes sure that it has seen every binding of the one before."""
+        await self.watches.pods.refresh()
+        self.parts.queue.activate_all()
+        await self.reports.announce()
+        await self._schedule()
+
+    def may_bind(self) -> bool:
+        if not self.settings.leader_elect:
+            return True
+        fresh = self.clock.monotonic() - self.election.renewed_at < self.settings.lease_renew
+        return self.election.leading and fresh
+
+    # --- scheduling ---
+
+    async def _schedule(self) -> None:
+        self.scheduling = True
+        self.parts.metrics.leader.set(1)
+        try:
+            while True:
+                await self._next()
+        finally:
+            self.scheduling = False
+            self.parts.metrics.leader.set(0)
+
+    async def _next(self) -> None:
+        queue = self.parts.queue
+        await self.recorder.wait_for_room()
+        await self.binder.place()
+        queued = queue.pop(self.clock.monotonic()) if self.may_bind() else None
+        if queued is None:
+            self.binder.give_back()
+            await self._wait_for_news()
+            return
+        if not self._attempt(queued):
+            self.binder.give_back()
+        await asyncio.sleep(0)  # watches and reports get their turn between two pods
+
+    def _attempt(self, queued: Queued) -> bool:
+        """One cycle; True when the pod is on its way to be bound."""
+        profile = self.parts.profiles[queued.info.pod.spec.scheduler_name]
+        began = perf_counter()
+        try:
+            decision = decide(profile, self.parts.cluster, queued.info, self._rng)
+        except Exception as error:
+            log.exception("scheduling %s broke", queued.info.pod.key)
+            decision = broken(self.parts.cluster, queued.info, error)
+        took = perf_counter() - began
+        self.parts.metrics.algorithm_seconds.observe(took)
+        self._record(profile, queued, decision, took)
+        if decision.node:
+            self.binder.start(profile, queued, decision, began)
+            return True
+        result = "error" if decision.code is Code.ERROR else "unschedulable"
+        self.parts.metrics.attempts.labels(result, profile.name).inc()
+        self.parts.metrics.attempt_seconds.labels(result, profile.name).observe(took)
+        self.failures.handle(queued, decision)
+        return False
+
+    def _record(self, profile: Profile, queued: Queued, decision: Decision, took: float) -> None:
+        pod = queued.info.pod
+        result = "scheduled" if decision.node else "error" if decision.code is Code.ERROR else "unschedulable"
+        self.parts.ring.add(
+            Record(
+                self.clock.wall(), pod.key, pod.uid, profile.name, queued.attempts, decision.node, result,
+                decision.feasible, self.parts.snapshot.node_count, round(decision.free_before, 3), units_of(pod),
+                decision.message, round(took * 1e6, 1),
+            )
+        )  # fmt: skip
+
+    async def _wait_for_news(self) -> None:
+        self._news.clear()
+        if self.parts.queue.counts()["active"] and self.may_bind():
+            return
+        pause = min(HOUSEKEEPING, max(0.0, self.parts.queue.next_due() - self.clock.monotonic()))
+        try:
+            async with asyncio.timeout(pause):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+
+    def _moved(self, queue: str, event: str) -> None:
+        self.parts.metrics.incoming.labels(queue, event).inc()
+        if queue == "active":
+            self._news.set()
+
+    def _busy(self) -> bool:
+        return self.binder.under_way > 0
+
+    # --- health ---
+
+    async def _keep_house(self) -> None:
+        flushed_at = self.clock.monotonic()
+        while True:
+            now = self._turned_at = self.clock.monotonic()
+            if self.listener.adjust_heartbeat():
+                await self.reports.announce()
+            if now - flushed_at >= FLUSH_EVERY:
+                flushed_at = now
+                self.parts.queue.flush(now)
+            await self.clock.sleep(HOUSEKEEPING)
+
+    def why_not_alive(self) -> str | None:
+        now = self.clock.monotonic()
+        if now - self._turned_at > STALL_LIMIT:
+            return f"the event loop has not turned for {now - self._turned_at:.0f} s"
+        if self.election.leading and now - self.election.renewed_at > RENEWAL_LIMIT:
+            return f"this leader has not renewed its lease for {now - self.election.renewed_at:.0f} s"
+        return None
+
+    def why_not_ready(self) -> str | None:
+        return None if self.watches.is_synced else "the first lists of the API server's objects are not complete"

@@ -1,0 +1,47 @@
+"""How good each feasible node is: the weighted sum of what the score plugins say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from carico.scheduler.framework import MAX_SCORE, Code, Cycle, Plugin, PreScore, Score
+from carico.scheduler.rows import RowArray
+from carico.types import Vector
+
+
+class Scoring:
+    """The score plugins of one profile; a weight of 0 leaves a plugin out."""
+
+    def __init__(self, plugins: Sequence[Plugin], weights: Mapping[str, float]) -> None:
+        # Asked here and not at every pod: isinstance with a protocol costs more than most scores.
+        self._plugins = [
+            (p, weights.get(p.name, 1.0), p if isinstance(p, PreScore) else None)
+            for p in plugins
+            if isinstance(p, Score) and weights.get(p.name, 1.0) > 0
+        ]
+
+    def run(self, cycle: Cycle, rows: RowArray) -> Vector:
+        total = np.zeros(len(rows))
+        for _, weight, scores in self.table(cycle, rows):
+            total += weight * scores
+        return total
+
+    def table(self, cycle: Cycle, rows: RowArray) -> Iterator[tuple[str, float, Vector]]:
+        """Name, weight and scores in [0, 100] of every plugin that has something to say."""
+        for plugin, weight, prepared in self._plugins:
+            if prepared is not None and prepared.pre_score(cycle, rows).code is Code.SKIP:
+                continue
+            yield plugin.name, weight, plugin.score(cycle, rows)
+
+
+def normalised(raw: Vector, *, reverse: bool = False) -> Vector:
+    """Scaled so that the largest becomes 100; `reverse`: so that the smallest raw figure is the best.
+
+    >>> normalised(np.array([0.0, 1.0, 4.0])).tolist(), normalised(np.array([0.0, 1.0, 4.0]), reverse=True).tolist()
+    ([0.0, 25.0, 100.0], [100.0, 75.0, 0.0])
+    """
+    top = raw.max(initial=0.0)
+    scaled = raw * (MAX_SCORE / top) if top > 0 else np.zeros_like(raw)
+    return MAX_SCORE - scaled if reverse else scaled

@@ -1,0 +1,273 @@
+"""The cluster as the scheduler sees it: one row per node, and the pods on it.
+
+Watches and reservations write to it, plugins read it. A pod that was only decided on is put here at once (`add_pod`)
+and taken out again if binding it fails; the watch's own news of that pod then replaces it. Every change is noted in a
+journal, so that answers kept per template can be corrected row by row.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from carico.kube.meta import KubeObject
+from carico.kube.objects import Namespace, Node
+from carico.scheduler import requests
+from carico.scheduler.columns import LabelColumns
+from carico.scheduler.ports import PortIndex
+from carico.scheduler.requests import Requests
+from carico.scheduler.rows import Journal, Mask, RowArray, Rows, grown
+from carico.scheduler.store import Store
+from carico.scheduler.tally import Tally
+from carico.scheduler.template import PodInfo
+
+Amounts = NDArray[np.int64]
+_NO_LABELS: dict[str, str] = {}
+
+
+class Groups:
+    """Rows grouped by a property that many nodes share, such as their taints: ask once per group, not per node."""
+
+    def __init__(self, empty: Any) -> None:
+        self.members: list[Any] = [empty]
+        self._number: dict[Any, int] = {empty: 0}
+        self.of: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+
+    def set(self, row: int, member: Any) -> None:
+        number = self._number.get(member)
+        if number is None:
+            number = self._number[member] = len(self.members)
+            self.members.append(member)
+        self.of = grown(self.of, row + 1)
+        self.of[row] = number
+
+
+class Snapshot:
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self.store = Store()
+        self.nodes: list[Node | None] = []
+        self.on: list[dict[str, PodInfo]] = []  # pods by row and UID
+        self.pods: dict[str, tuple[PodInfo, int]] = {}  # UID to pod and row
+        self.nominated: dict[str, tuple[PodInfo, str]] = {}  # UID to a waiting pod and the node kept for it
+        self.node_count = 0
+        self._present: Mask = np.zeros(0, dtype=np.bool_)
+        self._unschedulable: Mask = np.zeros(0, dtype=np.bool_)
+        self._free: dict[str, Amounts] = {}
+        self._allocatable: dict[str, Amounts] = {}
+        self.taints = Groups(())
+        self.features = Groups(frozenset())
+        self.labels = LabelColumns(self._labels_of, self.__len__)
+        self.tally = Tally(self.store.namespace_labels)
+        self.ports = PortIndex()
+        self.priorities: Counter[int] = Counter()  # pods on nodes, by priority
+        self._claim_users: defaultdict[str, Counter[int]] = defaultdict(Counter)  # claim to row to pods that use it
+        self.with_volumes: defaultdict[int, set[str]] = defaultdict(set)  # row to UIDs of pods with volumes that bind
+        self.node_changes = Journal()
+        self.pod_changes = Journal()
+        self.image_changes = Journal()
+
+    def __len__(self) -> int:
+        """Rows, with or without a node: the length of every mask and vector."""
+        return len(self.nodes)
+
+    @property
+    def present(self) -> Mask:
+        """Rows that stand for a node which exists."""
+        return self._present[: len(self)]
+
+    @property
+    def unschedulable(self) -> Mask:
+        return self._unschedulable[: len(self)]
+
+    def free(self, resource: str) -> Amounts:
+        """What is allocatable and not asked for by the pods there; below 0 where a node is overcommitted."""
+        return self._column(self._free, resource)[: len(self)]
+
+    def allocatable(self, resource: str) -> Amounts:
+        return self._column(self._allocatable, resource)[: len(self)]
+
+    def name(self, row: int) -> str:
+        return self.rows.names[row]
+
+    def set_node(self, node: Node) -> None:
+        row = self.rows.number.get(node.name)
+        old = self.nodes[row] if row is not None and row < len(self.nodes) else None
+        if old is not None and not _differs(old, node):
+            self.nodes[self.rows.number[node.name]] = node
+            return
+        if old is None:
+            row = self._grow(self.rows.hold(node.name))
+            self.node_count += 1
+        assert row is not None
+        self._write(row, node, old)
+
+    def remove_node(self, name: str) -> None:
+        """Forget the Node object; pods that are still there keep the row until they go."""
+        row = self.rows.number.get(name)
+        if row is None or row >= len(self.nodes) or self.nodes[row] is None:
+            return
+        self.node_count -= 1
+        self._write(row, None, self.nodes[row])
+        self.rows.drop(name)
+
+    def add_pod(self, pod: PodInfo, node: str) -> None:
+        """The pod is on that node, whether bound or only meant to be; a pod that has ended takes no room."""
+        known = self.pods.get(pod.uid)
+        if known is not None and not pod.pod.terminal and _same_room(known[0], pod):
+            row = known[1]
+            if self.rows.names[row] == node:
+                self.pods[pod.uid] = (pod, row)
+                self.on[row][pod.uid] = pod
+                return
+        self.remove_pod(pod.uid)
+        if pod.pod.terminal:
+            return
+        row = self._grow(self.rows.hold(node))
+        self.pods[pod.uid] = (pod, row)
+        self._place(pod, row, 1)
+        self.pod_changes.note(row)
+
+    def remove_pod(self, uid: str) -> None:
+        known = self.pods.pop(uid, None)
+        if known is None:
+            return
+        pod, row = known
+        self._place(pod, row, -1)
+        self.pod_changes.note(row)
+        self.rows.drop(self.rows.names[row])
+
+    def put(self, thing: KubeObject) -> None:
+        """Any object that is neither a pod nor a node is new or changed."""
+        if isinstance(thing, Namespace) and self.store.namespace_labels(thing.name) != thing.metadata.labels:
+            self.tally.forget()
+        self.store.put(thing)
+
+    def remove(self, thing: KubeObject) -> None:
+        self.store.remove(thing)
+        if isinstance(thing, Namespace):
+            self.tally.forget()
+
+    def nominate(self, pod: PodInfo, node: str) -> None:
+        """Room is being made for the pod on that node: others of lower priority must not take it."""
+        self.nominated[pod.uid] = (pod, node)
+
+    def unnominate(self, uid: str) -> None:
+        self.nominated.pop(uid, None)
+
+    @contextmanager
+    def pretending(self, row: int, *, add: list[PodInfo], remove: list[PodInfo]) -> Iterator[None]:
+        """The row as if some pods were there or gone; undone at the end, and never in the journal."""
+        for pod in remove:
+            self._place(pod, row, -1)
+        for pod in add:
+            self._place(pod, row, 1)
+        try:
+            yield
+        finally:
+            for pod in add:
+                self._place(pod, row, -1)
+            for pod in remove:
+                self._place(pod, row, 1)
+
+    def all_rows(self) -> RowArray:
+        return np.arange(len(self), dtype=np.intp)
+
+    def _labels_of(self, row: int) -> dict[str, str]:
+        node = self.nodes[row]
+        return _NO_LABELS if node is None else node.metadata.labels
+
+    def _grow(self, row: int) -> int:
+        while len(self.nodes) <= row:
+            self.nodes.append(None)
+            self.on.append({})
+        self._present = grown(self._present, len(self), False)
+        self._unschedulable = grown(self._unschedulable, len(self), False)
+        for groups in (self.taints, self.features):
+            groups.of = grown(groups.of, len(self))
+        return row
+
+    def _column(self, table: dict[str, Amounts], resource: str) -> Amounts:
+        column = table.get(resource)
+        if column is None or len(column) < len(self):
+            column = grown(np.zeros(0, dtype=np.int64) if column is None else column, len(self))
+            table[resource] = column
+        return column
+
+    def _write(self, row: int, node: Node | None, old: Node | None) -> None:
+        had = requests.allocatable(old.status.allocatable) if old is not None else {}
+        has = requests.allocatable(node.status.allocatable) if node is not None else {}
+        for name in had.keys() | has.keys():
+            self._column(self._allocatable, name)[row] = has.get(name, 0)
+            self._column(self._free, name)[row] += has.get(name, 0) - had.get(name, 0)
+        self.nodes[row] = node
+        self._present[row] = node is not None
+        self._unschedulable[row] = node is not None and node.spec.unschedulable
+        self.taints.set(row, node.spec.taints if node is not None else ())
+        self.features.set(row, frozenset(node.status.declared_features) if node is not None else frozenset())
+        self.labels.update(row)
+        if (old.status.images if old else ()) != (node.status.images if node else ()):
+            self.image_changes.note(row)
+        self.node_changes.note(row)
+
+    def _place(self, pod: PodInfo, row: int, change: int) -> None:
+        """Everything that counts pods; `change` is +1 or −1."""
+        if change > 0:
+            self.on[row][pod.uid] = pod
+        else:
+            del self.on[row][pod.uid]
+        self.priorities[pod.priority] += change
+        if not self.priorities[pod.priority]:
+            del self.priorities[pod.priority]
+        self._spend(pod.requests, row, change)
+        self.tally.add(pod, row) if change > 0 else self.tally.remove(pod, row)
+        self.ports.change(pod, row, change)
+        if pod.volumes:
+            self._use_volumes(pod, row, change)
+
+    def _spend(self, wanted: Requests, row: int, change: int) -> None:
+        for name, amount in wanted.items():
+            self._column(self._free, name)[row] -= change * amount
+        self._column(self._free, requests.PODS)[row] -= change
+
+    def _use_volumes(self, pod: PodInfo, row: int, change: int) -> None:
+        if change > 0:
+            self.with_volumes[row].add(pod.uid)
+        else:
+            self.with_volumes[row].discard(pod.uid)
+        for volume in pod.volumes:
+            if volume.persistent_volume_claim is not None:
+                users = self._claim_users[f"{pod.pod.namespace}/{volume.persistent_volume_claim.claim_name}"]
+                users[row] += change
+                if not users[row]:
+                    del users[row]
+
+    def claim_in_use(self, key: str) -> bool:
+        """Whether a pod uses the claim; as in Kubernetes, one left over from a node that has gone does not count."""
+        return any(self._present[row] for row in self._claim_users.get(key, ()))
+
+
+def _differs(old: Node, new: Node) -> bool:
+    """Whether anything changed that a placement can depend on; heartbeats only touch conditions."""
+    return (
+        old.metadata.labels != new.metadata.labels
+        or old.spec != new.spec
+        or old.status.allocatable != new.status.allocatable
+        or old.status.images != new.status.images
+        or old.status.declared_features != new.status.declared_features
+    )
+
+
+def _same_room(old: PodInfo, new: PodInfo) -> bool:
+    """Whether an update of a pod leaves all that is counted as it was."""
+    return (
+        old.template is new.template
+        and old.identity is new.identity
+        and old.requests == new.requests
+        and old.pod.terminating == new.pod.terminating
+    )

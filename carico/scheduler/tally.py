@@ -1,0 +1,182 @@
+"""How many pods of a kind run on each node, kept up to date pod by pod.
+
+Spreading and affinity ask, for every pod that is placed, "how many pods that match this selector are where?". Asked
+once, the answer is kept as an array and corrected whenever a pod comes or goes, so that the next pod of the same
+workload costs a few array operations however many pods there are.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from carico.scheduler.columns import MISSING
+from carico.scheduler.rows import grown
+from carico.scheduler.template import Identity, PodInfo
+from carico.scheduler.terms import Audience, Term, Weighted
+
+Counts = NDArray[np.int64]
+K = TypeVar("K")
+
+KEPT = 512  # answers kept; the one not asked for longest goes first
+DENSE = 64  # rows with a count from which an array beats a dictionary
+
+
+class RowCounts:
+    """A count per row: a dictionary of those that are not 0, and the whole array once somebody asked for it."""
+
+    __slots__ = ("_dense", "sparse")
+
+    def __init__(self) -> None:
+        self.sparse: dict[int, int] = {}
+        self._dense: Counts | None = None
+
+    def add(self, row: int, change: int) -> None:
+        count = self.sparse.get(row, 0) + change
+        if count:
+            self.sparse[row] = count
+        else:
+            self.sparse.pop(row, None)
+        if self._dense is not None:
+            self._dense = grown(self._dense, row + 1)
+            self._dense[row] = count
+
+    def vector(self, length: int) -> Counts:
+        """One count for each of the first `length` rows; do not change it."""
+        if self._dense is None or len(self._dense) < length:
+            self._dense = np.zeros(length, dtype=np.int64)
+            for row, count in self.sparse.items():
+                self._dense[row] = count
+        return self._dense[:length]
+
+    def by_domain(self, codes: NDArray[np.int32], domains: int) -> Counts:
+        """The sum over the rows of each domain; `codes[row]` is the row's domain, or MISSING."""
+        if len(self.sparse) >= DENSE:
+            return summed(self.vector(len(codes)), codes, domains)
+        totals = np.zeros(domains, dtype=np.int64)
+        for row, count in self.sparse.items():
+            if row < len(codes) and codes[row] != MISSING:
+                totals[codes[row]] += count
+        return totals
+
+
+def summed(counts: Counts, codes: NDArray[np.int32], domains: int) -> Counts:
+    """Counts per row, added up per domain; rows without a domain count nowhere.
+
+    >>> summed(np.array([1, 2, 4, 8]), np.array([0, 1, MISSING, 1], dtype=np.int32), 3).tolist()
+    [1, 10, 0]
+    """
+    totals = np.bincount(codes + 1, weights=counts, minlength=domains + 1)
+    return totals[1:].astype(np.int64)
+
+
+class _Answer:
+    """Pods of one audience, by row."""
+
+    __slots__ = ("audience", "counts", "known", "terminating")
+
+    def __init__(self, audience: Audience, terminating: bool) -> None:
+        self.audience = audience
+        self.terminating = terminating  # whether pods that are being deleted count
+        self.counts = RowCounts()
+        self.known: dict[Identity, bool] = {}
+
+
+class Tally:
+    """All pods by identity, the answers asked for so far, and the terms that running pods impose on others."""
+
+    def __init__(self, namespace_labels: Callable[[str], dict[str, str]]) -> None:
+        self._namespace_labels = namespace_labels
+        # how many pods of an identity are on a row: all of them, and those that are being deleted
+        self._pods: defaultdict[Identity, RowCounts] = defaultdict(RowCounts)
+        self._leaving: defaultdict[Identity, RowCounts] = defaultdict(RowCounts)
+        self._answers: OrderedDict[tuple[Audience, bool], _Answer] = OrderedDict()
+        self.anti_affinity: dict[Term, RowCounts] = {}  # required terms of running pods
+        self.affinity: dict[Term, RowCounts] = {}
+        self.preferred: dict[Weighted, RowCounts] = {}
+
+    def add(self, pod: PodInfo, row: int) -> None:
+        self._change(pod, row, 1)
+
+    def remove(self, pod: PodInfo, row: int) -> None:
+        self._change(pod, row, -1)
+
+    def forget(self) -> None:
+        """Labels of a namespace changed: every answer may be wrong."""
+        self._answers.clear()
+
+    def count(self, audience: Audience, length: int, *, terminating: bool) -> Counts:
+        """Pods of the audience on each row."""
+        key = (audience, terminating)
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._answers[key] = self._counted(audience, terminating)
+            if len(self._answers) > KEPT:
+                self._answers.popitem(last=False)
+        self._answers.move_to_end(key)
+        return answer.counts.vector(length)
+
+    def count_all(self, audiences: list[Audience], length: int) -> Counts:
+        """Pods on each row that belong to every one of the audiences."""
+        counts = np.zeros(length, dtype=np.int64)
+        for identity, pods in self._pods.items():
+            if all(self.included(audience, identity) for audience in audiences):
+                for row, count in pods.sparse.items():
+                    counts[row] += count
+        return counts
+
+    def included(self, audience: Audience, identity: Identity) -> bool:
+        return audience.includes(identity.namespace, self._namespace_labels(identity.namespace), identity.labels)
+
+    def _counted(self, audience: Audience, terminating: bool) -> _Answer:
+        answer = _Answer(audience, terminating)
+        for identity, pods in self._pods.items():
+            answer.known[identity] = included = self.included(audience, identity)
+            if included:
+                for row, count in pods.sparse.items():
+                    leaving = 0 if terminating else self._leaving_on(identity, row)
+                    answer.counts.add(row, count - leaving)
+        return answer
+
+    def _leaving_on(self, identity: Identity, row: int) -> int:
+        return self._leaving[identity].sparse.get(row, 0) if identity in self._leaving else 0
+
+    def _change(self, pod: PodInfo, row: int, change: int) -> None:
+        identity = pod.identity
+        leaving = pod.pod.terminating
+        _bump(self._pods, identity, row, change)
+        if leaving:
+            _bump(self._leaving, identity, row, change)
+        for answer in self._answers.values():
+            if leaving and not answer.terminating:
+                continue
+            included = answer.known.get(identity)
+            if included is None:
+                included = answer.known[identity] = self.included(answer.audience, identity)
+            if included:
+                answer.counts.add(row, change)
+        if identity not in self._pods:
+            for answer in self._answers.values():
+                answer.known.pop(identity, None)
+        self._change_terms(pod, row, change)
+
+    def _change_terms(self, pod: PodInfo, row: int, change: int) -> None:
+        for term in pod.terms.anti_affinity:
+            _bump(self.anti_affinity, term, row, change)
+        for term in pod.terms.affinity:
+            _bump(self.affinity, term, row, change)
+        for weighted in pod.terms.preferred:
+            _bump(self.preferred, weighted, row, change)
+
+
+def _bump(table: dict[K, RowCounts], key: K, row: int, change: int) -> None:
+    counts = table.get(key)
+    if counts is None:
+        counts = table[key] = RowCounts()
+    counts.add(row, change)
+    if not counts.sparse:
+        del table[key]

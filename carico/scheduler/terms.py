@@ -1,0 +1,74 @@
+"""Affinity between pods, compiled: which pods a term speaks of, and in which domain it wants or shuns them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from carico.kube.objects import Pod, PodAffinity, PodAffinityTerm
+from carico.kube.selectors import NOTHING, Selector, from_selector
+
+
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """A set of pods: those of certain namespaces whose labels match."""
+
+    namespaces: frozenset[str]
+    namespace_selector: Selector  # by the namespaces' own labels, besides the list
+    selector: Selector
+
+    def includes(self, namespace: str, namespace_labels: dict[str, str], labels: dict[str, str]) -> bool:
+        if namespace not in self.namespaces and not self.namespace_selector.matches(namespace_labels):
+            return False
+        return self.selector.matches(labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """ "Beside these pods", or "away from them": in the same domain of `topology_key` as they are."""
+
+    topology_key: str
+    audience: Audience
+
+
+class Weighted(NamedTuple):
+    term: Term
+    weight: int  # negative for anti-affinity
+
+
+@dataclass(frozen=True, slots=True)
+class PodTerms:
+    """All terms of a pod."""
+
+    affinity: tuple[Term, ...] = ()
+    anti_affinity: tuple[Term, ...] = ()
+    preferred: tuple[Weighted, ...] = ()
+
+
+NO_TERMS = PodTerms()
+
+
+def of_pod(pod: Pod) -> PodTerms:
+    affinity = pod.spec.affinity
+    if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
+        return NO_TERMS
+    towards = affinity.pod_affinity or PodAffinity()
+    away = affinity.pod_anti_affinity or PodAffinity()
+    return PodTerms(
+        affinity=tuple(_term(t, pod.namespace) for t in towards.required),
+        anti_affinity=tuple(_term(t, pod.namespace) for t in away.required),
+        preferred=(
+            *(Weighted(_term(w.pod_affinity_term, pod.namespace), w.weight) for w in towards.preferred),
+            *(Weighted(_term(w.pod_affinity_term, pod.namespace), -w.weight) for w in away.preferred),
+        ),
+    )
+
+
+def _term(piece: PodAffinityTerm, namespace: str) -> Term:
+    own = not piece.namespaces and piece.namespace_selector is None
+    audience = Audience(
+        namespaces=frozenset({namespace} if own else piece.namespaces),
+        namespace_selector=NOTHING if piece.namespace_selector is None else from_selector(piece.namespace_selector),
+        selector=from_selector(piece.label_selector),
+    )
+    return Term(piece.topology_key, audience)

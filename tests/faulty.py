@@ -1,0 +1,136 @@
+"""A proxy in front of a real API server that breaks what it is told to break.
+
+It speaks plain HTTP to the client and TLS to the server, with the identity of a kubeconfig. A `fault` looks at every
+request and says what to do with it: pass it on (None), answer it with a status, pass it on and swallow the answer
+(`LOSE`), or close the connection at once (`CUT`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from carico.kube import credentials
+
+LOSE = -1
+CUT = -2
+Fault = Callable[[str, str], int | None]
+
+
+class FaultyServer:
+    def __init__(self, kubeconfig: Path, folder: Path) -> None:
+        self._where = credentials.from_kubeconfig(kubeconfig)
+        self.kubeconfig = folder / "faulty.kubeconfig"
+        self.fault: Fault = lambda _method, _path: None
+        self.seen: list[tuple[str, str]] = []
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+        self._serving: set[asyncio.Task[None]] = set()
+        self._port = 0
+
+    async def __aenter__(self) -> FaultyServer:
+        await self.open()
+        config = {
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self._port}"}}],
+            "users": [{"name": "u", "user": {}}],
+        }
+        self.kubeconfig.write_text(json.dumps(config))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.shut()
+
+    async def open(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    async def shut(self) -> None:
+        """As if the API server had died: nobody listens, everything open is closed."""
+        assert self._server is not None
+        self._server.close()
+        await self._server.wait_closed()
+        while self._serving:  # one may just have been accepted
+            self.cut()
+            for task in self._serving:
+                task.cancel()
+            await asyncio.gather(*self._serving, return_exceptions=True)
+            await asyncio.sleep(0)
+
+    def cut(self) -> None:
+        """Closes all connections, watches too."""
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        self._writers.add(writer)
+        try:
+            await self._converse(reader, writer)
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # whoever spoke is gone, or the test has ended
+        finally:
+            self._serving.discard(task)
+            self._writers.discard(writer)
+            writer.transport.abort()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        up_reader, up_writer = await asyncio.open_connection(
+            self._where.host, self._where.port, ssl=self._where.tls, server_hostname=self._where.host
+        )
+        self._writers.add(up_writer)
+        losing = asyncio.Event()
+        back = asyncio.create_task(self._back(up_reader, writer, losing))
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                body = await reader.readexactly(_length(head))
+                method, path, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
+                self.seen.append((method, path))
+                verdict = self.fault(method, path)
+                if verdict == CUT:
+                    return
+                if verdict is None or verdict == LOSE:
+                    if verdict == LOSE:
+                        losing.set()
+                    up_writer.write(head + body)
+                    await up_writer.drain()
+                else:
+                    writer.write(_answer(verdict))
+                    await writer.drain()
+        finally:
+            back.cancel()
+            with contextlib.suppress(asyncio.CancelledError, OSError):
+                await back
+            self._writers.discard(up_writer)
+            up_writer.transport.abort()
+
+    async def _back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, losing: asyncio.Event) -> None:
+        while data := await reader.read(1 << 16):
+            if losing.is_set():
+                writer.transport.abort()
+                return
+            writer.write(data)
+            await writer.drain()
+        writer.transport.abort()
+
+
+def _length(head: bytes) -> int:
+    for line in head.lower().split(b"\r\n"):
+        if line.startswith(b"content-length:"):
+            return int(line.partition(b":")[2])
+    return 0
+
+
+def _answer(status: int) -> bytes:
+    reason = {404: "NotFound", 409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "InternalError"}[status]
+    body = json.dumps({"kind": "Status", "code": status, "reason": reason, "message": "made up by a test"}).encode()
+    return (
+        f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    )

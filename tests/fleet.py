@@ -1,0 +1,114 @@
+"""Agents of nodes that do not exist: they report, by the agents' own rules, what the API server's pods would cost.
+
+A node of capacity C on which n pods have run for longer than `lag` says Pod-Capacity C − n and counts those n. The
+truth is known too: `worst` is the largest number of pods that were ever bound to a node beyond its capacity.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from running import Process
+from scheduling import make_report
+
+from carico.clock import SystemClock
+from carico.kube.client import Client
+from carico.kube.objects import Pod
+from carico.kube.watch import Reflector, Resource
+from carico.settings import AgentSettings
+from carico.wire.report_client import ReportClient
+
+TICK = 0.2  # s between two looks of an agent
+
+
+class Fleet:
+    def __init__(
+        self, client: Client, capacity: dict[str, float], schedulers: list[str], namespace: str, lag: float = 5.0
+    ) -> None:
+        self.capacity, self.lag, self._namespace = capacity, lag, namespace
+        settings = AgentSettings(schedulers=tuple(schedulers), plaintext=True)
+        self._talking: dict[str, asyncio.Task[None]] = {}
+        self._clients = {node: ReportClient(settings, SystemClock()) for node in capacity}
+        self._pods = Reflector(client, Resource("/api/v1/pods", Pod), self._changed)
+        self._since: defaultdict[str, dict[str, float]] = defaultdict(dict)  # node to UID to when it was bound
+        self._ended: defaultdict[str, dict[str, float]] = defaultdict(dict)
+        self._ours: set[str] = set()  # UIDs of pods in the test's namespace
+        self.bound_to: dict[str, set[str]] = defaultdict(set)  # UID to every node that it was ever bound to
+        self.worst = float("-inf")
+        self.clock_error = 0.0  # s that the nodes' wall clocks are wrong
+
+    @property
+    def bound(self) -> int:
+        """Pods of the test's namespace that are bound now; others may still be leaving."""
+        return sum(len(pods.keys() & self._ours) for pods in self._since.values())
+
+    def on(self, node: str) -> set[str]:
+        return set(self._since[node])
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncIterator[Fleet]:
+        tasks = [asyncio.create_task(self._pods.run()), asyncio.create_task(self._speak())]
+        self._talking = {node: asyncio.create_task(client.run()) for node, client in self._clients.items()}
+        try:
+            await self._pods.synced.wait()
+            yield self
+        finally:
+            tasks += self._talking.values()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def silence(self, node: str) -> None:
+        """The node's agent dies: its streams break."""
+        self._talking[node].cancel()
+
+    async def until(self, bound: int, seconds: float = 90.0) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.bound < bound:  # noqa: ASYNC110 - what is waited for is in other processes
+                    await asyncio.sleep(0.05)
+
+    def _changed(self, old: Pod | None, new: Pod | None) -> None:
+        pod = new or old
+        assert pod is not None
+        node = pod.spec.node_name
+        if node not in self.capacity:
+            return
+        if new is None or new.terminal:
+            if self._since[node].pop(pod.uid, None) is not None:
+                self._ended[node][pod.uid] = time.monotonic()
+            return
+        if pod.namespace == self._namespace:
+            self._ours.add(pod.uid)
+        self.bound_to[pod.uid].add(node)
+        self._since[node].setdefault(pod.uid, time.monotonic())
+        self.worst = max(self.worst, len(self._since[node]) - self.capacity[node])
+
+    async def _speak(self) -> None:
+        while True:
+            for node, client in self._clients.items():
+                self._offer(node, client)
+            await asyncio.sleep(TICK)
+
+    def _offer(self, node: str, client: ReportClient) -> None:
+        now = time.monotonic()
+        counted = [uid for uid, since in self._since[node].items() if now - since >= self.lag]
+        finished = [uid for uid, at in self._ended[node].items() if now - at < 60]
+        free = max(0.0, self.capacity[node] - len(counted))
+        report = make_report(node, free, counted, finished, at=now, sampled_at=time.time() + self.clock_error)
+        client.offer(report)
+
+
+class SchedulerProcess(Process):
+    """A real `carico scheduler` on fixed ports, so that agents find the one that comes after it."""
+
+    def __init__(self, kubeconfig: Path, grpc_port: int, *flags: str) -> None:
+        addresses = ("--grpc-listen", f"127.0.0.1:{grpc_port}", "--listen", "127.0.0.1:0")
+        super().__init__("scheduler", "--kubeconfig", str(kubeconfig), "--plaintext", *addresses, *flags)
+        self.page_port = int(self.wait_for(r"pages on port (\d+)", 60)[1])

@@ -1,0 +1,342 @@
+"""Client, watch, binding, events and lease against a real API server, through a proxy that breaks things on demand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from cluster.cluster import Cluster
+from cluster.fixtures import needs_scale
+from faulty import CUT, LOSE, FaultyServer
+
+from carico.clock import SystemClock
+from carico.kube import binding, credentials
+from carico.kube.binding import Bound
+from carico.kube.client import ApiError, Client
+from carico.kube.events import Event, Recorder
+from carico.kube.lease import Election, LeaseTimes
+from carico.kube.objects import Pod
+from carico.kube.watch import Reflector, Resource
+
+pytestmark = [pytest.mark.cluster, needs_scale]
+
+CLOCK = SystemClock()
+PATIENCE = 60.0  # s; on a busy machine
+
+
+class Place:
+    """A namespace of a real cluster behind a faulty proxy."""
+
+    def __init__(self, client: Client, proxy: FaultyServer, namespace: str) -> None:
+        self.client, self.proxy, self.namespace = client, proxy, namespace
+        self.changes: list[tuple[Pod | None, Pod | None]] = []
+        self.reflector = Reflector(
+            client,
+            Resource(f"/api/v1/namespaces/{namespace}/pods", Pod),
+            lambda old, new: self.changes.append((old, new)),
+        )
+
+    async def pod(self, name: str) -> Pod:
+        spec = {"schedulerName": "nobody", "containers": [{"name": "c", "image": "i"}]}
+        body = msgspec.json.encode({"metadata": {"name": name}, "spec": spec})
+        made = await self.client.call("POST", f"/api/v1/namespaces/{self.namespace}/pods", body)
+        return msgspec.json.decode(made, type=Pod)
+
+    async def delete(self, name: str) -> None:
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{name}"
+        await self.client.call("DELETE", path, b'{"gracePeriodSeconds":0}')
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not condition():  # noqa: ASYNC110 - what is waited for is in another process
+                await asyncio.sleep(0.02)
+
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[Reflector[Pod]]:
+        task = asyncio.create_task(self.reflector.run())
+        try:
+            await self.reflector.synced.wait()
+            yield self.reflector
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+Scenario = Callable[[Place], Awaitable[None]]
+
+
+@pytest.fixture
+def play(scale_cluster: Callable[[int], Cluster], tmp_path: Path) -> Callable[[Scenario], None]:
+    def run(scenario: Scenario) -> None:
+        cluster = scale_cluster(5)
+
+        async def whole() -> None:
+            async with FaultyServer(cluster.kubeconfig, tmp_path) as proxy:
+                client = Client(credentials.from_kubeconfig(proxy.kubeconfig))
+                try:
+                    await scenario(Place(client, proxy, namespace))
+                finally:
+                    await client.close()
+
+        with cluster.namespace() as namespace:
+            asyncio.run(whole())
+
+    return run
+
+
+def test_tls_and_client_certificates(scale_cluster: Callable[[int], Cluster]) -> None:
+    async def scenario() -> None:
+        client = Client(credentials.from_kubeconfig(scale_cluster(5).kubeconfig))
+        assert b"gitVersion" in await client.call("GET", "/version")
+        with pytest.raises(ApiError, match="404 NotFound"):
+            await client.call("GET", "/api/v1/namespaces/default/pods/none")
+        await client.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_closed_idle_connection_goes_unnoticed(play: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        for _ in range(3):
+            await place.client.call("GET", "/version")
+            place.proxy.cut()
+            await asyncio.sleep(0.05)
+
+    play(scenario)
+
+
+def test_a_watch_tells_of_everything_and_survives_cuts(play: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        await place.pod("before")
+        async with place.following() as pods:
+            assert set(pods.store) == {f"{place.namespace}/before"}
+            await place.pod("during")
+            await place.until(lambda: len(pods.store) == 2)
+            place.proxy.cut()
+            await place.pod("after-cut")
+            await place.delete("before")
+            names = {f"{place.namespace}/during", f"{place.namespace}/after-cut"}
+            await place.until(lambda: set(pods.store) == names)
+            assert pods.lists == 1  # resumed where it broke off
+            assert pods.watches >= 2
+
+    play(scenario)
+
+
+def test_an_expired_version_is_listed_anew_and_nothing_is_missed(play: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        for name in ("stays", "goes"):
+            await place.pod(name)
+        async with place.following() as pods:
+            place.proxy.fault = lambda _, path: CUT if "watch=1" in path else None
+            place.proxy.cut()
+            await place.delete("goes")
+            await place.pod("comes")
+            place.changes.clear()
+            broken = True
+
+            def fault(_: str, path: str) -> int | None:
+                return 410 if "watch=1" in path and broken else None
+
+            place.proxy.fault = fault
+            await place.until(lambda: pods.lists >= 2)
+            broken = False
+            key = place.namespace
+            assert set(pods.store) == {f"{key}/stays", f"{key}/comes"}
+            gone = [old.name for old, new in place.changes if old is not None and new is None]
+            new = [new.name for old, new in place.changes if old is None and new is not None]
+            assert (gone, new) == (["goes"], ["comes"])
+
+    play(scenario)
+
+
+def test_a_refresh_beside_the_watch_takes_nothing_back(play: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        async with place.following() as pods:
+            making = asyncio.gather(*(place.pod(f"p{i}") for i in range(40)))
+            for _ in range(3):
+                await pods.refresh()
+            await making
+            await place.until(lambda: len(pods.store) == 40)
+            assert all(new is not None for _, new in place.changes)
+
+    play(scenario)
+
+
+def test_a_pod_made_anew_under_its_name_is_two_changes(play: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        first = await place.pod("twin")
+        async with place.following() as pods:
+            place.proxy.fault = lambda _, path: CUT if "watch=1" in path else None
+            place.proxy.cut()
+            await place.delete("twin")
+            second = await place.pod("twin")
+            place.changes.clear()
+            await pods.refresh()
+            uids = [(old and old.uid, new and new.uid) for old, new in place.changes]
+            assert uids == [(first.uid, None), (None, second.uid)]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("status", [429, 500, LOSE, CUT])
+def test_a_binding_survives_passing_faults_and_happens_once(play: Callable[[Scenario], None], status: int) -> None:
+    async def scenario(place: Place) -> None:
+        pod = await place.pod("p")
+        left = 2
+
+        def fault(_: str, path: str) -> int | None:
+            nonlocal left
+            if path.endswith("/binding") and left:
+                left -= 1
+                return status
+            return None
+
+        place.proxy.fault = fault
+        outcome = await binding.bind(place.client, pod, "kwok-0001", CLOCK)
+        assert outcome.bound is Bound.DONE
+        assert (await binding.get_pod(place.client, place.namespace, "p")).spec.node_name == "kwok-0001"
+
+    play(scenario)
+
+
+def test_bindings_that_cannot_be(play: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        pod = await place.pod("p")
+        assert (await binding.bind(place.client, pod, "kwok-0001", CLOCK)).bound is Bound.DONE
+        assert (await binding.bind(place.client, pod, "kwok-0001", CLOCK)).bound is Bound.DONE
+        assert (await binding.bind(place.client, pod, "kwok-0002", CLOCK)).bound is Bound.ELSEWHERE
+        gone = await place.pod("gone")
+        await place.delete("gone")
+        assert (await binding.bind(place.client, gone, "kwok-0001", CLOCK)).bound is Bound.GONE
+        await place.pod("gone")  # the same name, another pod
+        assert (await binding.bind(place.client, gone, "kwok-0001", CLOCK)).bound is Bound.GONE
+        assert not (await binding.get_pod(place.client, place.namespace, "gone")).spec.node_name
+
+    play(scenario)
+
+
+def test_the_condition_that_autoscalers_read(play: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        pod = await place.pod("p")
+        await binding.mark_unschedulable(place.client, pod, "Unschedulable", "0/5 nodes …", "kwok-0003", CLOCK)
+        status = (await binding.get_pod(place.client, place.namespace, "p")).status
+        [condition] = [c for c in status.conditions if c.type == "PodScheduled"]
+        said = (condition.status, condition.reason, condition.message)
+        assert (*said, status.nominated_node_name) == ("False", "Unschedulable", "0/5 nodes …", "kwok-0003")
+        await binding.mark_unschedulable(place.client, pod, "Unschedulable", "again", "", CLOCK)
+        status = (await binding.get_pod(place.client, place.namespace, "p")).status
+        assert (status.conditions[-1].message, status.nominated_node_name) == ("again", "")
+
+    play(scenario)
+
+
+def test_an_evicted_pod_is_told_why_and_only_that_pod_goes(play: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        old = await place.pod("victim")
+        await place.delete("victim")
+        new = await place.pod("victim")
+        await binding.evict(place.client, old, "carico", CLOCK)  # another pod of that name: left alone
+        assert not (await binding.get_pod(place.client, place.namespace, "victim")).terminating
+        await binding.evict(place.client, new, "carico", CLOCK)
+        with pytest.raises(ApiError, match="404"):
+            await binding.get_pod(place.client, place.namespace, "victim")
+
+    play(scenario)
+
+
+async def _events(place: Place) -> list[dict[str, Any]]:
+    listed = await place.client.call("GET", f"/apis/events.k8s.io/v1/namespaces/{place.namespace}/events")
+    return list(msgspec.json.decode(listed)["items"])
+
+
+def test_no_event_is_lost_whatever_the_api_server_does(play: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        pods = [await place.pod(f"p{i}") for i in range(10)]
+        count = 0
+
+        def fault(method: str, path: str) -> int | None:
+            nonlocal count
+            if method != "POST" or not path.endswith("/events"):
+                return None
+            count += 1
+            return {1: 500, 2: 429, 3: LOSE, 4: CUT}.get(count)
+
+        place.proxy.fault = fault
+        recorder = Recorder(place.client, "carico-scheduler", "test", CLOCK, capacity=4)
+        task = asyncio.create_task(recorder.run())
+        for pod in pods:
+            await recorder.wait_for_room()
+            recorder.put_now(Event(pod, "Normal", "Scheduled", "Binding", f"assigned {pod.name}"))
+        async with asyncio.timeout(PATIENCE):
+            await recorder.drain()
+        task.cancel()
+        notes = sorted(event["note"] for event in await _events(place))
+        assert notes == sorted(f"assigned {pod.name}" for pod in pods)
+        assert (recorder.sent, recorder.lost) == (10, 0)
+
+    play(scenario)
+
+
+def test_repetitions_become_a_series(play: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        pod = await place.pod("p")
+        recorder = Recorder(place.client, "carico-scheduler", "test", CLOCK, workers=1)
+        task = asyncio.create_task(recorder.run())
+        for _ in range(3):
+            recorder.put_now(Event(pod, "Warning", "FailedScheduling", "Scheduling", "no node"))
+        async with asyncio.timeout(PATIENCE):
+            await recorder.drain()
+        task.cancel()
+        [event] = await _events(place)
+        assert (event["series"]["count"], event["note"]) == (3, "no node")
+        assert event["regarding"]["uid"] == pod.uid
+
+    play(scenario)
+
+
+def test_one_leader_at_a_time_and_a_quick_hand_over(play: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        times = LeaseTimes(duration=3, renew=2, retry=0.2)
+        first, second = (
+            Election(place.client, place.namespace, "carico", name, CLOCK, times) for name in ("first", "second")
+        )
+        await first.acquire()
+        waiting = asyncio.create_task(second.acquire())
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        assert second.holder == "first"
+        await first.release()
+        await asyncio.wait_for(waiting, PATIENCE)
+        assert second.leading
+        assert not first.leading
+
+    play(scenario)
+
+
+def test_a_dead_leader_is_followed_after_its_time_and_one_that_is_cut_off_steps_down_before(
+    play: Callable[[Scenario], None],
+) -> None:
+    async def scenario(place: Place) -> None:
+        times = LeaseTimes(duration=3, renew=1.5, retry=0.2)
+        first, second = (
+            Election(place.client, place.namespace, "carico", name, CLOCK, times) for name in ("first", "second")
+        )
+        await first.acquire()
+        keeping = asyncio.create_task(first.keep())
+        waiting = asyncio.create_task(second.acquire())
+        await asyncio.sleep(0.5)
+        place.proxy.fault = lambda _method, path: 500 if "/leases" in path else None
+        await asyncio.wait_for(keeping, PATIENCE)
+        assert not first.leading
+        assert not waiting.done()
+        place.proxy.fault = lambda _method, _path: None
+        await asyncio.wait_for(waiting, PATIENCE)
+        assert second.leading
+
+    play(scenario)

@@ -1,0 +1,36 @@
+"""Quantities against exact arithmetic."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from carico.kube import quantity
+
+SUFFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
+
+
+@given(st.integers(0, 10**12), st.integers(0, 9), st.sampled_from(sorted({**SUFFIXES, **BINARY})))
+def test_every_form_is_exact(whole: int, places: int, suffix: str) -> None:
+    number = Fraction(whole, 10**places)
+    text = f"{whole // 10**places}.{whole % 10**places:0{places}d}" if places else str(whole)
+    scale = Fraction(1024) ** BINARY[suffix] if suffix in BINARY else Fraction(10) ** SUFFIXES[suffix]
+    assert quantity.parse(text + suffix) == number * scale
+    assert quantity.whole(text + suffix) == math.ceil(number * scale)
+    assert quantity.milli(text + suffix) == math.ceil(number * scale * 1000)
+
+
+@given(st.integers(-999, 999), st.integers(-12, 12), st.sampled_from("eE"))
+def test_exponents(number: int, exponent: int, letter: str) -> None:
+    assert quantity.parse(f"{number}{letter}{exponent}") == number * Fraction(10) ** exponent
+
+
+@pytest.mark.parametrize("text", ["", "1KiB", "Gi", "1 ", "0x1", "1e", "--1", "1_000", "١"])
+def test_what_is_no_quantity_is_named(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a quantity"):
+        quantity.parse(text)

@@ -1,0 +1,175 @@
+"""Each filter by its own rule. Agreement with kube-scheduler over everything is tests/conformance's affair."""
+
+from __future__ import annotations
+
+import pytest
+from worlds import World
+
+from carico.testing import a_node, a_pod
+
+TAINTED = {"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}
+
+
+def test_taints_repel_who_does_not_tolerate_them() -> None:
+    world = World([a_node("plain"), a_node("tainted", spec=TAINTED)])
+    assert world.feasible(a_pod("p")) == {"plain"}
+    tolerant = a_pod("q", spec={"tolerations": [{"key": "gpu", "operator": "Equal", "value": "yes"}]})
+    assert world.feasible(tolerant) == {"plain", "tainted"}
+
+
+def test_cordoned_nodes_are_left_alone() -> None:
+    world = World([a_node("open"), a_node("cordoned", spec={"unschedulable": True})])
+    assert world.feasible(a_pod("p")) == {"open"}
+    toleration = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}
+    assert world.feasible(a_pod("q", spec={"tolerations": [toleration]})) == {"open", "cordoned"}
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ({"key": "cores", "operator": "Gt", "values": ["4"]}, {"large"}),
+        ({"key": "cores", "operator": "Lt", "values": ["8"]}, {"small"}),
+        ({"key": "cores", "operator": "In", "values": ["4", "16"]}, {"small", "large"}),
+        ({"key": "cores", "operator": "NotIn", "values": ["4"]}, {"large", "odd", "none"}),
+        ({"key": "cores", "operator": "Exists"}, {"small", "large", "odd"}),
+        ({"key": "cores", "operator": "DoesNotExist"}, {"none"}),
+        ({"key": "kubernetes.io/hostname", "operator": "In", "values": [*"abcdef", "odd"]}, {"odd"}),
+    ],
+)
+def test_node_affinity_knows_every_operator(expression: object, expected: set[str]) -> None:
+    cores = {"small": {"cores": "4"}, "large": {"cores": "16"}, "odd": {"cores": "many"}, "none": {}}
+    world = World([a_node(name, labels=labels) for name, labels in cores.items()])
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    assert world.feasible(a_pod("p", spec={"affinity": affinity})) == expected
+
+
+def test_node_affinity_by_name_and_the_empty_term() -> None:
+    world = World([a_node("a"), a_node("b")])
+
+    def feasible(*terms: object) -> set[str]:
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+        return world.feasible(a_pod(f"p{len(terms)}", spec={"affinity": {"nodeAffinity": required}}))
+
+    not_a = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["a"]}]}
+    assert feasible(not_a) == {"b"}
+    assert feasible({}) == set()
+    assert feasible({}, not_a) == {"b"}
+
+
+def test_host_ports_conflict_by_address_and_protocol() -> None:
+    def port(name: str, address: str = "", protocol: str = "TCP", node: str = "") -> object:
+        ports = [{"containerPort": 80, "hostPort": 80, "hostIP": address, "protocol": protocol}]
+        return a_pod(name, node=node, spec={"containers": [{"name": "c", "ports": ports}]})
+
+    world = World([a_node("a"), a_node("b")], [port("r", "10.0.0.1", node="a")])  # type: ignore[list-item]
+    assert world.feasible(port("p")) == {"b"}  # type: ignore[arg-type]
+    assert world.feasible(port("q", "10.0.0.2")) == {"a", "b"}  # type: ignore[arg-type]
+    assert world.feasible(port("s", protocol="UDP")) == {"a", "b"}  # type: ignore[arg-type]
+
+
+def test_requests_count_what_is_there_and_say_what_is_lacking() -> None:
+    world = World([a_node("a", cpu="2"), a_node("b", cpu="1")], [a_pod("r", node="a", requests={"cpu": "1500m"})])
+    assert world.feasible(a_pod("p", requests={"cpu": "1"})) == {"b"}
+    found = world.judge(a_pod("q", requests={"cpu": "2"}))
+    assert found.message() == "0/2 nodes are available: 2 Insufficient cpu."
+    # `a` could be emptied, `b` is too small whatever is on it
+    assert [world.snapshot.name(int(row)) for row in found.resolvable().nonzero()[0]] == ["a"]
+
+
+def test_a_node_takes_no_more_pods_than_it_says() -> None:
+    world = World([a_node("a", pods="1")], [a_pod("r", node="a")])
+    assert world.judge(a_pod("p")).message() == "0/1 nodes are available: 1 Too many pods."
+
+
+def test_extended_resources() -> None:
+    world = World([a_node("a"), a_node("b", **{"example.com/gpu": "2"})])
+    assert world.feasible(a_pod("p", requests={"example.com/gpu": "1"})) == {"b"}
+
+
+def spread(**more: object) -> dict[str, object]:
+    base = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    return {"topologySpreadConstraints": [base | {"labelSelector": {"matchLabels": {"app": "web"}}} | more]}
+
+
+def test_spreading_fills_the_emptiest_zone_first() -> None:
+    nodes = [a_node("a", labels={"zone": "1"}), a_node("b", labels={"zone": "2"}), a_node("lost")]
+    world = World(nodes, [a_pod("r", node="a", labels={"app": "web"})])
+    assert world.feasible(a_pod("p", labels={"app": "web"}, spec=spread())) == {"b"}
+    # it does not count itself: one more than nothing is within the skew everywhere
+    assert world.feasible(a_pod("q", spec=spread())) == {"a", "b"}
+    # three zones are wanted and only two are there: the missing one counts as empty
+    assert world.feasible(a_pod("s", labels={"app": "web"}, spec=spread(minDomains=3))) == {"b"}
+
+
+def test_spreading_forgets_pods_that_leave() -> None:
+    nodes = [a_node("a", labels={"zone": "1"}), a_node("b", labels={"zone": "2"})]
+    leaving = a_pod("r", node="a", labels={"app": "web"}, deletionTimestamp="2026-01-01T00:00:00Z")
+    world = World(nodes, [leaving])
+    assert world.feasible(a_pod("p", labels={"app": "web"}, spec=spread())) == {"a", "b"}
+
+
+def term(**more: object) -> dict[str, object]:
+    return {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}} | more
+
+
+def required(kind: str, *terms: object) -> dict[str, object]:
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}}
+
+
+ZONES = [a_node("a", labels={"zone": "1"}), a_node("b", labels={"zone": "2"}), a_node("lost")]
+
+
+def test_affinity_follows_company() -> None:
+    world = World(ZONES, [a_pod("r", node="a", labels={"app": "web"})])
+    assert world.feasible(a_pod("p", spec=required("podAffinity", term()))) == {"a"}
+
+
+def test_the_first_of_its_kind_may_go_where_the_labels_are() -> None:
+    world = World(ZONES)
+    assert world.feasible(a_pod("p", labels={"app": "web"}, spec=required("podAffinity", term()))) == {"a", "b"}
+    assert world.feasible(a_pod("q", spec=required("podAffinity", term()))) == set()
+
+
+def test_anti_affinity_binds_both_sides() -> None:
+    world = World(ZONES, [a_pod("r", node="a", labels={"app": "db"}, spec=required("podAntiAffinity", term()))])
+    assert world.feasible(a_pod("p", labels={"app": "web"})) == {"b", "lost"}
+    world.add(a_pod("s", node="b", labels={"app": "web"}))
+    assert world.feasible(a_pod("q", spec=required("podAntiAffinity", term()))) == {"a", "lost"}
+
+
+def test_terms_reach_into_other_namespaces_only_when_told() -> None:
+    world = World(ZONES, [a_pod("r", namespace="other", node="a", labels={"app": "web"})])
+    assert world.feasible(a_pod("p", spec=required("podAntiAffinity", term()))) == {"a", "b", "lost"}
+    assert world.feasible(a_pod("q", spec=required("podAntiAffinity", term(namespaces=["other"])))) == {"b", "lost"}
+    everywhere = required("podAntiAffinity", term(namespaceSelector={}))
+    assert world.feasible(a_pod("s", spec=everywhere)) == {"b", "lost"}
+
+
+def test_two_affinity_terms_must_be_met_by_the_same_pod() -> None:
+    one, other = {"app": "web"}, {"tier": "gold"}
+    both = required("podAffinity", term(), term(labelSelector={"matchLabels": other}))
+    apart = World(ZONES, [a_pod("r", node="a", labels=one), a_pod("s", node="a", labels=other)])
+    assert apart.feasible(a_pod("p", spec=both)) == set()
+    apart.add(a_pod("t", node="b", labels=one | other))
+    assert apart.feasible(a_pod("q", spec=both)) == {"b"}
+
+
+def test_declared_features() -> None:
+    world = World([a_node("a"), a_node("b")])
+    needy = a_pod("p", spec={"hostNetwork": True, "hostUsers": False})
+    assert world.judge(needy).message() == "0/2 nodes are available: 2 node(s) didn't match Pod's required features."
+
+
+@pytest.mark.parametrize(
+    ("spec", "word"),
+    [
+        ({"resourceClaims": [{"name": "gpu"}]}, "resourceClaims"),
+        ({"schedulingGroup": {"podGroupName": "g"}}, "pod groups"),
+    ],
+)
+def test_what_is_not_supported_is_refused_loudly(spec: object, word: str) -> None:
+    found = World([a_node("a")]).judge(a_pod("p", spec=spec))
+    assert word in found.message()
+    assert "use another schedulerName" in found.message()
+    assert found.refusing == {"Unsupported"}

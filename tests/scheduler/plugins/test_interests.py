@@ -1,0 +1,124 @@
+"""A pod that waits is tried again when something happened that could have helped it, and only then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from worlds import World
+
+from carico.kube.objects import Node, Pod
+from carico.kube.storage import PersistentVolumeClaim
+from carico.scheduler.changes import Action, Change, node_change, pod_change
+from carico.scheduler.template import PodInfo
+from carico.testing import a_node, a_pod
+
+WORLD = World([])
+TAINTED = {"taints": [{"key": "x", "value": "", "effect": "NoSchedule"}]}
+PORT = {"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
+ANTI = {
+    "affinity": {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
+            ]
+        }
+    }
+}
+SPREAD = {
+    "topologySpreadConstraints": [
+        {
+            "maxSkew": 1,
+            "topologyKey": "zone",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "x"}},
+        }
+    ]
+}
+
+
+def helps(plugin: str, waiting: Pod, change: Change) -> bool:
+    (found,) = [p for p in WORLD.plugins if p.name == plugin]
+    return any(interest.could_help(PodInfo(waiting), change) for interest in found.interests)
+
+
+def node(old: Node | None, new: Node | None) -> Change:
+    return node_change(old, new)
+
+
+def gone(pod: Pod) -> Change:
+    return pod_change(pod, None)
+
+
+def came(pod: Pod) -> Change:
+    return pod_change(None, pod)
+
+
+BIG, SMALL = a_node("n", cpu="8"), a_node("n", cpu="1")
+CHOOSY = a_pod("p", spec={"nodeSelector": {"a": "b"}})
+ON_X = a_pod("o", node="n", labels={"app": "x"})
+ON_Y = a_pod("o", node="n", labels={"app": "y"})
+UNBOUND = a_pod("u", labels={"app": "x"})
+
+
+@pytest.mark.parametrize(
+    ("plugin", "waiting", "change", "expected"),
+    [
+        ("NodeResourcesFit", a_pod("p", requests={"cpu": "4"}), node(None, BIG), True),
+        ("NodeResourcesFit", a_pod("p", requests={"cpu": "4"}), node(None, SMALL), False),
+        ("NodeResourcesFit", a_pod("p", requests={"cpu": "4"}), node(SMALL, BIG), True),
+        ("NodeResourcesFit", a_pod("p", requests={"cpu": "4"}), node(BIG, a_node("n", cpu="8", memory="1Ti")), False),
+        ("NodeResourcesFit", a_pod("p", requests={"cpu": "4"}), gone(ON_X), True),
+        ("NodeResourcesFit", a_pod("p", requests={"cpu": "4"}), gone(UNBOUND), False),
+        ("TaintToleration", a_pod("p"), node(a_node("n", spec=TAINTED), a_node("n")), True),
+        ("TaintToleration", a_pod("p"), node(None, a_node("n", spec=TAINTED)), False),
+        ("TaintToleration", a_pod("p"), gone(ON_X), False),
+        ("NodeUnschedulable", a_pod("p"), node(a_node("n", spec={"unschedulable": True}), a_node("n")), True),
+        (
+            "NodeAffinity",
+            a_pod("p", spec={"nodeSelector": {"a": "b"}}),
+            node(None, a_node("n", labels={"a": "b"})),
+            True,
+        ),
+        ("NodeAffinity", a_pod("p", spec={"nodeSelector": {"a": "b"}}), node(None, a_node("n")), False),
+        ("NodePorts", a_pod("p", spec=PORT), gone(a_pod("o", node="n", spec=PORT)), True),
+        ("NodePorts", a_pod("p", spec=PORT), gone(ON_X), False),
+        ("InterPodAffinity", a_pod("p", spec=ANTI), gone(ON_X), True),
+        ("InterPodAffinity", a_pod("p", spec=ANTI), gone(ON_Y), False),
+        ("InterPodAffinity", a_pod("p", labels={"app": "x"}), gone(a_pod("o", node="n", spec=ANTI)), True),
+        ("PodTopologySpread", a_pod("p", spec=SPREAD), came(ON_X), True),
+        ("PodTopologySpread", a_pod("p", spec=SPREAD), came(ON_Y), False),
+        ("PodTopologySpread", a_pod("p", spec=SPREAD), node(None, a_node("n", labels={"zone": "1"})), True),
+        ("PodTopologySpread", a_pod("p", spec=SPREAD), node(None, a_node("n")), False),
+        ("NodeDeclaredFeatures", a_pod("p"), node(None, a_node("n")), True),
+        ("NodeName", a_pod("p"), node(None, a_node("n")), True),
+    ],
+)
+def test_hints(plugin: str, waiting: Pod, change: Change, expected: bool) -> None:
+    assert helps(plugin, waiting, change) is expected
+
+
+def claim(name: str) -> Any:
+    return msgspec.convert({"metadata": {"name": name, "namespace": "default"}}, PersistentVolumeClaim)
+
+
+@pytest.mark.parametrize("plugin", ["VolumeBinding", "VolumeZone", "VolumeRestrictions", "NodeVolumeLimits"])
+def test_the_pods_own_claim_matters_and_no_other(plugin: str) -> None:
+    spec = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "mine"}}]}
+    for name, expected in (("mine", True), ("other", False)):
+        change = Change("PersistentVolumeClaim", Action.ADD, None, claim(name))
+        assert helps(plugin, a_pod("p", spec=spec), change) is expected
+
+
+def test_lifted_gates() -> None:
+    gated = a_pod("p", spec={"schedulingGates": [{"name": "g"}]})
+    assert helps("SchedulingGates", gated, pod_change(gated, a_pod("p")))
+    assert not helps(
+        "SchedulingGates", gated, pod_change(a_pod("q", spec={"schedulingGates": [{"name": "g"}]}), a_pod("q"))
+    )
+
+
+def test_a_heartbeat_is_no_change() -> None:
+    beat = msgspec.structs.replace(BIG, metadata=msgspec.structs.replace(BIG.metadata, resource_version="2"))
+    assert node_change(BIG, beat).action is Action.NONE

@@ -1,0 +1,141 @@
+"""Who has to go, and where: kube-scheduler's order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from worlds import World
+
+from carico.kube.objects import Pod, PodDisruptionBudget
+from carico.scheduler.framework import Cycle, Nomination
+from carico.scheduler.plugins.default_preemption import DefaultPreemption
+from carico.scheduler.template import PodInfo
+from carico.testing import a_node, a_pod
+
+
+def running(name: str, node: str, priority: int, cpu: str = "1", started: str = "", **more: Any) -> Pod:
+    status = {"startTime": started or "2026-01-01T00:00:00Z"}
+    return a_pod(name, node=node, priority=priority, requests={"cpu": cpu}, status=status, **more)
+
+
+def preempt(world: World, pod: Pod) -> Nomination | None:
+    cycle = Cycle(PodInfo(pod), world.snapshot)
+    found = world.filters.run(cycle)
+    assert not len(found.rows)
+    return DefaultPreemption(seed=1).post_filter(cycle, found)
+
+
+def victims(nomination: Nomination | None) -> list[str]:
+    assert nomination is not None
+    return [pod.pod.name for pod in nomination.victims]
+
+
+def urgent(cpu: str = "1", **more: Any) -> Pod:
+    return a_pod("urgent", priority=10, requests={"cpu": cpu}, **more)
+
+
+def test_no_more_than_needed_and_the_least_important() -> None:
+    pods = [running("low", "a", 1), running("mid", "a", 5), running("peer", "a", 10)]
+    world = World([a_node("a", cpu="3")], pods)
+    assert victims(preempt(world, urgent("1"))) == ["low"]
+    assert victims(preempt(world, urgent("2"))) == ["mid", "low"]
+    assert preempt(world, urgent("3")) is None  # its peer stays
+
+
+def test_among_equals_the_younger_goes() -> None:
+    pods = [
+        running("old", "a", 1, started="2026-01-01T00:00:00Z"),
+        running("young", "a", 1, started="2026-01-01T01:00:00Z"),
+    ]
+    assert victims(preempt(World([a_node("a", cpu="2")], pods), urgent())) == ["young"]
+
+
+def test_the_node_whose_victim_matters_least() -> None:
+    pods = [running("high", "a", 5), running("low", "b", 1)]
+    nomination = preempt(World([a_node("a", cpu="1"), a_node("b", cpu="1")], pods), urgent())
+    assert nomination is not None
+    assert (nomination.node, victims(nomination)) == ("b", ["low"])
+
+
+def test_fewer_victims_then_the_later_start() -> None:
+    pods = [running("a1", "a", 1, "500m"), running("a2", "a", 1, "500m"), running("b1", "b", 1)]
+    nodes = [a_node("a", cpu="1"), a_node("b", cpu="1"), a_node("c", cpu="1")]
+    nomination = preempt(World(nodes[:2], pods), urgent())
+    assert nomination is not None
+    assert nomination.node == "b"
+    pods.append(running("c1", "c", 1, started="2026-01-02T00:00:00Z"))
+    nomination = preempt(World(nodes, pods), urgent())
+    assert nomination is not None
+    assert nomination.node == "c"
+
+
+def budget(allowed: int, **status: Any) -> PodDisruptionBudget:
+    plain = {
+        "metadata": {"name": "b", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "kept"}}},
+        "status": {"disruptionsAllowed": allowed, **status},
+    }
+    return msgspec.convert(plain, PodDisruptionBudget)
+
+
+def test_budgets_are_spared_first_but_not_for_ever() -> None:
+    pods = [running("kept", "a", 1, labels={"app": "kept"}), running("free", "a", 5)]
+    node = a_node("a", cpu="2")
+    # without a budget the pod of lower priority would go
+    assert victims(preempt(World([node], pods), urgent())) == ["kept"]
+    assert victims(preempt(World([node], pods, [budget(0)]), urgent())) == ["free"]
+    assert victims(preempt(World([node], pods, [budget(1)]), urgent())) == ["kept"]
+    assert victims(preempt(World([node], pods, [budget(0)]), urgent("2"))) == ["free", "kept"]
+    # an eviction that was granted already is not counted again
+    granted = budget(0, disruptedPods={"kept": "2026-01-01T00:00:00Z"})
+    assert victims(preempt(World([node], pods, [granted]), urgent())) == ["kept"]
+
+
+def test_a_node_without_violations_wins() -> None:
+    pods = [running("kept", "a", 1, labels={"app": "kept"}), running("free", "b", 9)]
+    nomination = preempt(World([a_node("a", cpu="1"), a_node("b", cpu="1")], pods, [budget(0)]), urgent())
+    assert nomination is not None
+    assert nomination.node == "b"
+
+
+def test_evicting_does_not_help_everywhere() -> None:
+    world = World([a_node("a", cpu="1", spec={"unschedulable": True})], [running("low", "a", 1)])
+    assert preempt(world, urgent()) is None
+    small = World([a_node("a", cpu="1")], [running("low", "a", 1)])
+    assert preempt(small, urgent("2")) is None
+
+
+def test_never_means_never() -> None:
+    world = World([a_node("a", cpu="1")], [running("low", "a", 1)])
+    assert preempt(world, urgent(spec={"preemptionPolicy": "Never", "containers": [_one_core()]})) is None
+
+
+def _one_core() -> dict[str, Any]:
+    return {"name": "c", "resources": {"requests": {"cpu": "1"}}}
+
+
+def test_it_waits_for_the_victims_it_has() -> None:
+    leaving = running("low", "a", 1, deletionTimestamp="2026-01-01T00:00:00Z")
+    mark = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    plain = msgspec.to_builtins(leaving)
+    plain["status"]["conditions"] = [mark]
+    world = World([a_node("a", cpu="1"), a_node("b", cpu="1")], [msgspec.convert(plain, Pod), running("other", "b", 1)])
+    assert preempt(world, urgent(status={"nominatedNodeName": "a"})) is None
+
+
+def test_anti_affinity_can_be_resolved() -> None:
+    terms = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "x"}}}]
+    spec = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+    world = World([a_node("a")], [running("low", "a", 1, labels={"app": "x"})])
+    assert victims(preempt(world, urgent(spec=spec))) == ["low"]
+
+
+def test_room_that_was_made_is_kept_for_its_pod() -> None:
+    world = World([a_node("a", cpu="1"), a_node("b", cpu="1")])
+    world.snapshot.nominate(PodInfo(urgent()), "a")
+    assert world.feasible(a_pod("later", requests={"cpu": "1"})) == {"b"}
+    assert world.feasible(a_pod("higher", priority=20, requests={"cpu": "1"})) == {"a", "b"}
+    assert world.feasible(urgent()) == {"a", "b"}
+    refused = world.judge(a_pod("both", requests={"cpu": "2"}))
+    assert refused.refusing == {"NodeResourcesFit"}

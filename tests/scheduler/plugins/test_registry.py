@@ -1,0 +1,68 @@
+"""Plugins by name, and plugins of other packages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from worlds import NAMES, World
+
+from carico.errors import UsageError
+from carico.scheduler.changes import Interest
+from carico.scheduler.framework import Cycle, Reuse, Verdict
+from carico.scheduler.plugins import registry
+from carico.scheduler.rows import RowArray, Rows
+from carico.scheduler.snapshot import Snapshot
+from carico.testing import ManualClock, a_node, a_pod
+
+
+class OnlyEvenNames:
+    """What somebody else's filter looks like."""
+
+    name = "OnlyEvenNames"
+    reuse = Reuse.NODE
+    interests: tuple[Interest, ...] = ()
+
+    def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
+        asked = cycle.snapshot.all_rows() if rows is None else rows
+        odd = np.array([int(cycle.snapshot.name(int(row)) or 0) % 2 == 1 for row in asked], dtype=np.bool_)
+        return Verdict.refuse(odd, "odd name")
+
+
+def make(_: registry.Tools) -> OnlyEvenNames:
+    return OnlyEvenNames()
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Entry:
+        name = "OnlyEvenNames"
+
+        def load(self) -> Any:
+            return make
+
+    def entry_points(group: str) -> list[Any]:
+        assert group == "carico.scheduler.plugins"
+        return [Entry()]
+
+    monkeypatch.setattr(registry, "entry_points", entry_points)
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_plugin_of_another_package() -> None:
+    world = World([a_node("1"), a_node("2")], names=[*NAMES, "OnlyEvenNames"])
+    assert world.feasible(a_pod("p")) == {"2"}
+    world.snapshot.set_node(a_node("4"))
+    assert world.feasible(a_pod("q")) == {"2", "4"}
+
+
+def test_an_unknown_name_is_an_error_that_lists_the_known() -> None:
+    with pytest.raises(UsageError, match=r"no plugin is called 'Nodeports'; there are .*NodePorts"):
+        registry.make(["Nodeports"], registry.Tools(Snapshot(Rows()), ManualClock()))
+
+
+def test_names_are_the_plugins_own() -> None:
+    tools = registry.Tools(Snapshot(Rows()), ManualClock())
+    assert [plugin.name for plugin in registry.make(NAMES, tools)] == NAMES
+    assert set(registry.WEIGHTS) <= set(registry.DEFAULT)

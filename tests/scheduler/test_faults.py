@@ -1,0 +1,205 @@
+"""Everything around the scheduler breaks: nothing is lost, nothing is bound twice, and the books still add up."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from cluster.cluster import Cluster, pod
+from cluster.fixtures import needs_scale
+from cluster.ports import free_port
+from faulty import CUT, LOSE, FaultyServer
+from fleet import Fleet
+
+from carico.errors import CaricoError
+from carico.kube import credentials
+from carico.kube.client import Client
+from carico.scheduler.assembly import assemble
+from carico.scheduler.cluster import ledger_differences
+from carico.scheduler.decisions import replay
+from carico.scheduler.run import Scheduler
+from carico.settings import SchedulerSettings
+
+pytestmark = [pytest.mark.cluster, needs_scale]
+
+NODES, PODS, PATIENCE = 5, 60, 90.0
+
+
+class Stage:
+    """A scheduler in this process behind a faulty proxy; agents, pods and the oracle speak to the real API server."""
+
+    def __init__(self, cluster: Cluster, namespace: str, proxy: FaultyServer, client: Client) -> None:
+        port = free_port()
+        self.cluster, self.namespace, self.proxy, self.client = cluster, namespace, proxy, client
+        nodes = {f"kwok-{i:04d}": 50.0 for i in range(NODES)}
+        self.fleet = Fleet(client, nodes, [f"127.0.0.1:{port}"], namespace, lag=0.5)
+        self.settings = SchedulerSettings(
+            kubeconfig=proxy.kubeconfig, listen="127.0.0.1:0", grpc_listen=f"127.0.0.1:{port}", plaintext=True,
+            validate=True, first_backoff=0.2, last_backoff=0.5, startup_limit=50, startup_limit_idle=50,
+            lease_namespace=namespace, lease_duration=4, lease_renew=3, lease_retry=0.3,
+        )  # fmt: skip
+        self.scheduler = Scheduler(self.settings)
+
+    async def create(self, first: int = 0, last: int = PODS) -> None:
+        pods = [pod(f"p-{i}", ["x"], schedulerName="carico") for i in range(first, last)]
+        await asyncio.to_thread(self.cluster.api.post_all, f"/api/v1/namespaces/{self.namespace}/pods", pods)
+
+    async def settled(self, bound: int = PODS) -> None:
+        """All bound, and the agents have counted them."""
+        await self.fleet.until(bound, PATIENCE)
+        ledger, queue = self.scheduler.parts.ledger, self.scheduler.parts.queue
+        async with asyncio.timeout(PATIENCE):
+            while len(queue) or self.scheduler.parts.cluster.assumed or ledger.reserved.sum() > 0:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+    def check(self, bound: int = PODS) -> None:
+        assert self.fleet.bound == bound
+        assert all(len(nodes) == 1 for nodes in self.fleet.bound_to.values())
+        parts = self.scheduler.parts
+        parts.ledger.validate()
+        fresh = assemble(dataclasses.replace(self.settings, validate=False), self.scheduler.clock, None)
+        for node in self.scheduler.watches.nodes.store.values():
+            fresh.cluster.node_changed(None, node)
+        for each in self.scheduler.watches.pods.store.values():
+            fresh.cluster.pod_changed(None, each)
+        for _, account in parts.ledger.accounts():
+            if account.report is not None:
+                fresh.ledger.report(account.report, self.scheduler.clock.monotonic())
+        assert ledger_differences(parts.ledger, fresh.ledger) == []
+        assert replay(parts.ring.of_pod(f"{self.namespace}/p-1")) == []
+
+
+Scenario = Callable[[Stage], Awaitable[None]]
+
+
+@pytest.fixture
+def play(scale_cluster: Callable[[int], Cluster], tmp_path: Path) -> Callable[[Scenario], None]:
+    def run(scenario: Scenario) -> None:
+        cluster = scale_cluster(NODES)
+
+        async def whole() -> None:
+            client = Client(credentials.from_kubeconfig(cluster.kubeconfig))
+            async with FaultyServer(cluster.kubeconfig, tmp_path) as proxy:
+                stage = Stage(cluster, namespace, proxy, client)
+                async with stage.fleet.at_work():
+                    await scenario(stage)
+            await client.close()
+
+        with cluster.namespace() as namespace:
+            asyncio.run(whole())
+
+    return run
+
+
+@asynccontextmanager
+async def running(stage: Stage) -> AsyncIterator[asyncio.Task[None]]:
+    end = asyncio.Event()
+    task = asyncio.create_task(stage.scheduler.run(end))
+    try:
+        yield task
+    finally:
+        end.set()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("status", [404, 409, 429, 500, LOSE, CUT])
+def test_bindings_that_go_wrong(play: Callable[[Scenario], None], status: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        count = 0
+
+        def fault(method: str, path: str) -> int | None:
+            nonlocal count
+            if method == "POST" and path.endswith("/binding"):
+                count += 1
+                return status if count % 3 == 0 and count < 60 else None
+            return None
+
+        stage.proxy.fault = fault
+        async with running(stage):
+            await stage.create()
+            await stage.settled()
+            stage.check()
+
+    play(scenario)
+
+
+def test_the_api_server_is_away_in_the_middle(play: Callable[[Scenario], None]) -> None:
+    async def scenario(stage: Stage) -> None:
+        async with running(stage):
+            await stage.create(0, PODS // 2)
+            await stage.fleet.until(PODS // 4)
+            await stage.proxy.shut()
+            await stage.create(PODS // 2, PODS)
+            await asyncio.sleep(1.5)  # shorter than the lease: this replica still leads when it is back
+            await stage.proxy.open()
+            await stage.settled()
+            stage.check()
+
+    play(scenario)
+
+
+def test_watches_are_cut_again_and_again(play: Callable[[Scenario], None]) -> None:
+    async def scenario(stage: Stage) -> None:
+        async with running(stage):
+            creating = asyncio.create_task(stage.create())
+            for _ in range(10):
+                await asyncio.sleep(0.2)
+                stage.proxy.cut()
+            await creating
+            await stage.settled()
+            stage.check()
+
+    play(scenario)
+
+
+def test_a_leader_that_loses_its_lease_ends_and_binds_no_more(play: Callable[[Scenario], None]) -> None:
+    async def scenario(stage: Stage) -> None:
+        async with running(stage) as task:
+            await stage.create(0, 5)
+            await stage.fleet.until(5)
+            stage.proxy.fault = lambda _method, path: 500 if "/leases/" in path else None
+            with pytest.raises(CaricoError, match="lease was lost"):
+                await asyncio.wait_for(asyncio.shield(task), PATIENCE)
+            stage.proxy.seen.clear()
+            await stage.create(5, 10)
+            await asyncio.sleep(0.5)
+            assert not [path for _, path in stage.proxy.seen if path.endswith("/binding")]
+
+    play(scenario)
+
+
+def test_half_of_the_nodes_fall_silent(play: Callable[[Scenario], None]) -> None:
+    async def scenario(stage: Stage) -> None:
+        quiet = {"kwok-0000", "kwok-0001"}
+        async with running(stage):
+            await stage.create(0, 10)
+            await stage.settled(10)
+            before = {node: stage.fleet.on(node) for node in quiet}
+            for node in quiet:
+                stage.fleet.silence(node)
+            ledger = stage.scheduler.parts.ledger
+            rows = [account.row for node, account in ledger.accounts() if node in quiet]
+            async with asyncio.timeout(PATIENCE):
+                while ledger.fresh(stage.scheduler.clock.monotonic())[rows].any():  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            await stage.create(10, 40)
+            await stage.fleet.until(40)
+            assert {node: stage.fleet.on(node) for node in quiet} == before
+            assert all(len(nodes) == 1 for nodes in stage.fleet.bound_to.values())
+
+    play(scenario)
+
+
+def test_the_clock_of_the_nodes_is_an_hour_off(play: Callable[[Scenario], None]) -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.fleet.clock_error = -3600.0
+        async with running(stage):
+            await stage.create(0, 20)
+            await stage.settled(20)
+            stage.check(20)
+
+    play(scenario)

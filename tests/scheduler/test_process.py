@@ -1,0 +1,222 @@
+"""`carico scheduler` as people run it: a process beside the stock kube-scheduler, on a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from cluster.cluster import Cluster, pod
+from cluster.fixtures import needs_scale
+from cluster.ports import free_port
+from fleet import Fleet, SchedulerProcess
+
+from carico.kube import credentials
+from carico.kube.client import Client
+
+pytestmark = [pytest.mark.cluster, needs_scale]
+
+NODES = 5
+
+
+class Stage:
+    def __init__(self, cluster: Cluster, process: SchedulerProcess) -> None:
+        self.cluster, self.process = cluster, process
+
+    def page(self, path: str, body: Any = None) -> str:
+        data = json.dumps(body).encode() if body is not None else None
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.process.page_port}{path}", data, timeout=30) as answer:
+            return str(answer.read().decode())
+
+    def word(self, *argv: str, stdin: str = "") -> str:
+        command = [sys.executable, "-m", "carico.cli", *argv]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def create(self, namespace: str, name: str, **spec: Any) -> None:
+        requests = spec.pop("requests", None)
+        item = pod(name, ["x"], schedulerName=spec.pop("schedulerName", "carico"), **spec)
+        if requests:
+            item["spec"]["containers"][0]["resources"] = {"requests": requests}
+        self.cluster.create(item, namespace)
+
+    def get(self, namespace: str, name: str) -> dict[str, Any]:
+        return dict(self.cluster.api.get(f"/api/v1/namespaces/{namespace}/pods/{name}"))
+
+    def node_of(self, namespace: str, name: str) -> str:
+        def bound() -> str | None:
+            return self.get(namespace, name)["spec"].get("nodeName")
+
+        return str(self.cluster.wait_for(f"{name} to be bound", bound))
+
+    def refusal(self, namespace: str, name: str) -> str:
+        def said() -> str | None:
+            conditions = self.get(namespace, name)["status"].get("conditions", [])
+            return next(
+                (c["message"] for c in conditions if c["type"] == "PodScheduled" and c["reason"] == "Unschedulable"),
+                None,
+            )
+
+        return str(self.cluster.wait_for(f"the condition of {name}", said))
+
+    def events(self, namespace: str, name: str, reason: str) -> list[str]:
+        def found() -> list[str]:
+            items = self.cluster.api.get(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"]
+            return [e["note"] for e in items if e["regarding"]["name"] == name and e["reason"] == reason]
+
+        return list(self.cluster.wait_for(f"event {reason} of {name}", found))
+
+
+@pytest.fixture(scope="module")
+def stage(scale_cluster: Callable[[int], Cluster]) -> Iterator[Stage]:
+    cluster, port = scale_cluster(NODES), free_port()
+    stop = threading.Event()
+
+    async def report() -> None:
+        client = Client(credentials.from_kubeconfig(cluster.kubeconfig))
+        nodes = {f"kwok-{i:04d}": 100.0 for i in range(NODES)}
+        async with Fleet(client, nodes, [f"127.0.0.1:{port}"], "", lag=0.5).at_work():
+            await asyncio.to_thread(stop.wait)
+        await client.close()
+
+    agents = threading.Thread(target=lambda: asyncio.run(report()))
+    process = SchedulerProcess(cluster.kubeconfig, port, "--validate", "--lease-name", "carico-process-test")
+    agents.start()
+    try:
+        yield Stage(cluster, process)
+    finally:
+        stop.set()
+        agents.join(timeout=30)
+        process.stop(signal.SIGKILL)
+
+
+def test_a_pod_is_bound_and_people_can_see_why(stage: Stage) -> None:
+    with stage.cluster.namespace() as namespace:
+        stage.create(namespace, "p")
+        node = stage.node_of(namespace, "p")
+        assert stage.events(namespace, "p", "Scheduled") == [f"Successfully assigned {namespace}/p to {node}"]
+        decisions = [json.loads(line) for line in stage.page("/debug/decisions").splitlines()]
+        [decision] = [d for d in decisions if d["pod"] == f"{namespace}/p" and d.get("node")]
+        assert decision["node"] == node
+        assert decision["free_before"] > 1
+        assert stage.page("/readyz") == "ok\n"
+        assert stage.page("/healthz") == "ok\n"
+
+
+def test_what_cannot_be_placed_says_so_and_goes_when_it_can(stage: Stage) -> None:
+    with stage.cluster.namespace() as namespace:
+        stage.create(namespace, "p", nodeSelector={"carico.test/disk": namespace})
+        message = stage.refusal(namespace, "p")
+        assert message == f"0/{NODES} nodes are available: {NODES} node(s) didn't match Pod's node affinity/selector."
+        assert stage.events(namespace, "p", "FailedScheduling")[0] == message
+        stage.cluster.api.patch("/api/v1/nodes/kwok-0003", {"metadata": {"labels": {"carico.test/disk": namespace}}})
+        assert stage.node_of(namespace, "p") == "kwok-0003"
+
+
+def test_gates_hold_a_pod_and_let_it_go(stage: Stage) -> None:
+    with stage.cluster.namespace() as namespace:
+        stage.create(namespace, "p", schedulingGates=[{"name": "carico.test/wait"}])
+        stage.create(namespace, "q")
+        stage.node_of(namespace, "q")  # whoever came later has passed it
+        assert "nodeName" not in stage.get(namespace, "p")["spec"]
+        stage.cluster.api.patch(f"/api/v1/namespaces/{namespace}/pods/p", {"spec": {"schedulingGates": None}})
+        assert stage.node_of(namespace, "p")
+
+
+def test_the_more_important_pod_makes_room_for_itself(stage: Stage) -> None:
+    with stage.cluster.namespace() as namespace:
+        priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": namespace}}
+        stage.cluster.api.post("/apis/scheduling.k8s.io/v1/priorityclasses", priority | {"value": 1000})
+        only = {"nodeSelector": {"kubernetes.io/hostname": "kwok-0002"}, "requests": {"cpu": "30"}}
+        stage.create(namespace, "low", **only)
+        stage.node_of(namespace, "low")
+        stage.create(namespace, "high", priorityClassName=namespace, **only)
+        assert stage.node_of(namespace, "high") == "kwok-0002"
+        assert "on node kwok-0002" in stage.events(namespace, "low", "Preempted")[0]
+        gone = stage.cluster.api.get(f"/api/v1/namespaces/{namespace}/pods?fieldSelector=metadata.name%3Dlow")
+        assert not gone["items"]
+        stage.cluster.api.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/{namespace}")
+
+
+def test_what_is_not_supported_is_refused_loudly(stage: Stage) -> None:
+    with stage.cluster.namespace() as namespace:
+        claims = [{"name": "gpu", "resourceClaimName": "none"}]
+        stage.create(namespace, "p", resourceClaims=claims)
+        assert "does not support dynamic resource allocation" in stage.refusal(namespace, "p")
+        assert 'carico_unsupported_pods_total{feature="dynamic resource allocation' in stage.page("/metrics")
+
+
+def test_both_schedulers_share_the_nodes(stage: Stage) -> None:
+    with stage.cluster.namespace() as namespace:
+        for i in range(10):
+            stage.create(namespace, f"ours-{i}", requests={"cpu": "2"})
+            stage.create(namespace, f"theirs-{i}", schedulerName="default-scheduler", requests={"cpu": "2"})
+        nodes = [stage.node_of(namespace, f"{who}-{i}") for who in ("ours", "theirs") for i in range(10)]
+        assert max(nodes.count(node) for node in nodes) * 2 <= 32  # cores of a node
+        known = json.loads(stage.page("/debug/ledger"))["nodes"]
+        uid = stage.get(namespace, "theirs-0")["metadata"]["uid"]
+        assert any(uid in row["pods"] for row in known.values())
+
+
+def test_the_words_explain_and_simulate(stage: Stage) -> None:
+    server = f"http://127.0.0.1:{stage.process.page_port}"
+    with stage.cluster.namespace() as namespace:
+        stage.create(namespace, "p", nodeSelector={"no": "such"})
+        stage.refusal(namespace, "p")
+        table = stage.word("explain", "pod", f"{namespace}/p", "--server", server)
+        assert "NodeAffinity: node(s) didn't match Pod's node affinity/selector" in table
+        text = json.dumps(pod("dry", ["x"], nodeSelector={"kubernetes.io/hostname": "kwok-0001"}))
+        asked = ("simulate-placement", "-f", "-", "--feasible", "--json")
+        assert json.loads(stage.word(*asked, "--server", server, stdin=text)) == ["kwok-0001"]
+        config = ("--kubeconfig", str(stage.cluster.kubeconfig))
+        assert json.loads(stage.word(*asked, *config, stdin=text)) == ["kwok-0001"]
+        assert json.loads(stage.word("explain", "pod", f"{namespace}/p", "--json", *config))["nodes"]
+
+
+def test_metrics_have_kube_schedulers_names(stage: Stage) -> None:
+    page = stage.page("/metrics")
+    for name in (
+        'scheduler_pending_pods{queue="active"}',
+        'scheduler_schedule_attempts_total{profile="carico",result="scheduled"}',
+        "scheduler_scheduling_attempt_duration_seconds_bucket",
+        "scheduler_pod_scheduling_sli_duration_seconds_bucket",
+        'scheduler_framework_extension_point_duration_seconds_bucket{extension_point="Filter"',
+        "scheduler_queue_incoming_pods_total",
+        "carico_leader 1.0",
+        "carico_stale_nodes 0.0",
+        'carico_reports_total{result="accepted"}',
+        'carico_node_free_pods{node="kwok-0000"}',
+        "carico_handover_seconds_count",
+    ):
+        assert name in page, name
+
+
+def test_a_volume_is_bound_where_the_pod_goes(stage: Stage) -> None:
+    """WaitForFirstConsumer with a local volume: pre-bind writes the choice, the volume controller completes it."""
+    with stage.cluster.namespace() as namespace:
+        api = stage.cluster.api
+        storage = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": namespace}}
+        late = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
+        api.post("/apis/storage.k8s.io/v1/storageclasses", storage | late)
+        here = [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["kwok-0004"]}]
+        place = {"required": {"nodeSelectorTerms": [{"matchExpressions": here}]}}
+        spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": namespace}
+        volume = {"metadata": {"name": namespace}, "spec": spec | {"local": {"path": "/mnt"}, "nodeAffinity": place}}
+        api.post("/api/v1/persistentvolumes", volume)
+        wish = {"accessModes": ["ReadWriteOnce"], "storageClassName": namespace}
+        claim = {"metadata": {"name": "data"}, "spec": wish | {"resources": {"requests": {"storage": "1Gi"}}}}
+        api.post(f"/api/v1/namespaces/{namespace}/persistentvolumeclaims", claim)
+        stage.create(namespace, "p", volumes=[{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}])
+        assert stage.node_of(namespace, "p") == "kwok-0004"
+        bound = api.get(f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/data")
+        assert bound["spec"]["volumeName"] == namespace
+        api.delete(f"/api/v1/persistentvolumes/{namespace}")
+        api.delete(f"/apis/storage.k8s.io/v1/storageclasses/{namespace}")

@@ -1,0 +1,136 @@
+"""The runaway train: a burst meets nodes whose telemetry is five seconds old.
+
+Every node tells what it could take five seconds ago. A scheduler that believes it puts pod after pod on the node that
+looked empty; one that keeps promises in its books until the node itself counts the pod does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cluster.cluster import Cluster, pod
+from cluster.fixtures import needs_scale
+from cluster.ports import free_port
+from fleet import Fleet, SchedulerProcess
+
+from carico.kube import credentials
+from carico.kube.client import Client
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, needs_scale]
+
+NODES, PODS, CAPACITY, LAG = 20, 500, 10, 5.0
+ROOM = NODES * CAPACITY
+# Short, so that a new leader comes within the test's time.
+QUICK = ("--lease-duration", "4", "--lease-renew", "3", "--lease-retry", "0.5")
+
+
+class Stage:
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster, self.namespace = cluster, namespace
+        self.ports = [free_port(), free_port()]
+        self.started: list[SchedulerProcess] = []
+
+    def scheduler(self, number: int = 0, *flags: str) -> SchedulerProcess:
+        lease = ("--lease-namespace", self.namespace, "--lease-name", "carico", "--identity", f"s{len(self.started)}")
+        process = SchedulerProcess(self.cluster.kubeconfig, self.ports[number], "--validate", *lease, *QUICK, *flags)
+        self.started.append(process)
+        return process
+
+    def burst(self, scheduler: str = "carico") -> None:
+        pods = (pod(f"p-{i}", ["x"], schedulerName=scheduler) for i in range(PODS))
+        self.cluster.api.post_all(f"/api/v1/namespaces/{self.namespace}/pods", pods)
+
+    def fleet(self, client: Client) -> Fleet:
+        nodes = {f"kwok-{i:04d}": float(CAPACITY) for i in range(NODES)}
+        return Fleet(client, nodes, [f"127.0.0.1:{port}" for port in self.ports], self.namespace, LAG)
+
+
+@pytest.fixture
+def stage(scale_cluster: Callable[[int], Cluster]) -> Iterator[Stage]:
+    cluster = scale_cluster(NODES)
+    with cluster.namespace() as namespace, _ending(Stage(cluster, namespace)) as made:
+        yield made
+    _wait_until_empty(cluster)
+
+
+@contextmanager
+def _ending(stage: Stage) -> Iterator[Stage]:
+    try:
+        yield stage
+    finally:
+        for process in stage.started:
+            process.stop(signal.SIGKILL)
+
+
+def _wait_until_empty(cluster: Cluster) -> None:
+    """The next test counts the same nodes' pods."""
+    deadline = time.monotonic() + 120
+    while cluster.api.get("/api/v1/pods?limit=1&labelSelector=app")["items"] and time.monotonic() < deadline:
+        time.sleep(0.5)
+
+
+def play(stage: Stage, act: Callable[[Fleet], object], scheduler: str = "carico") -> Fleet:
+    """A burst with the fleet at work; `act` runs once a third of the room is taken."""
+
+    async def scenario() -> Fleet:
+        client = Client(credentials.from_kubeconfig(stage.cluster.kubeconfig))
+        fleet = stage.fleet(client)
+        async with fleet.at_work():
+            await asyncio.to_thread(stage.burst, scheduler)
+            await fleet.until(ROOM // 3)
+            await asyncio.to_thread(act, fleet)
+            await fleet.until(ROOM)
+            await asyncio.sleep(LAG + 3)  # now every report has counted every pod: whoever overloads, does it here
+        await client.close()
+        return fleet
+
+    return asyncio.run(scenario())
+
+
+def test_a_burst_never_overloads_a_node(stage: Stage) -> None:
+    stage.scheduler()
+    fleet = play(stage, lambda _: None)
+    assert fleet.worst <= 1
+    assert fleet.bound == ROOM
+
+
+def test_nor_when_the_scheduler_is_killed_in_the_middle(stage: Stage) -> None:
+    first = stage.scheduler()
+
+    def kill(_: Fleet) -> None:
+        first.stop(signal.SIGKILL)
+        stage.scheduler()
+
+    fleet = play(stage, kill)
+    assert fleet.worst <= 1
+    assert fleet.bound == ROOM
+    assert all(len(nodes) == 1 for nodes in fleet.bound_to.values())
+
+
+def test_nor_when_the_leader_of_two_is_killed(stage: Stage) -> None:
+    first = stage.scheduler(0)
+    first.wait_for("leads now", 60)
+    second = stage.scheduler(1)
+
+    def kill(_: Fleet) -> None:
+        first.stop(signal.SIGKILL)
+
+    fleet = play(stage, kill)
+    second.wait_for("leads now", 60)
+    assert fleet.worst <= 1
+    assert fleet.bound == ROOM
+    assert all(len(nodes) == 1 for nodes in fleet.bound_to.values())
+
+
+def test_the_older_rule_does_overload(stage: Stage, tmp_path: Path) -> None:
+    config = tmp_path / "report.toml"
+    config.write_text("[scheduler.profiles.report]\n")
+    stage.scheduler(0, "--config", str(config), "--startup-limit", "100", "--startup-limit-idle", "100")
+    fleet = play(stage, lambda _: None, "report")
+    assert fleet.worst > 1

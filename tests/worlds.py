@@ -1,0 +1,55 @@
+"""A small cluster in memory, and what its filters and scores say: the setting of the plugin tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from carico.kube.meta import KubeObject
+from carico.kube.objects import Node, Pod
+from carico.scheduler.feasible import Feasibility, Feasible
+from carico.scheduler.framework import Cycle
+from carico.scheduler.plugins import registry
+from carico.scheduler.rows import Rows
+from carico.scheduler.scoring import Scoring
+from carico.scheduler.snapshot import Snapshot
+from carico.scheduler.template import PodInfo
+from carico.testing import ManualClock
+
+NAMES = [name for name in registry.DEFAULT if name != "Capacity"]
+
+
+class World:
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        pods: Iterable[Pod] = (),
+        things: Iterable[KubeObject] = (),
+        names: Sequence[str] = NAMES,
+    ) -> None:
+        self.snapshot = Snapshot(Rows())
+        self.plugins = registry.make(names, registry.Tools(self.snapshot, ManualClock()))
+        self.filters = Feasible(self.plugins)
+        for thing in things:
+            self.snapshot.put(thing)
+        for node in nodes:
+            self.snapshot.set_node(node)
+        for pod in pods:
+            self.add(pod)
+
+    def add(self, pod: Pod) -> None:
+        self.snapshot.add_pod(PodInfo(pod), pod.spec.node_name)
+
+    def judge(self, pod: Pod) -> Feasibility:
+        return self.filters.run(Cycle(PodInfo(pod), self.snapshot))
+
+    def feasible(self, pod: Pod) -> set[str]:
+        return {self.snapshot.name(int(row)) for row in self.judge(pod).rows}
+
+    def scores(self, pod: Pod, plugin: str) -> dict[str, float]:
+        """What one plugin gives each feasible node; empty when it has nothing to say."""
+        cycle = Cycle(PodInfo(pod), self.snapshot)
+        rows = self.filters.run(cycle).rows
+        for name, _, scores in Scoring(self.plugins, {}).table(cycle, rows):
+            if name == plugin:
+                return {self.snapshot.name(int(row)): round(float(s), 1) for row, s in zip(rows, scores, strict=True)}
+        return {}
