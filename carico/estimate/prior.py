@@ -27,10 +27,7 @@ from carico.types import CostBelief
 # Nodes of one cluster that agree to the last digit still run pods that differ.
 LEAST_SPREAD = 0.05  # share of the mean
 LEAST_VARIANCE = 1e-8
-UNKNOWN = (
-    1e12  # a variance so large, or infinite, says that the cluster knows nothing of a dimension; JSON has no infinity
-)
-NOTHING_KNOWN = 1e6  # variance; the cluster says infinity where no node knows a dimension
+UNKNOWN = 1e12  # variance that stands for infinity, which JSON lacks: no node knows anything of the dimension
 
 
 class Prior:
