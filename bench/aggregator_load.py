@@ -35,7 +35,8 @@ from carico.wire.codec import local
 CONNECTIONS = 128
 SIZES = (500, 1_000, 2_000, 5_000, 10_000)
 CASES_PLAYED = (".08/.03", ".02/.005", "bursts", "overload")
-WARM_UP, MEASURE = 4.0, 12.0  # s, for each size
+JOIN_RATE = 400  # new nodes per second between two sizes
+WARM_UP, MEASURE = 6.0, 12.0  # s, for each size
 SATURATE = 8.0  # s
 IN_FLIGHT = 256  # streams that ask again as soon as they are answered
 P99_LIMIT = 100.0  # ms
@@ -118,8 +119,9 @@ def _row(server: psutil.Popen, generator: _Generator, nodes: int, empty: int) ->
 
 
 def _saturation(server: psutil.Popen, generator: _Generator) -> float:
+    generator.ask("saturate")
     before = server.cpu_times()
-    answer = generator.ask("saturate", seconds=SATURATE)
+    answer = generator.ask("measure", seconds=SATURATE)
     core = _cpu(server, before) / answer["seconds"]
     print(
         f"saturation: {answer['rate']:.0f} exchanges/s with {IN_FLIGHT} always under way, p99 {answer['p99']:.0f} ms; "
@@ -136,11 +138,13 @@ def _cpu(process: psutil.Popen, before: Any) -> float:
 def _server(cert: Path, key: Path) -> tuple[psutil.Popen, int]:
     flags = ["--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0", "--tls-cert", str(cert), "--tls-key", str(key)]
     command = [sys.executable, "-m", "carico.cli", "aggregator", *flags]
+    cores = _cores()
+    os.sched_setaffinity(0, cores[:1])  # inherited by every thread of the child; gRPC starts several
     server = psutil.Popen(command, stderr=subprocess.PIPE, text=True)
+    os.sched_setaffinity(0, cores)
     line = server.stderr.readline()
     if "gRPC on port" not in line:
         raise RuntimeError(f"the aggregator did not start: {line}")
-    server.cpu_affinity([min(_cores())])
     return server, int(line.split("gRPC on port ")[1].split(",")[0])
 
 
@@ -221,7 +225,7 @@ class _Load:
         for i in range(len(self._tasks), int(count)):
             self._tasks.append(asyncio.create_task(self._node(i)))
             if i % 10 == 9:
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(10 / JOIN_RATE)
         await asyncio.sleep(WARM_UP)
         return {}
 
@@ -255,13 +259,14 @@ class _Load:
         core = (time.process_time() - cpu) / took
         return {"seconds": took, "rate": len(self._latency) / took, "p50": p50, "p99": p99, "core": core}
 
-    async def saturate(self, seconds: float) -> dict[str, float]:
+    async def saturate(self) -> dict[str, float]:
+        """Instead of the nodes: streams that ask again as soon as they are answered."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = [asyncio.create_task(self._for_ever(i)) for i in range(IN_FLIGHT)]
         await asyncio.sleep(2.0)
-        return await self.measure(seconds)
+        return {}
 
     async def _for_ever(self, i: int) -> None:
         call = self._channels[i % CONNECTIONS].stream_stream(METHOD)()
