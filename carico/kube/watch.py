@@ -96,7 +96,6 @@ class Reflector(Generic[T]):
         self.synced = asyncio.Event()
         self.lists = 0
         self.watches = 0
-        self.broken_since: float | None = None  # s, monotonic; None while a stream is up
 
     async def run(self) -> None:
         failures = 0
@@ -126,8 +125,6 @@ class Reflector(Generic[T]):
         await self._listed.wait()
 
     def _note_broken(self, error: Exception) -> None:
-        if self.broken_since is None:
-            self.broken_since = self._clock.monotonic()
         log.warning("watch of %s: %s; trying again", self._resource.path, error or type(error).__name__)
 
     async def _list_if_needed(self) -> None:
@@ -159,7 +156,7 @@ class Reflector(Generic[T]):
                 break
         self.lists += 1
         self._replace(found)
-        self.version, self.broken_since = version, None
+        self.version = version
         self.synced.set()
         if not self._relist:
             self._listed.set()
@@ -190,7 +187,6 @@ class Reflector(Generic[T]):
         except ApiError as error:
             raise (Expired(error.message) if error.status == 410 else error) from error
         self.watches += 1
-        self.broken_since = None
         rest = b""
         try:
             while not self._relist:
