@@ -109,7 +109,8 @@ class Reflector(Generic[T]):
                 failures = 0
             except (CaricoError, OSError, msgspec.DecodeError) as error:
                 failures += 1
-                self._note_broken(error)
+                why = str(error) or type(error).__name__
+                log.warning("watch of %s: %s; trying again", self._resource.path, why)
             if failures:
                 await self._clock.sleep(min(10.0, 0.1 * 2**failures) * (0.75 + 0.5 * random.random()))
 
@@ -123,9 +124,6 @@ class Reflector(Generic[T]):
         if self._stream is not None:
             self._stream.close()
         await self._listed.wait()
-
-    def _note_broken(self, error: Exception) -> None:
-        log.warning("watch of %s: %s; trying again", self._resource.path, error or type(error).__name__)
 
     async def _list_if_needed(self) -> None:
         while not self.version or self._relist:
