@@ -27,6 +27,9 @@ from carico.types import CostBelief
 # Nodes of one cluster that agree to the last digit still run pods that differ.
 LEAST_SPREAD = 0.05  # share of the mean
 LEAST_VARIANCE = 1e-8
+UNKNOWN = (
+    1e12  # a variance so large, or infinite, says that the cluster knows nothing of a dimension; JSON has no infinity
+)
 NOTHING_KNOWN = 1e6  # variance; the cluster says infinity where no node knows a dimension
 
 
@@ -59,21 +62,23 @@ class Prior:
             raise ValueError(f"a cost of {len(cost.mean)} dimensions where this node has {self._size}")
         if not all(math.isfinite(x) and x >= 0 for x in cost.mean) or not all(v >= 0 for v in cost.variance):
             raise ValueError(f"a cost that is negative or not finite: {cost}")
-        self.mean = cost.mean
+        before, self.mean = self.variance or (UNKNOWN,) * self._size, cost.mean
         self.variance = tuple(
-            min(max(v, (LEAST_SPREAD * m) ** 2, LEAST_VARIANCE), NOTHING_KNOWN)
+            min(max(v, (LEAST_SPREAD * m) ** 2, LEAST_VARIANCE), UNKNOWN)
             for m, v in zip(cost.mean, cost.variance, strict=True)
         )
         self._heard = self._heard or list(cost.mean)
         for i in range(self._size):
             moved = (self.mean[i] - self._heard[i]) ** 2
-            if moved > self.variance[i]:
+            if before[i] >= UNKNOWN:
+                self._heard[i] = self.mean[i]
+            elif moved > self.variance[i]:
                 self._opened[i] += moved
                 self._heard[i] = self.mean[i]
 
     def mix(self, i: int, own: tuple[float, float] | None) -> float | None:
         """c_used of dimension i; `own` is (c, p) or None without evidence. None when nobody knows."""
-        if not self.mean or self.variance[i] >= NOTHING_KNOWN:
+        if not self.mean or self.variance[i] >= UNKNOWN:
             return own[0] if own else None
         if own is None:
             return self.mean[i]

@@ -26,7 +26,9 @@ OLD_AFTER = 4
 WINDOW_SECONDS = 2.0  # the mean's memory once it has grown
 HOLD_SECONDS = 0.3  # left out after a change of the count: the spike outlasts the runtime's last event by 200 ms
 STEP_SECONDS = 0.5  # a step that lasted so long is no spike
-STEP_SIGMAS = 5.0  # deviation of the last half second that is a step: about once an hour by chance
+STEP_SIGMAS = (
+    5.0  # deviation of the last half second that is a step; Gaussian noise alone gets there less than once a day
+)
 BLIND_SECONDS = 10.0  # churn that lasts longer is believed to be a fault of the runtime's events
 NOISE_SHARE = 0.02  # weight of a new sample in the noise's variance: a memory of 5 s at 10 Hz
 FIRST_NOISE = 0.02**2  # variance, of cpu on an idle machine at 10 Hz

@@ -144,3 +144,17 @@ def test_small_moves_of_the_cluster_open_nothing() -> None:
     for mean in (0.1, 0.105, 0.11, 0.105):
         prior.adopt(CostBelief((mean,), (0.02**2,)))
     assert prior.mix(0, (0.2, 1e-6)) == pytest.approx(0.2, rel=0.01)
+
+
+def test_a_dimension_of_which_the_cluster_knows_nothing_is_the_nodes_own_affair() -> None:
+    pipeline, before = learned()
+    pipeline.adopt(GRAM, CostBelief((0.1, 0.0), (1e-4, float("inf"))), mean_pods=3.0)
+    assert seconds(pipeline, 100, 1, pods=4).cost[1] == pytest.approx(before.cost[1], rel=0.01)
+    restored = Pipeline(EstimateSettings(), DIMENSIONS)
+    restored.restore(json.loads(json.dumps(pipeline.save())))
+    assert restored.save() == pipeline.save()
+    fresh = Prior(1)
+    fresh.adopt(CostBelief((0.0,), (float("inf"),)))
+    assert fresh.mix(0, None) is None
+    fresh.adopt(CostBelief((0.2,), (1e-4,)))
+    assert fresh.mix(0, (0.1, 1e-6)) == pytest.approx(0.1, rel=0.02)  # first news is no move: nothing was opened
