@@ -16,7 +16,7 @@ import msgspec
 from carico.clock import Clock
 from carico.errors import CaricoError
 from carico.kube.chunked import HttpError
-from carico.kube.client import MERGE_PATCH, STRATEGIC_PATCH, ApiError, Client
+from carico.kube.client import STRATEGIC_PATCH, ApiError, Client
 from carico.kube.objects import Pod
 
 RETRIES = 4  # times that a binding is sent again after 429, 5xx or a broken connection
@@ -112,11 +112,6 @@ async def mark_unschedulable(
     await client.call("PATCH", pod_path(pod, "/status"), body, STRATEGIC_PATCH)
 
 
-async def clear_nomination(client: Client, pod: Pod) -> None:
-    body = msgspec.json.encode({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": None}})
-    await client.call("PATCH", pod_path(pod, "/status"), body, MERGE_PATCH)
-
-
 async def evict(client: Client, victim: Pod, preemptor: str, clock: Clock) -> None:
     """Deletes a victim of preemption, having said so in its status; one that is gone already is fine."""
     condition = {
@@ -134,12 +129,6 @@ async def evict(client: Client, victim: Pod, preemptor: str, clock: Clock) -> No
     except ApiError as error:
         if error.status not in NOT_THIS_POD:
             raise
-
-
-async def annotate(client: Client, path: str, annotations: dict[str, str], version: str) -> bytes:
-    """Sets annotations of the object at `path`, if it still is at `version`."""
-    body = msgspec.json.encode({"metadata": {"annotations": annotations, "resourceVersion": version}})
-    return await client.call("PATCH", path, body, MERGE_PATCH)
 
 
 async def get_pod(client: Client, namespace: str, name: str) -> Pod:

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 NOTE_LIMIT = 1024  # characters; the API server refuses more
 SERIES = 4096  # recent Events of which a repetition is recognised
 LOOK_EVERY = 0.05  # s between two looks whether bindings are still under way
-TRIES = 8  # times that an Event is sent; then it is counted as lost
+FINAL = (400, 403, 404, 422)  # answers that no later try can change: e.g. the namespace is being deleted
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -57,8 +57,9 @@ class Recorder:
         capacity: int = 20_000,
         workers: int = 8,
         busy: Callable[[], bool] = lambda: False,
+        on_lost: Callable[[], object] = lambda: None,
     ) -> None:
-        self._client, self._clock, self._busy = client, clock, busy
+        self._client, self._clock, self._busy, self._on_lost = client, clock, busy, on_lost
         self._controller, self._instance = controller, instance
         self._capacity, self._workers = capacity, workers
         self._queue: deque[tuple[Event, float, str]] = deque()
@@ -69,7 +70,6 @@ class Recorder:
         self._under_way = 0
         self.sent = 0
         self.lost = 0
-        self.last_sent_at = 0.0  # s, wall clock
 
     def __len__(self) -> int:
         return len(self._queue) + self._under_way
@@ -123,22 +123,23 @@ class Recorder:
         return self._busy() and len(self._queue) < self._capacity // 2
 
     async def _deliver(self, event: Event, at: float, name: str) -> None:
+        """Tries until it has arrived, or the API server has said that it never will."""
         wait = 0.1
-        for _ in range(TRIES):
+        while True:
             try:
                 await self._send(event, at, name)
                 self.sent += 1
-                self.last_sent_at = self._clock.wall()
                 return
             except ApiError as error:
-                if error.status in (400, 403, 404, 422):
-                    break  # the namespace is being deleted, or we may not write there: no later try can succeed
+                if error.status in FINAL:
+                    self.lost += 1
+                    self._on_lost()
+                    log.warning("event %s of pod %s was refused: %s", event.reason, event.pod.key, error)
+                    return
             except (CaricoError, OSError):
                 pass
             await self._clock.sleep(wait)
             wait = min(10.0, wait * 2)
-        self.lost += 1
-        log.warning("event %s of pod %s could not be sent", event.reason, event.pod.key)
 
     async def _send(self, event: Event, at: float, name: str) -> None:
         """A new Event, or one more in the series of the one before."""

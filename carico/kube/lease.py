@@ -129,7 +129,8 @@ class Election:
             await self._put(lease)
         except (CaricoError, OSError) as error:
             if not (isinstance(error, ApiError) and error.status == 409):
-                log.warning("lease %s/%s: %s", self._namespace, self._name, error or type(error).__name__)
+                why = str(error) or type(error).__name__
+                log.warning("lease %s/%s: %s", self._namespace, self._name, why)
             return False
         self.holder, self.renewed_at = self.identity, started
         return True

@@ -6,8 +6,6 @@ anything for them. They are frozen: an object of a watch is shared by many reade
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 
@@ -76,8 +74,3 @@ class KubeObject(Piece, frozen=True):
         """`namespace/name`, or the name alone of what belongs to no namespace."""
         meta = self.metadata
         return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
-
-
-def to_plain(piece: Any) -> Any:
-    """The struct as the dictionaries and lists that JSON knows."""
-    return msgspec.to_builtins(piece)

@@ -2,7 +2,7 @@
 
     Pod → PodSpec → Container, Affinity, Toleration, TopologySpreadConstraint, Volume
     Node → NodeSpec, NodeStatus
-    Namespace, Service, ReplicationController, ReplicaSet, StatefulSet, PodDisruptionBudget, PriorityClass
+    Namespace, Service, ReplicationController, ReplicaSet, StatefulSet, PodDisruptionBudget
 
 Amounts stay text here (`"100m"`); quantity.py reads them.
 """
@@ -118,10 +118,6 @@ class ClaimSource(Piece, frozen=True):
     read_only: bool = False
 
 
-class CsiInline(Piece, frozen=True):
-    driver: str = ""
-
-
 class GceDisk(Piece, frozen=True):
     pd_name: str = ""
     read_only: bool = False
@@ -147,7 +143,6 @@ class Volume(Piece, frozen=True):
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
     ephemeral: dict[str, Any] | None = None  # its claim is called POD-VOLUME and owned by the pod
-    csi: CsiInline | None = None
     gce_persistent_disk: GceDisk | None = None
     aws_elastic_block_store: AwsDisk | None = None
     iscsi: Iscsi | None = None
@@ -177,7 +172,6 @@ class PodSpec(Piece, frozen=True):
     scheduling_group: dict[str, Any] | None = None
     host_network: bool = False
     host_users: bool | None = None
-    termination_grace_period_seconds: int | None = None
 
 
 class Condition(Piece, frozen=True):
@@ -248,7 +242,6 @@ class ContainerImage(Piece, frozen=True):
 
 class NodeStatus(Piece, frozen=True):
     allocatable: dict[str, str] = {}
-    capacity: dict[str, str] = {}
     conditions: tuple[Condition, ...] = ()
     images: tuple[ContainerImage, ...] = ()
     declared_features: tuple[str, ...] = ()
@@ -303,8 +296,3 @@ class DisruptionBudgetStatus(Piece, frozen=True):
 class PodDisruptionBudget(KubeObject, frozen=True):
     spec: DisruptionBudgetSpec = DisruptionBudgetSpec()
     status: DisruptionBudgetStatus = DisruptionBudgetStatus()
-
-
-class PriorityClass(KubeObject, frozen=True):
-    value: int = 0
-    preemption_policy: str = ""

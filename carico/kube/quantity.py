@@ -42,16 +42,6 @@ def whole(text: str) -> int:
     return ceiling(parse(text))
 
 
-@lru_cache(maxsize=65536)
-def milli(text: str) -> int:
-    """The amount in thousandths, rounded away from zero: the unit of cpu.
-
-    >>> milli("1"), milli("1500u"), milli("0.5")
-    (1000, 2, 500)
-    """
-    return ceiling(parse(text) * 1000)
-
-
 def ceiling(amount: Fraction) -> int:
     """The next whole number, away from zero.
 

@@ -96,7 +96,6 @@ class Reflector(Generic[T]):
         self.synced = asyncio.Event()
         self.lists = 0
         self.watches = 0
-        self.broken_since: float | None = None  # s, monotonic; None while a stream is up
 
     async def run(self) -> None:
         failures = 0
@@ -110,7 +109,8 @@ class Reflector(Generic[T]):
                 failures = 0
             except (CaricoError, OSError, msgspec.DecodeError) as error:
                 failures += 1
-                self._note_broken(error)
+                why = str(error) or type(error).__name__
+                log.warning("watch of %s: %s; trying again", self._resource.path, why)
             if failures:
                 await self._clock.sleep(min(10.0, 0.1 * 2**failures) * (0.75 + 0.5 * random.random()))
 
@@ -124,11 +124,6 @@ class Reflector(Generic[T]):
         if self._stream is not None:
             self._stream.close()
         await self._listed.wait()
-
-    def _note_broken(self, error: Exception) -> None:
-        if self.broken_since is None:
-            self.broken_since = self._clock.monotonic()
-        log.warning("watch of %s: %s; trying again", self._resource.path, error or type(error).__name__)
 
     async def _list_if_needed(self) -> None:
         while not self.version or self._relist:
@@ -159,7 +154,7 @@ class Reflector(Generic[T]):
                 break
         self.lists += 1
         self._replace(found)
-        self.version, self.broken_since = version, None
+        self.version = version
         self.synced.set()
         if not self._relist:
             self._listed.set()
@@ -190,7 +185,6 @@ class Reflector(Generic[T]):
         except ApiError as error:
             raise (Expired(error.message) if error.status == 410 else error) from error
         self.watches += 1
-        self.broken_since = None
         rest = b""
         try:
             while not self._relist:

@@ -44,7 +44,6 @@ class Binder:
         self._metrics, self._clock, self._may_bind = metrics, clock, may_bind
         self._places = asyncio.Semaphore(places)
         self._tasks: set[asyncio.Task[None]] = set()
-        self.last_bound_at = 0.0  # s, wall clock
         self.bound = 0
 
     @property
@@ -107,7 +106,6 @@ class Binder:
         pod, node = decision.cycle.pod.pod, decision.node
         self._cluster.queue.done(pod.uid)
         self.bound += 1
-        self.last_bound_at = self._clock.wall()
         for plugin in profile.post_binds:
             plugin.post_bind(decision.cycle, node)
         note = f"Successfully assigned {pod.key} to {node}{decision.remark}"

@@ -29,7 +29,6 @@ class Cluster:
         self._ours, self._now = ours, now
         self.assumed: dict[str, str] = {}  # UID to node, until the watch confirms the binding
         self.rejected = 0  # pods that a kubelet refused after they were bound
-        self.on_confirmed: Callable[[Pod], None] = lambda pod: None  # noqa: ARG005 - nobody listens
 
     # --- what the watches bring ---
 
@@ -109,8 +108,6 @@ class Cluster:
             self.ledger.forget(new.uid, now)
         self.queue.delete(new.uid)
         self.queue.on_change(Change("Pod", Action.ADD, None, new) if first else pod_change(old, new), now)
-        if first:
-            self.on_confirmed(new)
 
     def _pod_waits(self, old: Pod | None, new: Pod, now: float) -> None:
         if not is_waiting(new):

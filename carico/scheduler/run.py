@@ -69,6 +69,7 @@ class Scheduler:
         self.recorder = Recorder(
             self.client, "carico-scheduler", f"carico-scheduler-{self.identity}", self.clock,
             capacity=settings.event_queue, workers=settings.event_workers, busy=self._busy,
+            on_lost=metrics.events_lost.inc,
         )  # fmt: skip
         self.binder = Binder(
             self.client, cluster, self.recorder, self.parts.ring, metrics, self.clock,
@@ -87,7 +88,6 @@ class Scheduler:
         self._turned_at = self.clock.monotonic()
         self._news = asyncio.Event()
         self.parts.queue.on_move = self._moved
-        self.scheduling = False
 
     # --- life ---
 
@@ -110,7 +110,6 @@ class Scheduler:
 
     async def _stop(self, tasks: list[asyncio.Task[Any]]) -> None:
         """Bindings under way come to their end before the Lease is given back."""
-        self.scheduling = False
         try:
             async with asyncio.timeout(5):
                 await self.binder.drain()
@@ -149,13 +148,11 @@ class Scheduler:
     # --- scheduling ---
 
     async def _schedule(self) -> None:
-        self.scheduling = True
         self.parts.metrics.leader.set(1)
         try:
             while True:
                 await self._next()
         finally:
-            self.scheduling = False
             self.parts.metrics.leader.set(0)
 
     async def _next(self) -> None:

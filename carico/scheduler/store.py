@@ -117,12 +117,6 @@ class Store:
         if real is not None:
             self._tables[kind][thing.key] = real
 
-    def get(self, kind: str, key: str) -> Any:
-        return self._tables[kind].get(key)
-
-    def all(self, kind: str) -> list[Any]:
-        return list(self._tables[kind].values())
-
     def namespace_labels(self, name: str) -> dict[str, str]:
         namespace = self.namespaces.get(name)
         return {} if namespace is None else namespace.metadata.labels

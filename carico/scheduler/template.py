@@ -135,7 +135,6 @@ def _ties(volume: Volume) -> bool:
     return (
         volume.persistent_volume_claim is not None
         or volume.ephemeral is not None
-        or volume.csi is not None
         or volume.gce_persistent_disk is not None
         or volume.aws_elastic_block_store is not None
         or volume.iscsi is not None

@@ -17,7 +17,7 @@ from .nodes import Object
 from .plane import Plane
 from .world import World
 
-PATIENCE = 60.0  # s
+PATIENCE = 180.0  # s; on a busy machine
 SECOND_CHANCE = 15.0  # s; longer than the longest back-off
 
 

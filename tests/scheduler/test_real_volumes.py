@@ -32,14 +32,14 @@ class Place:
         def bound() -> Any:
             return self.api.get(f"{self.root}/pods/{name}")["spec"].get("nodeName")
 
-        return str(self.cluster.wait_for(f"binding of {name}", bound, 90))
+        return str(self.cluster.wait_for(f"binding of {name}", bound, 180))
 
     def why(self, name: str, words: str) -> None:
         def said() -> bool:
             conditions = self.api.get(f"{self.root}/pods/{name}")["status"].get("conditions", [])
             return any(words in condition.get("message", "") for condition in conditions)
 
-        self.cluster.wait_for(f"{words!r} of {name}", said, 90)
+        self.cluster.wait_for(f"{words!r} of {name}", said, 180)
 
     def claim(self, name: str) -> None:
         spec = {"storageClassName": CLASS, "accessModes": ["ReadWriteOnce"]}

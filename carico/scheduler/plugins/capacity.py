@@ -57,25 +57,36 @@ class Capacity:
 
     def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
         self._ledger.fit()
-        fresh = _pick(self._ledger.fresh(self._now()), cycle, rows)
         short = self._supposed(cycle, rows) < self.need(cycle)
+        bits: NDArray[np.uint8] = short.view(np.uint8)
+        bits |= self._crowded(cycle, rows).view(np.uint8) << np.uint8(2)
+        if self.rules.on_stale != "ignore":
+            stale = ~_pick(self._ledger.fresh(self._now()), cycle, rows)
+            if stale.any():
+                bits[stale] = 2 if self.rules.on_stale == "filter" else 0
+        return Verdict(bits, self._reasons)
+
+    def _crowded(self, cycle: Cycle, rows: RowArray | None) -> NDArray[np.bool_]:
+        """Nodes where as many pods are starting as the live usage allows: fewer, the fuller the node is."""
         starting = _pick(self._ledger.starting, cycle, rows)
-        usage = _pick(self._ledger.usage, cycle, rows)
-        rules = self.rules
-        limit = rules.startup_limit + (1 - usage) * (rules.startup_limit_idle - rules.startup_limit)
-        crowded = starting >= np.floor(limit)
-        bits = short.astype(np.uint8) | (crowded.astype(np.uint8) << 2)
-        if rules.on_stale != "ignore":
-            bits = np.where(fresh, bits, np.uint8(2) if rules.on_stale == "filter" else np.uint8(0))
-        return Verdict(bits.astype(np.uint8), self._reasons)
+        few, many = self.rules.startup_limit, self.rules.startup_limit_idle
+        if starting.max(initial=0) < min(few, many):
+            return np.zeros(len(starting), dtype=np.bool_)
+        limit = few + (1 - _pick(self._ledger.usage, cycle, rows)) * (many - few)
+        return np.asarray(starting >= np.floor(limit))
 
     def score(self, cycle: Cycle, rows: RowArray) -> Vector:
         """In proportion to the free capacity; a node judged by requests alone comes last."""
         self._ledger.fit()
-        free = np.maximum(self.free(cycle, rows), 0.0)
-        free[~_pick(self._ledger.fresh(self._now()), cycle, rows)] = 0.0
+        free = self.free(cycle, rows)
+        np.maximum(free, 0.0, out=free)
+        fresh = self._ledger.fresh(self._now())
+        if not fresh.all():
+            free[~_pick(fresh, cycle, rows)] = 0.0
         most = float(free.max(initial=0.0))
-        return free * (MAX_SCORE / most) if most > 0 else free
+        if most > 0:
+            free *= MAX_SCORE / most
+        return free
 
     def add_pod(self, cycle: Cycle, pod: PodInfo, row: int) -> None:
         """A pod is only thought there: it would take its units."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from carico.kube.objects import Node, Taint, Toleration
 from carico.scheduler.changes import Action, Interest
 from carico.scheduler.framework import OK, SKIP, Cycle, Reuse, Status, Verdict
-from carico.scheduler.rows import Mask, RowArray
+from carico.scheduler.rows import Mask, RowArray, Scalar
 from carico.scheduler.scoring import normalised
 from carico.scheduler.snapshot import Snapshot
 from carico.scheduler.template import PodInfo, Template
@@ -40,8 +40,8 @@ def repels(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> bool:
 
 def untolerated(snapshot: Snapshot, template: Template, rows: RowArray | None) -> Mask:
     """The rows whose taints keep the pod off."""
-    table = _table(snapshot, template, "repels", _repels)
-    return _looked_up(table, snapshot, rows).astype(np.bool_)
+    table = _table(snapshot, template, "repels", _repels).astype(np.bool_)
+    return _looked_up(table, snapshot, rows)
 
 
 def _repels(taints: Sequence[Taint], template: Template) -> int:
@@ -69,9 +69,9 @@ def _table(
     return np.array(answers, dtype=np.int32)
 
 
-def _looked_up(table: NDArray[np.int32], snapshot: Snapshot, rows: RowArray | None) -> NDArray[np.int32]:
+def _looked_up(table: NDArray[Scalar], snapshot: Snapshot, rows: RowArray | None) -> NDArray[Scalar]:
     groups = snapshot.taints.of[: len(snapshot)] if rows is None else snapshot.taints.of[rows]
-    return np.take(table, groups) if table.any() else np.zeros(len(groups), dtype=np.int32)
+    return np.take(table, groups) if table.any() else np.zeros(len(groups), dtype=table.dtype)
 
 
 class TaintToleration:
