@@ -97,6 +97,14 @@ class Api:
             self._connections.append(connection)
         payload = json.dumps(body).encode() if body is not None else None
         try:
+            return self._once(connection, method, path, payload, kind)
+        except http.client.RemoteDisconnected:  # kept alive too long: the server hung up before it read anything
+            return self._once(connection, method, path, payload, kind)
+
+    def _once(
+        self, connection: http.client.HTTPSConnection, method: str, path: str, payload: bytes | None, kind: str
+    ) -> tuple[int, bytes]:
+        try:
             connection.request(method, path, payload, {"Content-Type": kind})
             answer = connection.getresponse()
             return answer.status, answer.read()
