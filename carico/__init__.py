@@ -8,6 +8,8 @@ The data's way, and the folder of each stage:
     wire/         8   what the processes say to each other over gRPC
     agent/            the node process that runs 1 to 8
     aggregator/       the process that merges what the nodes learned, and tells them
+    kube/             the only door to the Kubernetes API
+    scheduler/    9   ledger → filter → score → reserve → bind
 
 Around it: cli.py (the command), settings.py and knobs.py (every knob, and how its value is found), types.py (the nouns
 that travel), errors.py, clock.py, metrics.py, health.py. docs/architecture.md draws the picture.
