@@ -98,7 +98,7 @@ class Api:
         payload = json.dumps(body).encode() if body is not None else None
         try:
             return self._once(connection, method, path, payload, kind)
-        except http.client.RemoteDisconnected:  # kept alive too long: the server hung up before it read anything
+        except (ConnectionError, ssl.SSLEOFError):  # kept alive too long: the server hung up while nobody asked
             return self._once(connection, method, path, payload, kind)
 
     def _once(
