@@ -12,6 +12,9 @@ from running import AgentProcess, Process, agent
 from carico.wire.certificates import Authority, Pair
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)

@@ -28,6 +28,8 @@ from carico.wire.codec import cluster
 from carico.wire.codec import replica as replica_codec
 from carico.wire.exchange import ExchangeClient
 
+pytestmark = pytest.mark.slow
+
 DIMENSIONS = ("cpu", "memory")
 SIZE = NodeSize(4, 2.0**34)
 

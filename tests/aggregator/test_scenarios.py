@@ -7,6 +7,8 @@ import pytest
 
 from bench import federation
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_lightly_loaded_nodes_k_falls_when_its_peers_start_heavy_work():
     together = federation.watched(federation.WATCHED["a lightly cpu-loaded node"], federated=True)
