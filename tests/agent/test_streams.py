@@ -11,7 +11,6 @@ from running import AgentProcess, Process, agent
 
 from carico.wire.certificates import Authority, Pair
 
-
 pytestmark = pytest.mark.slow
 
 
