@@ -33,11 +33,12 @@ test-quick: setup ## the tests that need no cluster, in two minutes
 	@$(BIN)/pytest -m "not cluster and not slow"
 
 .PHONY: check
-check: setup ## linter, types, layers
+check: setup ## linter, types, layers, doctests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/pytest -q carico
 
 .PHONY: bench
 bench: setup ## run benchmark NAME=x; without NAME list them
