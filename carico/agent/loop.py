@@ -1,8 +1,4 @@
-"""The beat of a node: read the kernel, count the pods, estimate, tell whoever listens.
-
-Ten times a second only what has to be read then is read. The rest waits for the second: a processor that wakes up for
-one sample has none of the estimation in its caches, and ten samples in a row cost less than two apart.
-"""
+"""The beat of a node: read the kernel, count the pods, estimate, tell whoever listens."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from carico.agent.exporter import Beat
 from carico.clock import Clock, Ticker
 from carico.estimate.pipeline import Pipeline
 from carico.telemetry.sampler import Sampler
-from carico.types import Estimate, PodCount, Sample
+from carico.types import Estimate, PodCount
 
 # s without a single sample after which the agent no longer counts as alive.
 SILENCE = 10.0
@@ -39,15 +35,13 @@ class Loop:
         self._beat = beat
         self._publish = publish
         self._sampled_at = clock.monotonic()
-        self._held: list[tuple[Sample, PodCount]] = []
-        self._late: list[float] = []
         self.estimate: Estimate | None = None
 
     async def run(self) -> None:
         await self._ticker.run(self._tick)
 
     def _tick(self, late: float) -> None:
-        self._late.append(late)
+        self._beat.ticked(late, self._ticker.missed)
         self.step(self._clock.monotonic())
 
     def step(self, now: float) -> None:
@@ -56,17 +50,7 @@ class Loop:
         if sample is None:
             return
         self._sampled_at = now
-        self._held.append((sample, self._pods(now)))
-        if len(self._held) >= self._pipeline.wanted:
-            self._second()
-
-    def _second(self) -> None:
-        """The samples that complete an estimate. The last is of this tick, so the estimate knows the pods of now."""
-        self._beat.ticked(self._late, self._ticker.missed)
-        self._late.clear()
-        for sample, pods in self._held:
-            estimate = self._pipeline.update(sample, pods)
-        self._held.clear()
+        estimate = self._pipeline.update(sample, self._pods(now))
         if estimate is not None:
             self.estimate = estimate
             self._publish(estimate)
