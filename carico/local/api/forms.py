@@ -1,0 +1,85 @@
+"""The forms in which an answer can be asked for: objects as they are, another group's form of them, or a Table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from carico.local.api import tables
+from carico.local.api.history import Change, Plain, Record
+from carico.local.api.kinds import Kind
+
+
+@dataclass(frozen=True)
+class Form:
+    kind: Kind
+    table: bool = False
+    include: str = "Metadata"  # what a row of a Table carries: Metadata, Object or None
+
+    @property
+    def key(self) -> tuple[str, bool, str]:
+        return self.kind.group, self.table, self.include
+
+    def one(self, record: Record, now: float) -> bytes:
+        if self.table:
+            return msgspec.json.encode(self._table([record], now))
+        return self._raw(record)
+
+    def many(self, records: Sequence[Record], meta: Plain, now: float) -> bytes:
+        if self.table:
+            return msgspec.json.encode(self._table(records, now) | {"metadata": meta})
+        head = {"kind": f"{self.kind.kind}List", "apiVersion": self.kind.api_version, "metadata": meta}
+        items = b",".join([self._raw(record) for record in records])
+        return msgspec.json.encode(head)[:-1] + b',"items":[' + items + b"]}\n"
+
+    def line(self, change: Change, kind: str, record: Record, now: float) -> bytes:
+        """A change as a watcher is told of it. Tables hold ages, and so are made anew each time."""
+        if self.table:
+            return event(kind, self.one(record, now))
+        key = (self.key, kind)
+        found = change.lines.get(key)
+        if found is None:
+            found = change.lines[key] = event(kind, self._raw(record))
+        return found
+
+    def bookmark(self, version: int, initial_end: bool = False) -> bytes:
+        meta: Plain = {"resourceVersion": str(version), "creationTimestamp": None}
+        if initial_end:
+            meta["annotations"] = {"k8s.io/initial-events-end": "true"}
+        if self.table:
+            return event("BOOKMARK", msgspec.json.encode(tables.empty() | {"metadata": meta}))
+        head = {"kind": self.kind.kind, "apiVersion": self.kind.api_version, "metadata": meta}
+        return event("BOOKMARK", msgspec.json.encode(head))
+
+    def _raw(self, record: Record) -> bytes:
+        return record.raw if self.kind.view is None else msgspec.json.encode(self.kind.view.outward(record.plain))
+
+    def _table(self, records: Sequence[Record], now: float) -> dict[str, Any]:
+        rows = [{"cells": tables.cells(self.kind, r.plain, now), "object": self._object(r)} for r in records]
+        meta = {"resourceVersion": str(records[0].version)} if len(records) == 1 else {}
+        return tables.empty() | {"metadata": meta, "columnDefinitions": tables.columns(self.kind), "rows": rows}
+
+    def _object(self, record: Record) -> Plain | None:
+        if self.include == "None":
+            return None
+        if self.include == "Object":
+            return record.plain if self.kind.view is None else self.kind.view.outward(record.plain)
+        return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": record.plain["metadata"]}
+
+
+def event(kind: str, raw: bytes) -> bytes:
+    return b'{"type":"' + kind.encode() + b'","object":' + raw + b"}\n"
+
+
+def asked(kind: Kind, accept: str, query: dict[str, str]) -> Form:
+    """
+    >>> from carico.local.api.kinds import PODS
+    >>> asked(PODS, "application/json;as=Table;v=v1;g=meta.k8s.io,application/json", {}).table
+    True
+    """
+    first = accept.partition(",")[0]
+    table = "as=Table" in first and "g=meta.k8s.io" in first
+    return Form(kind, table, query.get("includeObject", "Metadata"))

@@ -1,0 +1,104 @@
+"""What an API server writes into an object's metadata, and what it refuses to find there."""
+
+from __future__ import annotations
+
+import random
+import re
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+from carico.local.api.history import Plain
+from carico.local.api.kinds import Kind
+from carico.local.api.refusal import Refusal, bad_request, invalid
+
+_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own: no vowels, so that no words come out
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+SUBDOMAIN = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    "end with an alphanumeric character"
+)
+KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink")
+
+
+def timestamp(wall: float) -> str:
+    """
+    >>> timestamp(0.9)
+    '1970-01-01T00:00:00Z'
+    """
+    return datetime.fromtimestamp(int(wall), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def checked(kind: Kind, body: Any, namespace: str) -> Plain:
+    """The object in the body of a request, with metadata of its own, as this kind in this namespace."""
+    if not isinstance(body, dict):
+        raise bad_request("the object provided is unrecognized (must be of type Object)")
+    for field, expected in (("apiVersion", kind.api_version), ("kind", kind.kind)):
+        if body.get(field) and body[field] != expected:
+            words = "API version" if field == "apiVersion" else "kind"
+            what = f"the {words} in the data ({body[field]}) does not match the expected {words} ({expected})"
+            raise bad_request(what)
+    meta = body.get("metadata") or {}
+    if not isinstance(meta, dict):
+        raise bad_request("metadata is not an object")
+    if kind.namespaced:
+        if meta.get("namespace", namespace) != namespace:
+            why = "the namespace of the provided object does not match the namespace sent on the request"
+            raise bad_request(why)
+        meta = meta | {"namespace": namespace}
+    meta = {key: value for key, value in meta.items() if value is not None and key != "managedFields"}
+    return {"kind": kind.kind, "apiVersion": kind.api_version} | body | {"metadata": meta}
+
+
+def stamp_new(kind: Kind, plain: Plain, wall: float) -> None:
+    """Name, UID and time of an object that is being made."""
+    meta = plain["metadata"]
+    for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink"):
+        meta.pop(field, None)
+    if not meta.get("name"):
+        if not meta.get("generateName"):
+            why = "Required value: name or generateName is required"
+            raise invalid(kind, "", "metadata.name", why, "FieldValueRequired")
+        meta["name"] = meta["generateName"][:58] + "".join(random.choices(_LETTERS, k=5))
+    check_name(kind, meta["name"])
+    check_labels(kind, meta)
+    meta["uid"] = str(uuid.uuid4())
+    meta["creationTimestamp"] = timestamp(wall)
+
+
+def check_name(kind: Kind, name: str) -> None:
+    pattern, most = (_LABEL, 63) if kind.kind in ("Namespace", "Service") else (_SUBDOMAIN, 253)
+    if not isinstance(name, str) or len(name) > most or pattern.fullmatch(name) is None:
+        raise invalid(kind, str(name), "metadata.name", f'Invalid value: "{name}": {SUBDOMAIN}')
+
+
+def check_labels(kind: Kind, meta: Plain) -> None:
+    for field in ("labels", "annotations"):
+        found = meta.get(field) or {}
+        if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+            raise bad_request(f"metadata.{field}: every value must be a string")
+    for label in (meta.get("labels") or {}).values():
+        if len(label) > 63 or _LABEL_VALUE.fullmatch(label) is None:
+            why = (
+                f'Invalid value: "{label}": a valid label must be an empty string or consist of alphanumeric characters'
+            )
+            raise invalid(kind, meta.get("name", ""), "metadata.labels", why)
+
+
+def carry_over(kind: Kind, new: Plain, old: Plain) -> None:
+    """What an update cannot change stays; what it must not change is refused."""
+    mine, before = new["metadata"], old["metadata"]
+    for field, name in (("uid", "uid"), ("name", "name")):
+        if mine.get(field, before[field]) != before[field]:
+            raise _immutable(kind, before["name"], f"metadata.{name}", mine[field])
+    for field in KEPT:
+        mine.pop(field, None)
+        if field in before:
+            mine[field] = before[field]
+    check_labels(kind, mine)
+
+
+def _immutable(kind: Kind, name: str, field: str, value: str) -> Refusal:
+    return invalid(kind, name, field, f'Invalid value: "{value}": field is immutable')

@@ -1,0 +1,139 @@
+"""What is special about each kind of object when it is made, changed or deleted."""
+
+from __future__ import annotations
+
+from carico.local.api import pod_rules
+from carico.local.api.history import Plain
+from carico.local.api.kinds import JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Kind
+from carico.local.api.metadata import timestamp
+from carico.local.api.refusal import forbidden, invalid
+from carico.local.api.store import Store
+
+
+class Rules:
+    """Nothing is special: `status` is written through its subresource alone, and a deletion happens at once."""
+
+    def create(self, kind: Kind, plain: Plain, store: Store, wall: float) -> None:  # noqa: ARG002
+        if kind.status:
+            plain["status"] = {}
+
+    def update(self, kind: Kind, new: Plain, old: Plain) -> None:
+        """`new` is about to replace `old`; both are whole."""
+
+    def grace(self, plain: Plain, asked: int | None) -> int:  # noqa: ARG002
+        """Seconds that the object may go on after its deletion; 0 means that it goes at once."""
+        return 0
+
+
+class PodRules(Rules):
+    def create(self, kind: Kind, plain: Plain, store: Store, wall: float) -> None:
+        pod_rules.default(plain)
+        pod_rules.check(kind, plain)
+        _give_priority(kind, plain, store)
+        gated = [pod_rules.GATED | {"lastTransitionTime": None}] if plain["spec"].get("schedulingGates") else []
+        plain["status"] = {"phase": "Pending", "qosClass": pod_rules.quality(plain["spec"])}
+        if gated:
+            plain["status"]["conditions"] = gated
+        plain["metadata"]["generation"] = 1
+        del wall
+
+    def update(self, kind: Kind, new: Plain, old: Plain) -> None:
+        pod_rules.default(new)
+        pod_rules.check_update(kind, new, old)
+
+    def grace(self, plain: Plain, asked: int | None) -> int:
+        if not plain["spec"].get("nodeName") or plain["status"].get("phase") in ("Succeeded", "Failed"):
+            return 0
+        seconds = plain["spec"]["terminationGracePeriodSeconds"] if asked is None else asked
+        return 1 if seconds < 0 else int(seconds)
+
+
+class NodeRules(Rules):
+    """A kubelet registers its node with the status in it."""
+
+    def create(self, kind: Kind, plain: Plain, store: Store, wall: float) -> None:  # noqa: ARG002
+        status = plain.setdefault("status", {})
+        plain.setdefault("spec", {})
+        if "capacity" in status and "allocatable" not in status:
+            status["allocatable"] = status["capacity"]
+
+
+class NamespaceRules(Rules):
+    def create(self, kind: Kind, plain: Plain, store: Store, wall: float) -> None:  # noqa: ARG002
+        meta = plain["metadata"]
+        meta["labels"] = (meta.get("labels") or {}) | {"kubernetes.io/metadata.name": meta["name"]}
+        plain["spec"] = {"finalizers": ["kubernetes"]}
+        plain["status"] = {"phase": "Active"}
+
+
+class JobRules(Rules):
+    """Only kept: no controller makes its pods. kubectl shows it from these fields."""
+
+    def create(self, kind: Kind, plain: Plain, store: Store, wall: float) -> None:  # noqa: ARG002
+        spec = plain.get("spec")
+        if not isinstance(spec, dict) or "template" not in spec:
+            raise invalid(kind, plain["metadata"]["name"], "spec.template", "Required value", "FieldValueRequired")
+        for field, value in (("parallelism", 1), ("completions", 1), ("backoffLimit", 6), ("suspend", False)):
+            spec.setdefault(field, value)
+        plain["metadata"]["generation"] = 1
+        plain["status"] = {}
+
+
+class PriorityRules(Rules):
+    def create(self, kind: Kind, plain: Plain, store: Store, wall: float) -> None:  # noqa: ARG002
+        plain.setdefault("preemptionPolicy", "PreemptLowerPriority")
+        plain.setdefault("value", 0)
+
+    def update(self, kind: Kind, new: Plain, old: Plain) -> None:
+        if new.get("value", 0) != old.get("value", 0):
+            why = "Forbidden: may not be changed in an update."
+            raise invalid(kind, old["metadata"]["name"], "value", why, "FieldValueForbidden")
+
+
+_RULES: dict[str, Rules] = {
+    PODS.resource: PodRules(),
+    NODES.resource: NodeRules(),
+    NAMESPACES.resource: NamespaceRules(),
+    JOBS.resource: JobRules(),
+    PRIORITY_CLASSES.resource: PriorityRules(),
+}
+_PLAIN = Rules()
+
+
+def of(kind: Kind) -> Rules:
+    return _RULES.get(kind.resource, _PLAIN)
+
+
+def first_objects(wall: float) -> list[tuple[Kind, Plain]]:
+    """What every cluster has from the start."""
+    names = ("default", "kube-node-lease", "kube-public", "kube-system")
+    classes = (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000))
+    made = {"creationTimestamp": timestamp(wall)}
+    spaces: list[tuple[Kind, Plain]] = [(NAMESPACES, {"metadata": {"name": name} | made}) for name in names]
+    return spaces + [(PRIORITY_CLASSES, {"metadata": {"name": name} | made, "value": value}) for name, value in classes]
+
+
+def _give_priority(kind: Kind, pod: Plain, store: Store) -> None:
+    """As the admission controller `Priority`: a number for a name."""
+    spec, name = pod["spec"], pod["metadata"]["name"]
+    wanted = spec.get("priorityClassName") or _default_class(store)
+    found: Plain = {}
+    if wanted:
+        record = store.get(PRIORITY_CLASSES, ("", wanted))
+        if record is None:
+            raise forbidden(kind, name, f"no PriorityClass with name {wanted} was found")
+        found, spec["priorityClassName"] = record.plain, wanted
+    value = found.get("value", 0)
+    if spec.get("priority", value) != value:
+        said = (
+            f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
+            f"priority admission controller computed {value} from the given PriorityClass name"
+        )
+        raise forbidden(kind, name, said)
+    spec["priority"] = value
+    spec.setdefault("preemptionPolicy", found.get("preemptionPolicy", "PreemptLowerPriority"))
+
+
+def _default_class(store: Store) -> str:
+    classes = store.shelf(PRIORITY_CLASSES).records.values()
+    return next((record.plain["metadata"]["name"] for record in classes if record.plain.get("globalDefault")), "")

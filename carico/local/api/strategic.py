@@ -1,0 +1,124 @@
+"""Strategic merge patch: a merge patch that knows which lists are sets, and what names their members.
+
+    {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}     changes one condition, leaves the others
+
+Directives in a patch: `$patch: delete | replace | merge`, `$retainKeys`, `$deleteFromPrimitiveList/FIELD`,
+`$setElementOrder/FIELD`. Lists that are not in the tables below are replaced, as Kubernetes does with them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from carico.local.api.refusal import bad_request
+
+# Field to what names a member, of the kinds in kinds.py. A list of names is tried in order: container ports are named
+# by containerPort, those of a Service by port.
+KEYS: dict[str, tuple[str, ...]] = {
+    "addresses": ("type",),
+    "conditions": ("type",),
+    "containers": ("name",),
+    "env": ("name",),
+    "ephemeralContainers": ("name",),
+    "hostAliases": ("ip",),
+    "imagePullSecrets": ("name",),
+    "initContainers": ("name",),
+    "ownerReferences": ("uid",),
+    "podIPs": ("ip",),
+    "ports": ("containerPort", "port"),
+    "resourceClaims": ("name",),
+    "schedulingGates": ("name",),
+    "secrets": ("name",),
+    "topologySpreadConstraints": ("topologyKey",),
+    "volumeDevices": ("devicePath",),
+    "volumeMounts": ("mountPath",),
+    "volumes": ("name",),
+}
+SETS = frozenset({"finalizers"})  # lists of plain values to which a patch adds
+
+_DELETE, _ORDER, _RETAIN, _PATCH = "$deleteFromPrimitiveList/", "$setElementOrder/", "$retainKeys", "$patch"
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """
+    >>> merged({"conditions": [{"type": "A", "status": "True"}]}, {"conditions": [{"type": "B"}]})
+    {'conditions': [{'type': 'A', 'status': 'True'}, {'type': 'B'}]}
+    >>> merged({"env": [{"name": "a"}, {"name": "b"}]}, {"env": [{"name": "a", "$patch": "delete"}]})
+    {'env': [{'name': 'b'}]}
+    """
+    if not isinstance(patch, dict):
+        return patch
+    directive = patch.get(_PATCH)
+    if directive == "delete":
+        return {}
+    result: dict[str, Any] = {} if directive == "replace" or not isinstance(target, dict) else dict(target)
+    if isinstance(keep := patch.get(_RETAIN), list):
+        result = {key: value for key, value in result.items() if key in keep}
+    for key, value in patch.items():
+        if not key.startswith("$"):
+            _set(result, key, value)
+    for key, value in patch.items():
+        if key.startswith(_DELETE) and isinstance(value, list):
+            name = key.removeprefix(_DELETE)
+            result[name] = [member for member in result.get(name) or [] if member not in value]
+        elif key.startswith(_ORDER) and isinstance(value, list):
+            _order(result, key.removeprefix(_ORDER), value)
+    return result
+
+
+def _set(result: dict[str, Any], key: str, value: Any) -> None:
+    if value is None:
+        result.pop(key, None)
+    elif isinstance(value, list):
+        result[key] = _merged_list(key, result.get(key) or [], value)
+    else:
+        result[key] = merged(result.get(key), value)
+
+
+def _merged_list(field: str, target: list[Any], patch: list[Any]) -> list[Any]:
+    if field in SETS:
+        return target + [member for member in patch if member not in target]
+    name = _name(field, [*patch, *target])
+    if name is None:
+        return [merged({}, member) for member in patch]
+    if any(member.get(_PATCH) == "replace" and len(member) == 1 for member in patch):
+        target, patch = [], [member for member in patch if member.get(_PATCH) != "replace"]
+    result = list(target)
+    for member in patch:
+        if name not in member:
+            raise bad_request(f"map: {member} does not contain declared merge key: {name}")
+        at = next((i for i, old in enumerate(result) if old.get(name) == member[name]), None)
+        if member.get(_PATCH) == "delete":
+            result = [old for old in result if old.get(name) != member[name]]
+        elif at is None:
+            result.append(merged({}, member))
+        else:
+            result[at] = merged(result[at], member)
+    return result
+
+
+def _name(field: str, members: list[Any]) -> str | None:
+    """What names the members of this list; None for a list that is replaced as a whole."""
+    names = KEYS.get(field, ())
+    if not all(isinstance(member, dict) for member in members):
+        return None
+    return next((name for name in names if any(name in member for member in members)), names[0] if names else None)
+
+
+def _order(result: dict[str, Any], field: str, order: list[Any]) -> None:
+    """Brings the members that the patch names into its order; the others stay behind the one that they followed."""
+    members = result.get(field)
+    if not isinstance(members, list) or not members:
+        return
+    name = _name(field, [*members, *order])
+    if name is None and isinstance(members[0], dict):
+        return
+    wanted = [entry.get(name) if isinstance(entry, dict) else entry for entry in order]
+    groups: dict[Any, list[Any]] = {None: []}
+    last = None
+    for member in members:
+        identity = member.get(name) if isinstance(member, dict) and name else member
+        if identity in wanted:
+            last = identity
+        groups.setdefault(last, []).append(member)
+    result[field] = groups[None] + [member for identity in wanted for member in groups.get(identity, [])]
