@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -23,9 +23,10 @@ class Beat:
         self._missed = Counter("carico_ticks_missed", "Samples that a stall swallowed.", registry=registry)
         self._missed_before = 0
 
-    def ticked(self, late: float, missed: int) -> None:
-        """`late` in seconds; `missed` since the start."""
-        self._lateness.observe(late)
+    def ticked(self, late: Iterable[float], missed: int) -> None:
+        """`late` in seconds, one per tick; `missed` since the start."""
+        for seconds in late:
+            self._lateness.observe(seconds)
         if missed != self._missed_before:
             self._missed.inc(missed - self._missed_before)
             self._missed_before = missed

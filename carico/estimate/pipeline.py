@@ -68,6 +68,11 @@ class Pipeline:
         self._learned_pods = -1  # at the last second that was learned from
         self._samples = 0
 
+    @property
+    def wanted(self) -> int:
+        """Samples until the next Estimate; whoever calls `update` may hold them back until there are so many."""
+        return self._batch.length - len(self._batch.rows)
+
     def update(self, sample: Sample, pods: PodCount) -> Estimate | None:
         """Take in one sample; an Estimate once per batch."""
         if pods.running != self._pods:

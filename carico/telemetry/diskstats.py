@@ -42,9 +42,12 @@ class Disk:
         self._device = device
         self._before: dict[str, tuple[float, int]] = {}
 
-    def read(self, now: float) -> float | None:
+    def fetch(self) -> bytes:
+        return self._file.read()
+
+    def usage(self, fetched: bytes, now: float) -> float | None:
         before, self._before = self._before, {}
-        busy = self._wanted(parse_busy(self._file.read()))
+        busy = self._wanted(parse_busy(fetched))
         self._before = {name: (now, value) for name, value in busy.items()}
         rates = [r for name, value in busy.items() if (r := rate(before.get(name), now, value)) is not None]
         return clamped(max(rates) * MILLISECOND) if rates else None

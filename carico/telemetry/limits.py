@@ -114,8 +114,11 @@ class LimitedMemory:
     def __init__(self, limits: tuple[Limit, ...]) -> None:
         self._limits = limits
 
-    def read(self, now: float) -> float | None:  # noqa: ARG002  a level, not a counter
-        return clamped(max(memory_used(limit.folder, limit.version) / limit.amount for limit in self._limits))
+    def fetch(self) -> list[int]:
+        return [memory_used(limit.folder, limit.version) for limit in self._limits]
+
+    def usage(self, fetched: list[int], now: float) -> float | None:  # noqa: ARG002  a level, not a counter
+        return clamped(max(used / limit.amount for used, limit in zip(fetched, self._limits, strict=True)))
 
 
 class LimitedCpu:
@@ -127,14 +130,16 @@ class LimitedCpu:
         self._read = _read_usage if what == "cpu" else _read_throttled
         self._before: dict[Path, tuple[float, int]] = {}
 
-    def read(self, now: float) -> float | None:
-        ratios = [self._ratio(limit, now) for limit in self._limits]
+    def fetch(self) -> list[tuple[int, float]]:
+        return [self._read(limit) for limit in self._limits]
+
+    def usage(self, fetched: list[tuple[int, float]], now: float) -> float | None:
+        ratios = [self._ratio(limit, *counted, now) for limit, counted in zip(self._limits, fetched, strict=True)]
         known = [ratio for ratio in ratios if ratio is not None]
         return clamped(max(known)) if len(known) == len(ratios) else None
 
-    def _ratio(self, limit: Limit, now: float) -> float | None:
-        before = self._before.pop(limit.folder, None)
-        count, seconds = self._read(limit)
+    def _ratio(self, limit: Limit, count: int, seconds: float, now: float) -> float | None:
+        before = self._before.get(limit.folder)
         self._before[limit.folder] = (now, count)
         grown = rate(before, now, count)
         return None if grown is None else grown * seconds / limit.amount

@@ -64,12 +64,14 @@ class Memory:
         self._file = KernelFile(proc / "meminfo")
         self._form = form
 
-    def read(self, now: float) -> float | None:  # noqa: ARG002  a level, not a counter
-        text = self._file.read()
+    def fetch(self) -> bytes:
+        return self._file.read()
+
+    def usage(self, fetched: bytes, now: float) -> float | None:  # noqa: ARG002  a level, not a counter
         if self._form == "available":
-            used = used_by_available(text)
-            return self._without_available(text) if used is None else used
-        return used_by_free(text)
+            used = used_by_available(fetched)
+            return self._without_available(fetched) if used is None else used
+        return used_by_free(fetched)
 
     def _without_available(self, text: bytes) -> float:
         used = used_by_free(text)  # raises on a broken text, which is no sign of an old kernel

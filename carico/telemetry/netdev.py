@@ -75,11 +75,14 @@ class Network:
         self._full = bytes_per_second
         self._before: tuple[float, Traffic] | None = None
 
-    def read(self, now: float) -> float | None:
+    def fetch(self) -> bytes:
+        return self._file.read()
+
+    def usage(self, fetched: bytes, now: float) -> float | None:
         before, self._before = self._before, None
         if not self._device:
             self._device = default_device(_text(self._net / "route"), _text(self._net / "ipv6_route"))
-        traffic = parse_traffic(self._file.read(), self._device)
+        traffic = parse_traffic(fetched, self._device)
         self._before = (now, traffic)
         if before is None:
             return None

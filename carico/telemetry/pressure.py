@@ -39,9 +39,12 @@ class Pressure:
         self._file = KernelFile(proc / "pressure" / resource, size=512)
         self._before: tuple[float, int] | None = None
 
-    def read(self, now: float) -> float | None:
-        before, self._before = self._before, None  # after a failed read there is no interval to speak of
-        total = parse_total(self._file.read())
+    def fetch(self) -> bytes:
+        return self._file.read()
+
+    def usage(self, fetched: bytes, now: float) -> float | None:
+        before, self._before = self._before, None  # after a text that says nothing there is no interval to speak of
+        total = parse_total(fetched)
         self._before = (now, total)
         waited = rate(before, now, total)
         return None if waited is None else clamped(waited * MICROSECOND)

@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from carico.errors import SourceError, UsageError
 from carico.settings import TelemetrySettings
@@ -20,10 +21,13 @@ from carico.telemetry.meminfo import Memory
 from carico.telemetry.netdev import Network
 from carico.telemetry.pressure import Pressure
 from carico.telemetry.source import Source, Watch
-from carico.telemetry.stat import Processors
+from carico.telemetry.stat import Processors, queue_in
 from carico.types import NodeSize, Sample
 
 UTILISATION, PRESSURE, MEMORY = "util", "psi", "mem"  # raw names; other dimensions have one source of the same name
+
+
+Fetched = dict[str, Any]
 
 
 class Sampler:
@@ -43,16 +47,24 @@ class Sampler:
 
     def read(self, now: float) -> Sample | None:
         """The sample that ends at `now` (s, monotonic); None at the first call and when a sample was missed."""
+        return self.sample(self.fetch(), now)
+
+    def fetch(self) -> Fetched:
+        """What the kernel says now, by raw name: for `sample`, at once or later."""
+        return {raw: watch.fetch() for raw, watch in self._watches.items()}
+
+    def sample(self, fetched: Fetched, now: float) -> Sample | None:
+        """As `read`, from what was fetched at `now`; in the order in which it was fetched."""
         missed, fresh = False, False
         for raw, watch in self._watches.items():
-            value = watch.read(now)
+            value = watch.usage(fetched[raw], now)
             if value is not None:
                 self._raw[raw] = value
                 fresh = True
             elif watch.problem is None:
                 missed = True
             elif raw == PRESSURE:
-                self._queue_for_pressure()
+                self._queue_for_pressure(fetched[UTILISATION])
         return None if missed or not fresh else Sample(now, tuple(map(self._value, self.dimensions)))
 
     @property
@@ -82,9 +94,10 @@ class Sampler:
             return combine.cpu(self._raw[UTILISATION], self._raw[PRESSURE], self._form)
         return self._raw[MEMORY if dimension == "memory" else dimension]
 
-    def _queue_for_pressure(self) -> None:
-        with suppress(SourceError):  # the source of utilisation is broken as well, and its watch has said so
-            self._raw[PRESSURE] = self._processors.queue()
+    def _queue_for_pressure(self, stat: object) -> None:
+        if isinstance(stat, bytes):  # else there are limits and no run queue, or utilisation is broken as well
+            with suppress(SourceError):
+                self._raw[PRESSURE] = queue_in(stat)
 
     def _find_limits(self, settings: TelemetrySettings) -> tuple[tuple[Limit, ...], tuple[Limit, ...]]:
         if not settings.own_limits:

@@ -1,5 +1,9 @@
 """What a source of telemetry is, and the watch over it.
 
+Reading has two halves. `fetch` asks the kernel, at the tick, and does nothing else; `usage` makes a number of what was
+fetched and may come later: ten texts in a row cost a fraction of ten texts each in its own tick, when the processor has
+slept in between and forgotten the way.
+
 A source that raises keeps only itself from being read: its watch remembers the problem, says so once in the log, once
 more when it is over, and the other sources are read all the same.
 """
@@ -7,7 +11,7 @@ more when it is over, and the other sources are read all the same.
 from __future__ import annotations
 
 import logging
-from typing import Protocol
+from typing import Any, Protocol
 
 from carico.errors import SourceError, SourceMissing
 
@@ -23,11 +27,14 @@ class Source(Protocol):
     def name(self) -> str:
         """The label of carico_source_success."""
 
-    def read(self, now: float) -> float | None:
-        """Usage in [0, 1] since the read before.
+    def fetch(self) -> Any:
+        """What the kernel says now, as `usage` takes it."""
+
+    def usage(self, fetched: Any, now: float) -> float | None:
+        """Usage in [0, 1] since the time before, from what was fetched at `now`.
 
         None: there is nothing to compare with yet, or a counter stepped back, so that this one sample is missed.
-        SourceMissing: this machine does not have it. SourceError: it is there and broken.
+        Both halves may raise. SourceMissing: this machine does not have it. SourceError: it is there and broken.
         """
 
 
@@ -39,10 +46,19 @@ class Watch:
         self.name = source.name
         self.problem: str | None = None
 
-    def read(self, now: float) -> float | None:
-        """As the source; None with a `problem` when it raised."""
+    def fetch(self) -> Any:
+        """As the source, or the error that it raised."""
         try:
-            value = self._source.read(now)
+            return self._source.fetch()
+        except SourceError as error:
+            return error
+
+    def usage(self, fetched: Any, now: float) -> float | None:
+        """As the source; None with a `problem` when one of its halves raised."""
+        try:
+            if isinstance(fetched, SourceError):
+                raise fetched
+            value = self._source.usage(fetched, now)
         except SourceError as error:
             self._failed(error)
             return None

@@ -71,6 +71,11 @@ def utilisation(before: CpuTimes, after: CpuTimes) -> float | None:
     return busy / (idle + busy)
 
 
+def queue_in(text: bytes) -> float:
+    """The run queue as a share of the processors."""
+    return queue(parse_running(text), count_processors(text))
+
+
 def queue(running: int, processors: int) -> float:
     """What stands in for pressure where there is none: waiting tasks per processor, without the one that reads.
 
@@ -89,21 +94,17 @@ class Processors:
 
     def __init__(self, proc: Path) -> None:
         self._file = KernelFile(proc / "stat")
-        self._text = b""
         self._before: CpuTimes | None = None
 
-    def read(self, now: float) -> float | None:  # noqa: ARG002  the counters are their own clock
-        self._text = b""  # a failed read must not leave an old run queue behind
-        self._text = self._file.read()
-        times = parse_times(self._text)
+    def fetch(self) -> bytes:
+        return self._file.read()
+
+    def usage(self, fetched: bytes, now: float) -> float | None:  # noqa: ARG002  the counters are their own clock
+        times = parse_times(fetched)
         if times == self._before:
             return None  # less than a clock tick has passed: the next sample covers it
         before, self._before = self._before, times
         return None if before is None else utilisation(before, times)
-
-    def queue(self) -> float:
-        """The run queue in the text that was read last."""
-        return queue(parse_running(self._text), count_processors(self._text))
 
     def count(self) -> int:
         """Processors that are switched on now."""
