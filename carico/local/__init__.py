@@ -1,1 +1,6 @@
-"""The embedded cluster: an API server in memory, a node that is this machine, simulated nodes beside it."""
+"""The embedded cluster: an API server in memory, a node that is this machine, simulated nodes beside it.
+
+api/           the API server
+processes.py   start processes that cannot outlive their starter
+keeper/        the small process that holds them
+"""

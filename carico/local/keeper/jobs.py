@@ -1,0 +1,149 @@
+"""The jobs of a keeper: started on request, watched, ended with all their descendants."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from carico.local.keeper import family, launch, marks
+from carico.local.keeper.groups import Fold, Group, Tree
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+class Job(NamedTuple):
+    number: int
+    pid: int
+    group: Group | None
+
+
+class Jobs:
+    """`tell` takes what the supervisor is to hear: {"id", "pid"}, {"id", "failed"} or {"id", "status", …}."""
+
+    def __init__(self, mark: str, tell: Tell) -> None:
+        self._mark = mark
+        self._tell = tell
+        self._tree: Tree | None = None  # made when a job first wants a group
+        self._fold = Fold(mark)
+        self._jobs: dict[int, Job] = {}
+
+    def start(self, number: int, command: launch.Command) -> None:
+        notes: list[str] = []
+        group = self._group(number, command, notes)
+        unlimited = group.limit(command.cpu, command.memory) if group else _wanted(command)
+        address_space = command.memory if "memory" in unlimited else None
+        notes += self._without(unlimited, command)
+        marked = command._replace(environment=marks.marked(command.environment, self._mark, number))
+        try:
+            pid = launch.start(marked, group.join_files() if group else [], address_space)
+        except OSError as error:
+            if group:
+                group.remove()
+            self._tell({"id": number, "failed": error.strerror})
+            return
+        self._jobs[number] = Job(number, pid, group)
+        self._tell({"id": number, "pid": pid, "notes": notes})
+
+    def _group(self, number: int, command: launch.Command, notes: list[str]) -> Group | None:
+        if not (command.group or _wanted(command)):
+            return None
+        if self._tree is None:
+            self._tree = Tree(self._mark)
+        group = self._tree.group(number)
+        if group is None:
+            notes.append(f"no control group can be made ({self._tree.problem})")
+        return group
+
+    def _without(self, unlimited: list[str], command: launch.Command) -> list[str]:
+        why = self._tree.problem if self._tree else ""
+        said = {
+            "cpu": f"the cpu limit of {command.cpu} cores is not enforced: no control group for it ({why})",
+            "memory": f"the memory limit is enforced on the address space of each process: no control group ({why})",
+        }
+        return [said[name] for name in unlimited]
+
+    def signal(self, number: int, what: int, whole: bool) -> None:
+        """To the main process, or to every process of the job."""
+        job = self._jobs.get(number)
+        if job is not None:
+            for pid in self._members(job) if whole else {job.pid}:
+                family.send(pid, what)
+
+    def kill(self, number: int) -> None:
+        """Its end is told when it is reaped."""
+        job = self._jobs.get(number)
+        if job is not None:
+            for what in (signal.SIGSTOP, signal.SIGKILL):
+                for pid in self._members(job):
+                    family.send(pid, what)
+
+    def reap(self) -> None:
+        """Takes note of every child that has ended; orphans that came to the keeper are among them."""
+        by_pid = {job.pid: job for job in self._jobs.values()}
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if (job := by_pid.get(pid)) is not None:
+                self._ended(job, status, usage)
+
+    def _ended(self, job: Job, status: int, usage: Any) -> None:
+        """As with a container, everything that the main process left behind ends with it."""
+        del self._jobs[job.number]
+        if self._strays() or (job.group and job.group.processes()):
+            family.kill_all(lambda: self._members(job), _reap_quietly(self._jobs))
+        for_memory = False
+        if job.group:
+            for_memory = job.group.killed_for_memory()
+            job.group.remove()
+        self._tell(
+            {
+                "id": job.number,
+                "status": status,
+                "cpu": usage.ru_utime + usage.ru_stime,
+                "peak": usage.ru_maxrss * 1024,
+                "oom": for_memory,
+            }
+        )
+
+    def _strays(self) -> set[int]:
+        """Children that nobody started here: orphans of jobs."""
+        return family.children(os.getpid()) - {job.pid for job in self._jobs.values()}
+
+    def _members(self, job: Job) -> set[int]:
+        """Every living process of a job: by descent, by session, by mark and by group."""
+        processes = family.everyone()
+        session = {pid for pid, seen in processes.items() if seen.session == job.pid}
+        found = {job.pid} | family.descendants(job.pid) | session | marks.bearers(self._mark, job.number)
+        if job.group:
+            found |= job.group.processes()
+        return {pid for pid in found if pid in processes and not processes[pid].ended} - {os.getpid()}
+
+    def end_all(self) -> None:
+        """Nothing is left when this returns."""
+        me = os.getpid()
+
+        def find() -> set[int]:
+            inside = self._fold.processes() | (self._tree.processes() if self._tree else set())
+            return (family.descendants(me) | marks.bearers(self._mark) | (inside & family.living())) - {me}
+
+        family.kill_all(find, _reap_quietly({}))
+        self._jobs.clear()
+        if self._tree is not None:
+            self._tree.close()
+        self._fold.close()
+
+
+def _wanted(command: launch.Command) -> list[str]:
+    limits = {"cpu": command.cpu, "memory": command.memory}
+    return [name for name, value in limits.items() if value is not None]
+
+
+def _reap_quietly(jobs: dict[int, Job]) -> Callable[[], None]:
+    """Reaps children that are no job's main process: of those the supervisor is told."""
+    return lambda: family.reap(family.children(os.getpid()) - {job.pid for job in jobs.values()})
