@@ -202,7 +202,7 @@ class Scheduler:
 
     async def _wait_for_news(self) -> None:
         self._news.clear()
-        if self.parts.queue.counts()["active"] and self.may_bind():
+        if self.parts.queue.ready and self.may_bind():
             return
         pause = min(HOUSEKEEPING, max(0.0, self.parts.queue.next_due() - self.clock.monotonic()))
         try:
@@ -213,7 +213,7 @@ class Scheduler:
 
     def _moved(self, queue: str, event: str) -> None:
         self.parts.metrics.incoming.labels(queue, event).inc()
-        if queue == "active":
+        if queue in ("active", "backoff"):
             self._news.set()
 
     def _busy(self) -> bool:

@@ -80,14 +80,25 @@ def test_a_pod_waits_for_a_change_that_could_help_and_for_no_other() -> None:
     assert popped(waiting, 100).info.pod.name == "a"
 
 
-def test_help_during_the_pause_waits_for_its_end() -> None:
+def test_help_during_the_pause_waits_while_others_want_a_turn() -> None:
     waiting = queue()
     waiting.add(info("a"), now=0)
     waiting.fail(popped(waiting, 0), BY_NODE, now=0)
     waiting.on_change(Change("Node", Action.ADD, None, make_node("n")), now=0.25)
+    waiting.add(info("late", priority=-1), now=0.3)
     assert waiting.counts()["backoff"] == 1
+    assert names(waiting, 0.5) == ["late", "a"], "the pause is for the sake of others: without them it ends"
+
+
+def test_help_during_the_pause_of_an_error_waits_for_its_end() -> None:
+    waiting = queue()
+    waiting.add(info("a"), now=0)
+    waiting.fail(popped(waiting, 0), Refusal(), now=0, blindly=True)
+    waiting.on_change(Change("Node", Action.ADD, None, make_node("n")), now=0.25)
+    assert not waiting.ready
     assert waiting.pop(0.9) is None
-    assert waiting.pop(1.0) is not None
+    assert waiting.next_due() == 1.0
+    assert popped(waiting, 1.0).info.pod.name == "a"
 
 
 def test_a_hint_has_the_last_word() -> None:
