@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from carico.clock import Clock, SystemClock
+from carico.kube import credentials
+from carico.kube.client import Client
 from carico.kube.objects import Node, Pod
+from carico.local.api.server import ApiServer
 
 
 class ManualClock:
@@ -129,3 +135,26 @@ def a_pod(
         "status": {"phase": "Running" if node else "Pending"} | (status or {}),
     }
     return msgspec.convert(plain, Pod)
+
+
+@asynccontextmanager
+async def embedded_api_server(
+    folder: Path, clock: Clock | None = None, *, tls: bool = False, history: int = 10_000
+) -> AsyncIterator[tuple[ApiServer, Client]]:
+    """An API server of its own for a test, and a client of it; `folder` gets the file `kubeconfig`.
+
+    >>> import tempfile
+    >>> async def nodes() -> bytes:
+    ...     with tempfile.TemporaryDirectory() as folder:
+    ...         async with embedded_api_server(Path(folder)) as (_, client):
+    ...             return await client.call("GET", "/api/v1/nodes")
+    >>> msgspec.json.decode(asyncio.run(nodes()))["items"]
+    []
+    """
+    async with ApiServer(clock or SystemClock(), tls=tls, history=history) as server:
+        server.kubeconfig(folder / "kubeconfig")
+        client = Client(credentials.from_kubeconfig(folder / "kubeconfig"))
+        try:
+            yield server, client
+        finally:
+            await client.close()

@@ -8,7 +8,9 @@ from collections import Counter
 import parts
 import pytest
 from cluster.fixtures import (  # noqa: F401  (fixtures and a hook for every test)
+    any_cluster,
     containerd,
+    embedded_cluster,
     node_cluster,
     pytest_collection_finish,
     scale_cluster,

@@ -1,4 +1,4 @@
-"""A proxy in front of a real API server that breaks what it is told to break.
+"""A proxy in front of an API server that breaks what it is told to break.
 
 It speaks plain HTTP to the client and TLS to the server, with the identity of a kubeconfig. A `fault` looks at every
 request and says what to do with it: pass it on (None), answer it with a status, pass it on and swallow the answer
@@ -33,11 +33,12 @@ class FaultyServer:
 
     async def __aenter__(self) -> FaultyServer:
         await self.open()
+        token = self._where.token()
         config = {
             "current-context": "c",
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
             "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self._port}"}}],
-            "users": [{"name": "u", "user": {}}],
+            "users": [{"name": "u", "user": {"token": token} if token else {}}],
         }
         self.kubeconfig.write_text(json.dumps(config))
         return self

@@ -36,13 +36,18 @@ class Api:
         self.address = urlsplit(cluster["server"]).netloc
         authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
         self._tls = ssl.create_default_context(cadata=authority)
+        self._headers = {"Authorization": f"Bearer {user['token']}"} if "token" in user else {}
+        if "client-certificate-data" in user:
+            self._load_certificate(user)
+        self._local = threading.local()
+        self._connections: list[http.client.HTTPSConnection] = []
+
+    def _load_certificate(self, user: Object) -> None:
         with tempfile.NamedTemporaryFile() as pair:  # Python's ssl takes a client's certificate from a file only
             pair.write(base64.b64decode(user["client-certificate-data"]))
             pair.write(base64.b64decode(user["client-key-data"]))
             pair.flush()
             self._tls.load_cert_chain(pair.name)
-        self._local = threading.local()
-        self._connections: list[http.client.HTTPSConnection] = []
 
     def close(self) -> None:
         """Close the connections of all threads."""
@@ -105,7 +110,7 @@ class Api:
         self, connection: http.client.HTTPSConnection, method: str, path: str, payload: bytes | None, kind: str
     ) -> tuple[int, bytes]:
         try:
-            connection.request(method, path, payload, {"Content-Type": kind})
+            connection.request(method, path, payload, self._headers | {"Content-Type": kind})
             answer = connection.getresponse()
             return answer.status, answer.read()
         except (OSError, http.client.HTTPException):

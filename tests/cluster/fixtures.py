@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from embedded import EmbeddedCluster
 
 from . import binaries, builder
 from .cluster import Cluster
@@ -59,6 +60,37 @@ def scale_cluster() -> Iterator[Callable[[int], Cluster]]:
             return started[nodes]
 
         yield cluster
+
+
+# Each test of a scheduler or a client plays on both: the embedded cluster always, the real one where it can be built.
+REAL = pytest.param("real", marks=[pytest.mark.cluster, needs_scale])
+BOTH = ["embedded", REAL]
+# For what only the real one has: kube-scheduler, the volume controller.
+only_real = pytest.mark.parametrize("any_cluster", [REAL], indirect=True, scope="session")
+AnyCluster = Callable[[int], Cluster | EmbeddedCluster]
+
+
+@pytest.fixture(scope="session")
+def embedded_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], EmbeddedCluster]]:
+    """Gives an embedded cluster with so many simulated nodes, under the names that kwok's have."""
+    started: dict[int, EmbeddedCluster] = {}
+
+    def cluster(nodes: int) -> EmbeddedCluster:
+        if nodes not in started:
+            started[nodes] = EmbeddedCluster(tmp_path_factory.mktemp("embedded"), nodes)
+        return started[nodes]
+
+    yield cluster
+    for made in started.values():
+        made.stop()
+
+
+@pytest.fixture(scope="session", params=BOTH)
+def any_cluster(request: pytest.FixtureRequest) -> AnyCluster:
+    """A cluster of either make with so many nodes: `any_cluster(20)`."""
+    name = "scale_cluster" if request.param == "real" else "embedded_cluster"
+    made: AnyCluster = request.getfixturevalue(name)
+    return made
 
 
 @pytest.fixture(scope="session")

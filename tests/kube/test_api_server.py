@@ -1,4 +1,4 @@
-"""Client, watch, binding, events and lease against a real API server, through a proxy that breaks things on demand."""
+"""Client, watch, binding, events and lease against both API servers, through a proxy that breaks things on demand."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from cluster.cluster import Cluster
-from cluster.fixtures import needs_scale
+from cluster.fixtures import AnyCluster
 from faulty import CUT, LOSE, FaultyServer
 
 from carico.clock import SystemClock
@@ -23,14 +22,12 @@ from carico.kube.lease import Election, LeaseTimes
 from carico.kube.objects import Pod
 from carico.kube.watch import Reflector, Resource
 
-pytestmark = [pytest.mark.cluster, needs_scale]
-
 CLOCK = SystemClock()
 PATIENCE = 60.0  # s; on a busy machine
 
 
 class Place:
-    """A namespace of a real cluster behind a faulty proxy."""
+    """A namespace of a cluster behind a faulty proxy."""
 
     def __init__(self, client: Client, proxy: FaultyServer, namespace: str) -> None:
         self.client, self.proxy, self.namespace = client, proxy, namespace
@@ -71,9 +68,9 @@ Scenario = Callable[[Place], Awaitable[None]]
 
 
 @pytest.fixture
-def play(scale_cluster: Callable[[int], Cluster], tmp_path: Path) -> Callable[[Scenario], None]:
+def play(any_cluster: AnyCluster, tmp_path: Path) -> Callable[[Scenario], None]:
     def run(scenario: Scenario) -> None:
-        cluster = scale_cluster(5)
+        cluster = any_cluster(5)
 
         async def whole() -> None:
             async with FaultyServer(cluster.kubeconfig, tmp_path) as proxy:
@@ -89,9 +86,9 @@ def play(scale_cluster: Callable[[int], Cluster], tmp_path: Path) -> Callable[[S
     return run
 
 
-def test_tls_and_client_certificates(scale_cluster: Callable[[int], Cluster]) -> None:
+def test_tls_and_what_a_kubeconfig_can_hold(any_cluster: AnyCluster) -> None:
     async def scenario() -> None:
-        client = Client(credentials.from_kubeconfig(scale_cluster(5).kubeconfig))
+        client = Client(credentials.from_kubeconfig(any_cluster(5).kubeconfig))
         assert b"gitVersion" in await client.call("GET", "/version")
         with pytest.raises(ApiError, match="404 NotFound"):
             await client.call("GET", "/api/v1/namespaces/default/pods/none")

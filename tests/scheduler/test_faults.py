@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from cluster.cluster import Cluster, pod
-from cluster.fixtures import needs_scale
+from cluster.fixtures import AnyCluster
 from cluster.ports import free_port
+from embedded import EmbeddedCluster
 from faulty import CUT, LOSE, FaultyServer
 from fleet import Fleet
 
@@ -24,15 +25,13 @@ from carico.scheduler.decisions import replay
 from carico.scheduler.run import Scheduler
 from carico.settings import SchedulerSettings
 
-pytestmark = [pytest.mark.cluster, needs_scale]
-
 NODES, PODS, PATIENCE = 5, 60, 90.0
 
 
 class Stage:
     """A scheduler in this process behind a faulty proxy; agents, pods and the oracle speak to the real API server."""
 
-    def __init__(self, cluster: Cluster, namespace: str, proxy: FaultyServer, client: Client) -> None:
+    def __init__(self, cluster: Cluster | EmbeddedCluster, namespace: str, proxy: FaultyServer, client: Client) -> None:
         port = free_port()
         self.cluster, self.namespace, self.proxy, self.client = cluster, namespace, proxy, client
         nodes = {f"kwok-{i:04d}": 50.0 for i in range(NODES)}
@@ -77,9 +76,9 @@ Scenario = Callable[[Stage], Awaitable[None]]
 
 
 @pytest.fixture
-def play(scale_cluster: Callable[[int], Cluster], tmp_path: Path) -> Callable[[Scenario], None]:
+def play(any_cluster: AnyCluster, tmp_path: Path) -> Callable[[Scenario], None]:
     def run(scenario: Scenario) -> None:
-        cluster = scale_cluster(NODES)
+        cluster = any_cluster(NODES)
 
         async def whole() -> None:
             client = Client(credentials.from_kubeconfig(cluster.kubeconfig))

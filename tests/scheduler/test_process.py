@@ -1,4 +1,4 @@
-"""`carico scheduler` as people run it: a process beside the stock kube-scheduler, on a real API server."""
+"""`carico scheduler` as people run it: a process on the embedded API server, and beside the stock kube-scheduler."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from cluster.cluster import Cluster, pod
-from cluster.fixtures import needs_scale
+from cluster.fixtures import AnyCluster, only_real
 from cluster.ports import free_port
+from embedded import EmbeddedCluster
 from fleet import Fleet, SchedulerProcess
 
 from carico.kube import credentials
 from carico.kube.client import Client
 
-pytestmark = [pytest.mark.cluster, needs_scale]
-
 NODES = 5
 
 
 class Stage:
-    def __init__(self, cluster: Cluster, process: SchedulerProcess) -> None:
+    def __init__(self, cluster: Cluster | EmbeddedCluster, process: SchedulerProcess) -> None:
         self.cluster, self.process = cluster, process
 
     def page(self, path: str, body: Any = None) -> str:
@@ -76,8 +75,8 @@ class Stage:
 
 
 @pytest.fixture(scope="module")
-def stage(scale_cluster: Callable[[int], Cluster]) -> Iterator[Stage]:
-    cluster, port = scale_cluster(NODES), free_port()
+def stage(any_cluster: AnyCluster) -> Iterator[Stage]:
+    cluster, port = any_cluster(NODES), free_port()
     stop = threading.Event()
 
     async def report() -> None:
@@ -154,6 +153,7 @@ def test_what_is_not_supported_is_refused_loudly(stage: Stage) -> None:
         assert 'carico_unsupported_pods_total{feature="dynamic resource allocation' in stage.page("/metrics")
 
 
+@only_real
 def test_both_schedulers_share_the_nodes(stage: Stage) -> None:
     with stage.cluster.namespace() as namespace:
         for i in range(10):
@@ -199,6 +199,7 @@ def test_metrics_have_kube_schedulers_names(stage: Stage) -> None:
         assert name in page, name
 
 
+@only_real
 def test_a_volume_is_bound_where_the_pod_goes(stage: Stage) -> None:
     """WaitForFirstConsumer with a local volume: pre-bind writes the choice, the volume controller completes it."""
     with stage.cluster.namespace() as namespace:

@@ -1,18 +1,17 @@
-"""Volumes and preemption with the real volume controller and the real API server."""
+"""Volumes with the real volume controller; preemption of pods that fill a node by their requests."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from cluster.cluster import Cluster, pod
-from cluster.fixtures import needs_scale
+from cluster.fixtures import AnyCluster, only_real
 from cluster.ports import free_port
+from embedded import EmbeddedCluster
 from fleet import SchedulerProcess
-
-pytestmark = [pytest.mark.cluster, needs_scale]
 
 NODES = 5
 CLASS = "carico-local"
@@ -21,7 +20,7 @@ CLASS = "carico-local"
 class Place:
     """A namespace with a scheduler that judges by requests: no agents report here."""
 
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
+    def __init__(self, cluster: Cluster | EmbeddedCluster, namespace: str) -> None:
         self.cluster, self.namespace, self.api = cluster, namespace, cluster.api
         self.root = f"/api/v1/namespaces/{namespace}"
 
@@ -66,8 +65,8 @@ def volume(name: str, node: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def place(scale_cluster: Callable[[int], Cluster]) -> Iterator[Place]:
-    cluster = scale_cluster(NODES)
+def place(any_cluster: AnyCluster) -> Iterator[Place]:
+    cluster = any_cluster(NODES)
     with cluster.namespace() as namespace:
         lease = ("--lease-namespace", namespace, "--lease-name", "carico")
         process = SchedulerProcess(cluster.kubeconfig, free_port(), *lease, "--on-stale", "requests")
@@ -77,6 +76,7 @@ def place(scale_cluster: Callable[[int], Cluster]) -> Iterator[Place]:
             process.stop(signal.SIGKILL)
 
 
+@only_real
 def test_a_claim_gets_the_volume_of_the_chosen_node(place: Place) -> None:
     """The pod waits for a volume, is tried again when one comes, and is bound once the claim is."""
     classes = "/apis/storage.k8s.io/v1/storageclasses"

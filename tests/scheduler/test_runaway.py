@@ -15,14 +15,15 @@ from pathlib import Path
 
 import pytest
 from cluster.cluster import Cluster, pod
-from cluster.fixtures import needs_scale
+from cluster.fixtures import AnyCluster
 from cluster.ports import free_port
+from embedded import EmbeddedCluster
 from fleet import Fleet, SchedulerProcess
 
 from carico.kube import credentials
 from carico.kube.client import Client
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, needs_scale]
+pytestmark = pytest.mark.slow
 
 NODES, PODS, CAPACITY, LAG = 20, 500, 10, 5.0
 ROOM = NODES * CAPACITY
@@ -31,7 +32,7 @@ QUICK = ("--lease-duration", "4", "--lease-renew", "3", "--lease-retry", "0.5")
 
 
 class Stage:
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
+    def __init__(self, cluster: Cluster | EmbeddedCluster, namespace: str) -> None:
         self.cluster, self.namespace = cluster, namespace
         self.ports = [free_port(), free_port()]
         self.started: list[SchedulerProcess] = []
@@ -52,8 +53,8 @@ class Stage:
 
 
 @pytest.fixture
-def stage(scale_cluster: Callable[[int], Cluster]) -> Iterator[Stage]:
-    cluster = scale_cluster(NODES)
+def stage(any_cluster: AnyCluster) -> Iterator[Stage]:
+    cluster = any_cluster(NODES)
     with cluster.namespace() as namespace, _ending(Stage(cluster, namespace)) as made:
         yield made
     _wait_until_empty(cluster)
@@ -68,7 +69,7 @@ def _ending(stage: Stage) -> Iterator[Stage]:
             process.stop(signal.SIGKILL)
 
 
-def _wait_until_empty(cluster: Cluster) -> None:
+def _wait_until_empty(cluster: Cluster | EmbeddedCluster) -> None:
     """The next test counts the same nodes' pods."""
     deadline = time.monotonic() + 120
     while cluster.api.get("/api/v1/pods?limit=1&labelSelector=app")["items"] and time.monotonic() < deadline:

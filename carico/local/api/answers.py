@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from carico.clock import Clock
-from carico.local.api import discovery, forms, logs, refusal, routes, selection
+from carico.local.api import binding, discovery, forms, logs, refusal, routes, selection
 from carico.local.api.forms import Form
 from carico.local.api.history import Plain, Record
 from carico.local.api.http import Answer, Request, Stream
@@ -168,7 +168,9 @@ class Answers:
     def _bind(self, request: Request, target: Target) -> Answer:
         if request.method != "POST":
             raise refusal.METHOD_NOT_ALLOWED
-        self._verbs.bind(target.kind, (target.namespace, target.name), _decoded(request), _dry(request))
+        key, asked = (target.namespace, target.name), _decoded(request)
+        binding.check(key, asked)
+        binding.bind(self._store, self._verbs.read(PODS, key), asked, self._clock.wall(), _dry(request))
         success = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
         return Answer(201, msgspec.json.encode(success))
 
@@ -210,7 +212,7 @@ def _fits(method: str, target: Target) -> bool:
 def _decoded(request: Request, any_media: bool = False) -> Any:
     media = request.headers.get("content-type", "application/json").partition(";")[0].strip()
     if not any_media and media not in ("application/json", "*/*", ""):
-        raise refusal.unsupported(media, ("application/json",))
+        raise refusal.NOT_JSON
     try:
         return msgspec.json.decode(request.body)
     except msgspec.DecodeError as error:

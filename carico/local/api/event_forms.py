@@ -30,4 +30,5 @@ def from_core(core: dict[str, Any]) -> dict[str, Any]:
     >>> from_core({"apiVersion": "v1", "message": "n"})
     {'apiVersion': 'events.k8s.io/v1', 'note': 'n'}
     """
-    return {_BACK.get(name, name): value for name, value in core.items()} | {"apiVersion": "events.k8s.io/v1"}
+    shown = {_BACK.get(name, name): value for name, value in core.items() if value != ""}
+    return shown | {"apiVersion": "events.k8s.io/v1"}

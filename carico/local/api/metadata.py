@@ -18,7 +18,17 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 SUBDOMAIN = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
-    "end with an alphanumeric character"
+    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    f"'{_SUBDOMAIN.pattern}')"
+)
+LABEL = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
+    f"an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL.pattern}')"
+)
+LABEL_VALUE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    f"'{_LABEL_VALUE.pattern}')"
 )
 KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink")
 
@@ -35,11 +45,12 @@ def checked(kind: Kind, body: Any, namespace: str) -> Plain:
     """The object in the body of a request, with metadata of its own, as this kind in this namespace."""
     if not isinstance(body, dict):
         raise bad_request("the object provided is unrecognized (must be of type Object)")
-    for field, expected in (("apiVersion", kind.api_version), ("kind", kind.kind)):
-        if body.get(field) and body[field] != expected:
-            words = "API version" if field == "apiVersion" else "kind"
-            what = f"the {words} in the data ({body[field]}) does not match the expected {words} ({expected})"
-            raise bad_request(what)
+    version, word = body.get("apiVersion") or kind.api_version, body.get("kind") or kind.kind
+    if version != kind.api_version:
+        said = f"the API version in the data ({version}) does not match the expected API version ({kind.api_version})"
+        raise bad_request(said)
+    if word != kind.kind:
+        raise bad_request(f'{word} in version "{kind.version}" cannot be handled as a {kind.kind}')
     meta = body.get("metadata") or {}
     if not isinstance(meta, dict):
         raise bad_request("metadata is not an object")
@@ -69,9 +80,10 @@ def stamp_new(kind: Kind, plain: Plain, wall: float) -> None:
 
 
 def check_name(kind: Kind, name: str) -> None:
-    pattern, most = (_LABEL, 63) if kind.kind in ("Namespace", "Service") else (_SUBDOMAIN, 253)
+    short = kind.kind in ("Namespace", "Service")
+    pattern, most, form = (_LABEL, 63, LABEL) if short else (_SUBDOMAIN, 253, SUBDOMAIN)
     if not isinstance(name, str) or len(name) > most or pattern.fullmatch(name) is None:
-        raise invalid(kind, str(name), "metadata.name", f'Invalid value: "{name}": {SUBDOMAIN}')
+        raise invalid(kind, str(name), "metadata.name", f'Invalid value: "{name}": {form}')
 
 
 def check_labels(kind: Kind, meta: Plain) -> None:
@@ -81,9 +93,7 @@ def check_labels(kind: Kind, meta: Plain) -> None:
             raise bad_request(f"metadata.{field}: every value must be a string")
     for label in (meta.get("labels") or {}).values():
         if len(label) > 63 or _LABEL_VALUE.fullmatch(label) is None:
-            why = (
-                f'Invalid value: "{label}": a valid label must be an empty string or consist of alphanumeric characters'
-            )
+            why = f'Invalid value: "{label}": {LABEL_VALUE}'
             raise invalid(kind, meta.get("name", ""), "metadata.labels", why)
 
 

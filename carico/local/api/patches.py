@@ -40,8 +40,7 @@ def stepwise(target: Any, steps: Any) -> Any:
         try:
             result = _step(result, step)
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            what = f"{step.get('op')} {step.get('path')}" if isinstance(step, dict) else repr(step)
-            said = f"the server rejected our request due to an error in our request: {what}: {error}"
+            said = "the server rejected our request due to an error in our request"
             raise Refusal(422, "Invalid", said) from error
     return result
 

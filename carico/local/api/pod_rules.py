@@ -71,7 +71,7 @@ def check(kind: Kind, pod: Plain) -> None:
         for i, container in enumerate(spec.get(field) or []):
             _check_container(kind, name, f"spec.{field}[{i}]", container, seen)
     if spec["restartPolicy"] not in ("Always", "OnFailure", "Never"):
-        why = f'Unsupported value: "{spec["restartPolicy"]}": supported values: "Always", "Never", "OnFailure"'
+        why = f'Unsupported value: "{spec["restartPolicy"]}": supported values: "Always", "OnFailure", "Never"'
         raise invalid(kind, name, "spec.restartPolicy", why, "FieldValueNotSupported")
 
 

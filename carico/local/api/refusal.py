@@ -66,6 +66,20 @@ def invalid(kind: Kind, name: str, field: str, why: str, cause: str = "FieldValu
     return Refusal(422, "Invalid", f'{what} "{name}" is invalid: {field}: {why}', said)
 
 
+def without_version(kind: Kind, name: str) -> Refusal:
+    why = "Invalid value: 0: must be specified for an update"
+    causes = [{"reason": "FieldValueInvalid", "message": why, "field": "metadata.resourceVersion"}]
+    said = f'{kind.resource} "{name}" is invalid: metadata.resourceVersion: {why}'
+    return Refusal(422, "Invalid", said, details(kind, name) | {"causes": causes})
+
+
+def other_object(kind: Kind, name: str, why: str) -> Refusal:
+    """A deletion that was meant for an object that is not this one."""
+    whole = f"{why} The object might have been deleted and then recreated"
+    said = details(kind, name) | {"kind": kind.kind}
+    return Refusal(409, "Conflict", f'Operation cannot be fulfilled on {kind.kind} "{name}": {whole}', said)
+
+
 def forbidden(kind: Kind, name: str, why: str) -> Refusal:
     return Refusal(403, "Forbidden", f'{kind.resource} "{name}" is forbidden: {why}', details(kind, name))
 
@@ -78,12 +92,12 @@ def expired(message: str) -> Refusal:
     return Refusal(410, "Expired", message)
 
 
-def unsupported(media: str, accepted: tuple[str, ...]) -> Refusal:
-    known = ", ".join(accepted)
-    said = f"the body of the request was in an unknown format - accepted media types include: {known}"
-    return Refusal(415, "UnsupportedMediaType", f"{said} (not {media!r})")
-
-
 UNAUTHORIZED = Refusal(401, "Unauthorized", "Unauthorized")
+NOT_JSON = Refusal(
+    415,
+    "UnsupportedMediaType",
+    "the body of the request was in an unknown format - accepted media types include: application/json",
+)
+NO_SUCH_PATCH = Refusal(415, "UnsupportedMediaType", "415: Unsupported Media Type")
 METHOD_NOT_ALLOWED = Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 NO_SUCH_PATH = Refusal(404, "NotFound", "the server could not find the requested resource")

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from carico.local.api import pod_rules
 from carico.local.api.history import Plain
-from carico.local.api.kinds import JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Kind
+from carico.local.api.kinds import EVENTS, JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Kind
 from carico.local.api.metadata import timestamp
 from carico.local.api.refusal import forbidden, invalid
 from carico.local.api.store import Store
+
+NODE_INFO = (
+    "machineID",
+    "systemUUID",
+    "bootID",
+    "kernelVersion",
+    "osImage",
+    "containerRuntimeVersion",
+    "kubeletVersion",
+    "kubeProxyVersion",
+    "operatingSystem",
+    "architecture",
+)
 
 
 class Rules:
@@ -20,9 +33,9 @@ class Rules:
     def update(self, kind: Kind, new: Plain, old: Plain) -> None:
         """`new` is about to replace `old`; both are whole."""
 
-    def grace(self, plain: Plain, asked: int | None) -> int:  # noqa: ARG002
-        """Seconds that the object may go on after its deletion; 0 means that it goes at once."""
-        return 0
+    def grace(self, plain: Plain, asked: int | None) -> int | None:  # noqa: ARG002
+        """Seconds that the object may go on after its deletion; None for kinds that know no such thing."""
+        return None
 
 
 class PodRules(Rules):
@@ -30,18 +43,16 @@ class PodRules(Rules):
         pod_rules.default(plain)
         pod_rules.check(kind, plain)
         _give_priority(kind, plain, store)
-        gated = [pod_rules.GATED | {"lastTransitionTime": None}] if plain["spec"].get("schedulingGates") else []
         plain["status"] = {"phase": "Pending", "qosClass": pod_rules.quality(plain["spec"])}
-        if gated:
-            plain["status"]["conditions"] = gated
+        if plain["spec"].get("schedulingGates"):
+            plain["status"]["conditions"] = [pod_rules.GATED | {"lastTransitionTime": timestamp(wall)}]
         plain["metadata"]["generation"] = 1
-        del wall
 
     def update(self, kind: Kind, new: Plain, old: Plain) -> None:
         pod_rules.default(new)
         pod_rules.check_update(kind, new, old)
 
-    def grace(self, plain: Plain, asked: int | None) -> int:
+    def grace(self, plain: Plain, asked: int | None) -> int | None:
         if not plain["spec"].get("nodeName") or plain["status"].get("phase") in ("Succeeded", "Failed"):
             return 0
         seconds = plain["spec"]["terminationGracePeriodSeconds"] if asked is None else asked
@@ -54,6 +65,8 @@ class NodeRules(Rules):
     def create(self, kind: Kind, plain: Plain, store: Store, wall: float) -> None:  # noqa: ARG002
         status = plain.setdefault("status", {})
         plain.setdefault("spec", {})
+        status["nodeInfo"] = dict.fromkeys(NODE_INFO, "") | (status.get("nodeInfo") or {})
+        status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
         if "capacity" in status and "allocatable" not in status:
             status["allocatable"] = status["capacity"]
 
@@ -79,10 +92,17 @@ class JobRules(Rules):
         plain["status"] = {}
 
 
+class EventRules(Rules):
+    def create(self, kind: Kind, plain: Plain, store: Store, wall: float) -> None:  # noqa: ARG002
+        plain.setdefault("reportingComponent", "")
+        plain.setdefault("reportingInstance", "")
+
+
 class PriorityRules(Rules):
     def create(self, kind: Kind, plain: Plain, store: Store, wall: float) -> None:  # noqa: ARG002
         plain.setdefault("preemptionPolicy", "PreemptLowerPriority")
         plain.setdefault("value", 0)
+        plain["metadata"]["generation"] = 1
 
     def update(self, kind: Kind, new: Plain, old: Plain) -> None:
         if new.get("value", 0) != old.get("value", 0):
@@ -95,6 +115,7 @@ _RULES: dict[str, Rules] = {
     NODES.resource: NodeRules(),
     NAMESPACES.resource: NamespaceRules(),
     JOBS.resource: JobRules(),
+    EVENTS.resource: EventRules(),
     PRIORITY_CLASSES.resource: PriorityRules(),
 }
 _PLAIN = Rules()

@@ -99,7 +99,7 @@ def _field(kind: Kind, match: re.Match[str]) -> tuple[str, bool, str]:
     path, operator, text = match.groups()
     namespaced = ("metadata.name", "metadata.namespace") if kind.namespaced else ("metadata.name",)
     if path not in namespaced and path not in FIELDS.get(kind.resource, ()):
-        raise bad_request(f'field label not supported: "{path}"')
+        raise bad_request(f"field label not supported: {path}")
     if kind.view is not None:  # objects are tested as they are kept
         path = path.replace("regarding.", "involvedObject.").replace("reportingController", "reportingComponent")
     return path, operator != "!=", re.sub(r"\\(.)", r"\1", text)

@@ -12,14 +12,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import hmac
+import json
 import os
 import secrets
 import ssl
 import tempfile
 from pathlib import Path
 from typing import Any, Self
-
-import yaml
 
 from carico.clock import Clock
 from carico.errors import CaricoError
@@ -120,7 +119,7 @@ class ApiServer:
         }
         new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(yaml.safe_dump(content, sort_keys=False))
+            file.write(json.dumps(content, indent=2) + "\n")  # which is YAML too
         new.replace(path)
 
 

@@ -42,7 +42,7 @@ _DELETE, _ORDER, _RETAIN, _PATCH = "$deleteFromPrimitiveList/", "$setElementOrde
 def merged(target: Any, patch: Any) -> Any:
     """
     >>> merged({"conditions": [{"type": "A", "status": "True"}]}, {"conditions": [{"type": "B"}]})
-    {'conditions': [{'type': 'A', 'status': 'True'}, {'type': 'B'}]}
+    {'conditions': [{'type': 'B'}, {'type': 'A', 'status': 'True'}]}
     >>> merged({"env": [{"name": "a"}, {"name": "b"}]}, {"env": [{"name": "a", "$patch": "delete"}]})
     {'env': [{'name': 'b'}]}
     """
@@ -94,7 +94,7 @@ def _merged_list(field: str, target: list[Any], patch: list[Any]) -> list[Any]:
             result.append(merged({}, member))
         else:
             result[at] = merged(result[at], member)
-    return result
+    return _in_order(result, [member[name] for member in patch], name, target)
 
 
 def _name(field: str, members: list[Any]) -> str | None:
@@ -106,19 +106,29 @@ def _name(field: str, members: list[Any]) -> str | None:
 
 
 def _order(result: dict[str, Any], field: str, order: list[Any]) -> None:
-    """Brings the members that the patch names into its order; the others stay behind the one that they followed."""
+    """Brings the members that the patch names into its order; the others keep theirs around them."""
     members = result.get(field)
     if not isinstance(members, list) or not members:
         return
     name = _name(field, [*members, *order])
-    if name is None and isinstance(members[0], dict):
-        return
-    wanted = [entry.get(name) if isinstance(entry, dict) else entry for entry in order]
-    groups: dict[Any, list[Any]] = {None: []}
-    last = None
-    for member in members:
-        identity = member.get(name) if isinstance(member, dict) and name else member
-        if identity in wanted:
-            last = identity
-        groups.setdefault(last, []).append(member)
-    result[field] = groups[None] + [member for identity in wanted for member in groups.get(identity, [])]
+    if name is not None or not isinstance(members[0], dict):
+        result[field] = _in_order(members, [_identity(entry, name) for entry in order], name, members)
+
+
+def _identity(member: Any, name: str | None) -> Any:
+    return member.get(name) if isinstance(member, dict) else member
+
+
+def _in_order(members: list[Any], wanted: list[Any], name: str | None, before: list[Any]) -> list[Any]:
+    """Two lists become one: the named members in the order `wanted`, the others as they stood before.
+
+    Where the two meet, whoever stood first before goes first; a member that is new goes before the others.
+    """
+    stood = {_identity(member, name): i for i, member in enumerate(before)}
+    named = [m for one in wanted for m in members if _identity(m, name) == one]
+    others = [m for m in members if _identity(m, name) not in wanted]
+    result: list[Any] = []
+    while named and others:
+        first = stood.get(_identity(named[0], name), -1) < stood.get(_identity(others[0], name), -1)
+        result.append((named if first else others).pop(0))
+    return result + named + others

@@ -9,12 +9,11 @@ from carico.local.api import metadata, patches, refusal, rules, strategic
 from carico.local.api.history import Plain, Record
 from carico.local.api.kinds import EVENTS, NAMESPACES, Kind
 from carico.local.api.metadata import timestamp
-from carico.local.api.refusal import Refusal, not_found
+from carico.local.api.refusal import not_found
 from carico.local.api.selection import Test
 from carico.local.api.store import Key, Store
 
 MOST_EVENTS = 20_000  # Events that are kept; the oldest go first
-PATCHES = (patches.JSON_PATCH, patches.MERGE_PATCH, patches.STRATEGIC_PATCH)
 
 
 class DeleteOptions(NamedTuple):
@@ -88,8 +87,7 @@ class Verbs:
         if old is None:
             raise not_found(kind, key[1])
         if not new["metadata"].get("resourceVersion") and not kind.blind_put:
-            why = "Invalid value: 0: must be specified for an update"
-            raise refusal.invalid(kind, key[1], "metadata.resourceVersion", why)
+            raise refusal.without_version(kind, key[1])
         if kind.view is not None:
             new = kind.view.inward(new)
         return self._replace(kind, old, new, status, dry), False
@@ -106,7 +104,7 @@ class Verbs:
         elif media == patches.STRATEGIC_PATCH:
             body = strategic.merged(shown, patch)
         else:
-            raise refusal.unsupported(media, PATCHES)
+            raise refusal.NO_SUCH_PATCH
         new = metadata.checked(kind, body, key[0])
         return self._replace(kind, old, new if kind.view is None else kind.view.inward(new), status, dry)
 
@@ -126,34 +124,37 @@ class Verbs:
         if dry:
             return Record(new, old.version)
         record = self.store.put(kind, new)
-        if "deletionTimestamp" in new["metadata"] and not new["metadata"].get("finalizers"):
-            self._finish(kind, record)
+        if kind is not NAMESPACES and "deletionTimestamp" in new["metadata"] and not _stays(new["metadata"]):
+            self._remove(kind, record.key, orphan=False)  # its last finalizer has gone
         return record
-
-    def _finish(self, kind: Kind, record: Record) -> None:
-        """The last finalizer of an object that was deleted has gone: unless it has time left, it goes too."""
-        if not record.plain["metadata"].get("deletionGracePeriodSeconds") and kind is not NAMESPACES:
-            self._remove(kind, record.key, orphan=False)
 
     def delete(self, kind: Kind, key: Key, options: DeleteOptions) -> Record:
         record = self.read(kind, key)
         _check_preconditions(kind, record, options)
+        marked = self._marked(kind, record, options)
         if options.dry:
-            return record
+            return marked
         if kind is NAMESPACES:
             return self._delete_namespace(record)
-        grace = rules.of(kind).grace(record.plain, options.grace)
-        if grace > 0 or record.plain["metadata"].get("finalizers"):
-            return self._mark_deleted(kind, record, grace)
+        if marked is not record:
+            marked = self.store.put(kind, marked.plain)
+        if _stays(marked.plain["metadata"]):
+            return marked
         return self._remove(kind, key, options.orphan)
 
-    def _mark_deleted(self, kind: Kind, record: Record, grace: int) -> Record:
+    def _marked(self, kind: Kind, record: Record, options: DeleteOptions) -> Record:
+        """The object with the time of its deletion in it, where its kind has one or a finalizer holds it."""
         meta = record.plain["metadata"]
-        if meta.get("deletionGracePeriodSeconds", grace + 1) <= grace:
+        grace = rules.of(kind).grace(record.plain, options.grace)
+        if grace is None and not meta.get("finalizers"):
+            return record
+        if meta.get("deletionGracePeriodSeconds", (grace or 0) + 1) <= (grace or 0):
             return record  # a second deletion can only shorten the time
-        until = timestamp(self._clock.wall() + grace)
-        marked = meta | {"deletionTimestamp": until, "deletionGracePeriodSeconds": grace}
-        return self.store.put(kind, record.plain | {"metadata": marked})
+        until = timestamp(self._clock.wall() + (grace or 0))
+        marks: Plain = {"deletionTimestamp": until, "deletionGracePeriodSeconds": grace or 0}
+        if "generation" in meta and "deletionTimestamp" not in meta:
+            marks["generation"] = meta["generation"] + 1
+        return Record(record.plain | {"metadata": meta | marks}, record.version)
 
     def _remove(self, kind: Kind, key: Key, orphan: bool) -> Record:
         gone = self.store.remove(kind, key)
@@ -186,47 +187,6 @@ class Verbs:
             self.store.remove(NAMESPACES, ("", name))
         return record
 
-    def bind(self, kind: Kind, key: Key, binding: Any, dry: bool = False) -> None:
-        """Gives a pod its node, once."""
-        node = _target(kind, key, binding)
-        record = self.read(kind, key)
-        meta, spec = record.plain["metadata"], record.plain["spec"]
-        wanted = (binding.get("metadata") or {}).get("uid")
-        if wanted and wanted != meta["uid"]:
-            why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {meta['uid']}"
-            raise refusal.conflict(kind, key[1], why, "binding")
-        if why := _why_not_bound(meta, spec, key[1]):
-            raise refusal.conflict(kind, key[1], why, "binding")
-        since = timestamp(self._clock.wall())
-        condition = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": since}
-        status = strategic.merged(record.plain["status"], {"conditions": [{"$patch": "delete"} | condition]})
-        status["conditions"] = [*status.get("conditions", []), condition]
-        noted = (binding.get("metadata") or {}).get("annotations") or {}
-        annotations = {"annotations": (meta.get("annotations") or {}) | noted} if noted else {}
-        bound = {"spec": spec | {"nodeName": node}, "status": status, "metadata": meta | annotations}
-        if not dry:
-            self.store.put(kind, record.plain | bound)
-
-
-def _target(kind: Kind, key: Key, binding: Any) -> str:
-    target = binding.get("target") if isinstance(binding, dict) else None
-    if not isinstance(target, dict) or not target.get("name"):
-        raise refusal.invalid(kind, key[1], "target.name", "Required value", "FieldValueRequired")
-    if target.get("kind", "Node") not in ("", "Node"):
-        why = f'Unsupported value: "{target["kind"]}": supported values: "", "Node"'
-        raise refusal.invalid(kind, key[1], "target.kind", why, "FieldValueNotSupported")
-    return str(target["name"])
-
-
-def _why_not_bound(meta: Plain, spec: Plain, name: str) -> str:
-    if "deletionTimestamp" in meta:
-        return f"pod {name} is being deleted, cannot be assigned to a host"
-    if node := spec.get("nodeName"):
-        return f'pod {name} is already assigned to node "{node}"'
-    if spec.get("schedulingGates"):
-        return f"pod {name} has non-empty .spec.schedulingGates"
-    return ""
-
 
 def _keep_other_half(kind: Kind, new: Plain, old: Plain, status: bool) -> None:
     """An object and its status are written apart from each other."""
@@ -245,16 +205,15 @@ def _generation_moves(new: Plain, old: Plain) -> bool:
     return "generation" in old["metadata"] and new.get("spec") != old.get("spec")
 
 
+def _stays(meta: Plain) -> bool:
+    """Whether an object that was deleted stays for now: it has time left, or a finalizer holds it."""
+    return bool(meta.get("deletionGracePeriodSeconds") or meta.get("finalizers"))
+
+
 def _check_preconditions(kind: Kind, record: Record, options: DeleteOptions) -> None:
     meta = record.plain["metadata"]
-    for word, wanted, there in (
-        ("UID", options.uid, meta["uid"]),
-        ("ResourceVersion", options.version, meta["resourceVersion"]),
-    ):
+    pairs = (("UID", options.uid, meta["uid"]), ("ResourceVersion", options.version, meta["resourceVersion"]))
+    for word, wanted, there in pairs:
         if wanted and wanted != there:
-            said = f"Precondition failed: {word} in precondition: {wanted}, {word} in object meta: {there}"
-            raise _precondition(kind, meta["name"], said)
-
-
-def _precondition(kind: Kind, name: str, why: str) -> Refusal:
-    return refusal.conflict(kind, name, why)
+            said = f"the {word} in the precondition ({wanted}) does not match the {word} in record ({there})."
+            raise refusal.other_object(kind, meta["name"], said)

@@ -1,0 +1,167 @@
+"""The same requests to two API servers, and their answers in a form in which they can be compared.
+
+A conversation is a list of steps. What differs by nature (UIDs, versions, times, the namespace's name) is replaced by a
+word; the few things that differ on purpose are taken out here, each with its reason, and stand in docs/local.md.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import ssl
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from cluster.api import Api
+
+JSON = "application/json"
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_PLACE = re.compile(r"test-[0-9a-f]{8}")
+_MADE_UP = re.compile(r"^(made-)[a-z0-9]{5}$")
+
+
+class Step(NamedTuple):
+    """`{ns}` is the namespace, `{KEY}` what an earlier step kept; `keep` names a path into the answer."""
+
+    method: str
+    path: str
+    body: Any = None
+    media: str = JSON
+    keep: tuple[str, str] | None = None  # under which name, and which field of the answer
+
+
+class Answer(NamedTuple):
+    code: int
+    body: Any
+
+
+class Speaker:
+    """Sends steps to one server."""
+
+    def __init__(self, kubeconfig: Path, namespace: str) -> None:
+        self._api = Api(kubeconfig)
+        self._kept = {"ns": namespace}
+
+    def close(self) -> None:
+        self._api.close()
+
+    def play(self, steps: list[Step]) -> list[Answer]:
+        return [self._one(step) for step in steps]
+
+    def _one(self, step: Step) -> Answer:
+        body = _filled(step.body, self._kept)
+        code, content = self._api._send(step.method, _filled(step.path, self._kept), body, step.media)
+        if "watch=1" in step.path and code == 200:
+            return Answer(code, [_event(json.loads(line)) for line in content.splitlines() if line])
+        try:
+            answer = json.loads(content)
+        except ValueError:
+            return Answer(code, content.decode())
+        if step.keep is not None and code < 300:
+            self._kept[step.keep[0]] = str(_at(answer, step.keep[1]))
+        return Answer(code, normal(answer))
+
+
+def _at(answer: Any, path: str) -> Any:
+    for part in path.split("."):
+        answer = answer[int(part)] if isinstance(answer, list) else answer[part]
+    return answer
+
+
+def _filled(thing: Any, kept: dict[str, str]) -> Any:
+    if isinstance(thing, str):
+        for key, value in kept.items():
+            thing = thing.replace("{" + key + "}", value)
+        return thing
+    if isinstance(thing, dict):
+        return {key: _filled(value, kept) for key, value in thing.items()}
+    return [_filled(value, kept) for value in thing] if isinstance(thing, list) else thing
+
+
+def _event(event: Any) -> Any:
+    return [event["type"], event["object"].get("metadata", {}).get("name"), normal(event["object"])]
+
+
+def normal(thing: Any) -> Any:
+    """Without what differs by nature."""
+    if isinstance(thing, dict):
+        if "items" in thing:  # the real one leaves out what each is, the embedded one says it
+            known = {"kind": thing["kind"].removesuffix("List"), "apiVersion": thing["apiVersion"]}
+            thing = thing | {"items": [known | one for one in thing["items"] or []]}
+        if "metadata" in thing and thing.get("kind") in KINDS_TRIMMED:
+            thing = KINDS_TRIMMED[thing["kind"]](dict(thing))
+        if "causes" in thing:  # the real one says some of them several times
+            thing = thing | {"causes": [one for i, one in enumerate(thing["causes"]) if one not in thing["causes"][:i]]}
+        if thing.get("continue"):
+            thing = thing | {"continue": "NEXT"}
+        return {key: normal(value) for key, value in thing.items() if key not in LEFT_OUT and value not in EMPTY}
+    if isinstance(thing, list):
+        return [normal(value) for value in thing]
+    if isinstance(thing, str):
+        for tail in TAILS:
+            thing = tail.sub("", thing)
+        thing = _PLACE.sub("NS", _UID.sub("UID", _TIME.sub("TIME", thing)))
+        return _MADE_UP.sub(r"\1NEW", thing)
+    return thing
+
+
+# What the real one adds to a message and the embedded one does not: the code's own words, and a diff.
+TAILS = (
+    re.compile(r": converting \(.*"),
+    re.compile(r"StorageError: invalid object, .* AdditionalErrorMsg: "),
+    re.compile(r"\n@@ .*", re.DOTALL),
+)
+EMPTY: tuple[Any, ...] = (None, {}, [])
+LEFT_OUT = {
+    "managedFields",  # server-side apply, which the embedded server does not have
+    "resourceVersion",
+    "retryAfterSeconds",
+    "remainingItemCount",
+}
+
+
+def _without_token(pod: dict[str, Any]) -> dict[str, Any]:
+    """The real one mounts a token of the service account: there are none in the embedded cluster."""
+
+    def ours(name: str) -> bool:
+        return not name.startswith("kube-api-access-")
+
+    spec = dict(pod.get("spec") or {})
+    spec["volumes"] = [one for one in spec.get("volumes") or [] if ours(one["name"])]
+    spec["containers"] = [
+        one | {"volumeMounts": [mount for mount in one.get("volumeMounts") or [] if ours(mount["name"])]}
+        for one in spec.get("containers") or []
+    ]
+    return pod | {"spec": spec}
+
+
+def _without_taints(node: dict[str, Any]) -> dict[str, Any]:
+    """The real one taints a new node until a controller has seen it: the embedded cluster has no controllers."""
+    spec = {
+        key: value for key, value in (node.get("spec") or {}).items() if key not in ("taints", "podCIDR", "podCIDRs")
+    }
+    return node | {"spec": spec}
+
+
+KINDS_TRIMMED = {"Pod": _without_token, "Node": _without_taints}
+
+
+def unauthorised(kubeconfig: Path, path: str) -> Answer:
+    """What somebody with a wrong token is told."""
+    server = urlsplit(json.loads(kubeconfig.read_text())["clusters"][0]["cluster"]["server"])
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    connection = http.client.HTTPSConnection(server.netloc, context=context, timeout=30)
+    try:
+        connection.request("GET", path, headers={"Authorization": "Bearer wrong"})
+        answer = connection.getresponse()
+        return Answer(answer.status, normal(json.loads(answer.read())))
+    finally:
+        connection.close()
