@@ -1,0 +1,111 @@
+"""What runs here, as a container runtime has it: sandboxes, containers and the events about them. State without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NamedTuple
+
+
+class What(Enum):
+    CREATED = "created"
+    STARTED = "started"
+    STOPPED = "stopped"
+    DELETED = "deleted"
+
+
+class Phase(Enum):
+    CREATED = "created"
+    RUNNING = "running"
+    EXITED = "exited"
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """One pod's place."""
+
+    id: str
+    name: str
+    namespace: str
+    uid: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    created: float  # s since the epoch
+    ready: bool = True
+
+
+@dataclass(frozen=True)
+class Made:
+    """A container."""
+
+    id: str
+    sandbox: str
+    created: float  # s since the epoch
+    phase: Phase = Phase.CREATED
+
+
+class Happened(NamedTuple):
+    id: str  # of the container, or of the sandbox itself
+    what: What
+    at: float  # s since the epoch
+    sandbox: Sandbox | None
+
+
+class Runtime:
+    """`listen` hands every event to a callback until what it returned is called."""
+
+    def __init__(self, wall: Callable[[], float]) -> None:
+        self._wall = wall
+        self.sandboxes: dict[str, Sandbox] = {}
+        self.containers: dict[str, Made] = {}
+        self._listeners: list[Callable[[Happened], None]] = []
+
+    def listen(self, hear: Callable[[Happened], None]) -> Callable[[], None]:
+        self._listeners.append(hear)
+        return lambda: self._listeners.remove(hear)
+
+    def sandbox_started(self, sandbox: Sandbox) -> None:
+        self.sandboxes[sandbox.id] = sandbox
+        self._tell(sandbox.id, What.CREATED, sandbox)
+        self._tell(sandbox.id, What.STARTED, sandbox)
+
+    def sandbox_stopped(self, id: str) -> None:
+        sandbox = self.sandboxes.get(id)
+        if sandbox is not None and sandbox.ready:
+            self.sandboxes[id] = replace(sandbox, ready=False)
+            self._tell(id, What.STOPPED, self.sandboxes[id])
+
+    def sandbox_removed(self, id: str) -> None:
+        """With all its containers."""
+        self.sandbox_stopped(id)
+        for container in [one for one in self.containers.values() if one.sandbox == id]:
+            del self.containers[container.id]
+            self._tell(container.id, What.DELETED, self.sandboxes.get(id))
+        sandbox = self.sandboxes.pop(id, None)
+        if sandbox is not None:
+            self._tell(id, What.DELETED, sandbox)
+
+    def container_created(self, id: str, sandbox: str) -> None:
+        for old in [one for one in self.containers.values() if one.sandbox == sandbox and one.phase is Phase.EXITED]:
+            del self.containers[old.id]
+            self._tell(old.id, What.DELETED, self.sandboxes.get(sandbox))
+        self.containers[id] = Made(id, sandbox, self._wall())
+        self._tell(id, What.CREATED, self.sandboxes.get(sandbox))
+
+    def container_started(self, id: str) -> None:
+        self._move(id, Phase.RUNNING, What.STARTED)
+
+    def container_stopped(self, id: str) -> None:
+        self._move(id, Phase.EXITED, What.STOPPED)
+
+    def _move(self, id: str, phase: Phase, what: What) -> None:
+        made = self.containers.get(id)
+        if made is not None:
+            self.containers[id] = replace(made, phase=phase)
+            self._tell(id, what, self.sandboxes.get(made.sandbox))
+
+    def _tell(self, id: str, what: What, sandbox: Sandbox | None) -> None:
+        event = Happened(id, what, self._wall(), sandbox)
+        for hear in list(self._listeners):
+            hear(event)
