@@ -63,21 +63,27 @@ class Loop:
 
     def step(self, now: float, late: float = 0.0) -> None:
         """One tick."""
-        held = self._held
-        held.append(Held(now, self._sampler.fetch(), self._pods(now), late))
-        if len(held) >= self._pipeline.wanted or now + self._period - held[0].at > HOLD:
+        held, pods = self._held, self._pods(now)
+        held.append(Held(now, self._sampler.fetch(), pods, late))
+        if len(held) >= self._pipeline.wanted or self._is_news(pods) or now + self._period - held[0].at > HOLD:
             self._held = []
             self._work_off(held)
+
+    def _is_news(self, pods: PodCount) -> bool:
+        """Pods came or went since the last estimate."""
+        return self.estimate is not None and self.estimate.pods != pods.running
 
     def _work_off(self, held: list[Held]) -> None:
         """If an estimate comes of it, it is of the last tick, which is this one: it knows the pods of now."""
         self._beat.ticked([tick.late for tick in held], self._ticker.missed)
-        estimate = None
+        sample, estimate = None, None
         for tick in held:
             sample = self._sampler.sample(tick.fetched, tick.at)
             if sample is not None:
                 self._sampled_at = tick.at
                 estimate = self._pipeline.update(sample, tick.pods)
+        if sample is not None and estimate is None and self._is_news(held[-1].pods):
+            estimate = self._pipeline.between(sample, held[-1].pods)
         if estimate is not None:
             self.estimate = estimate
             self._publish(estimate)

@@ -90,6 +90,18 @@ class Pipeline:
         self._local = decompose(matrix) if self._local is None else damp(self._local, matrix, self._settings.damping)
         return self._second(sample, pods)
 
+    def between(self, sample: Sample, pods: PodCount) -> Estimate | None:
+        """An estimate out of turn, right after `update` with the same words; None before the first second.
+
+        Nothing is learned. It is for the moment in which pods came or went: who waits for room should not have to
+        wait for the end of the second as well.
+        """
+        if self._local is None:
+            return None
+        second, k = self._look(sample, pods)
+        answer = self._estimator.answer(second, self._prior)
+        return self._estimate(second, answer, k, rejecting=self._pronto.rejecting)
+
     def _second(self, sample: Sample, pods: PodCount) -> Estimate:
         second, k = self._look(sample, pods)
         self._clean.restart()
@@ -97,7 +109,7 @@ class Pipeline:
         self._close_prior(second)
         answer = self._estimator.answer(second, self._prior)
         self._baseline = answer.baseline
-        return self._estimate(second, answer, k)
+        return self._estimate(second, answer, k, rejecting=self._pronto.update(second.usage))
 
     def _look(self, sample: Sample, pods: PodCount) -> tuple[Second, float]:
         """Everything that an estimator may use, and the signal k as it is exported."""
@@ -141,7 +153,7 @@ class Pipeline:
             for i, noise in enumerate(second.noise):
                 self._prior.seen(i, changed, noise / second.clean)
 
-    def _estimate(self, second: Second, answer: Answer, k: float) -> Estimate:
+    def _estimate(self, second: Second, answer: Answer, k: float, *, rejecting: bool) -> Estimate:
         return Estimate(
             at=second.at,
             usage=second.usage,
@@ -153,7 +165,7 @@ class Pipeline:
             pods=second.pods,
             pod_capacity=answer.pod_capacity,
             mode=Mode.CHURN if second.churn else Mode.SETTLED,
-            rejecting=self._pronto.update(second.usage),
+            rejecting=rejecting,
         )
 
     def evidence(self) -> Evidence | None:

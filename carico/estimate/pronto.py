@@ -37,18 +37,19 @@ class Pronto:
         self._gram = np.zeros((size, size))  # of the centred usage; at full rank it is the incremental SVD
         self._window = np.zeros((window, size))  # centred usage, a ring
         self._seconds = 0
+        self.rejecting = False  # what `update` said last
 
     def update(self, usage: tuple[float, ...]) -> bool:
         """One second; true while jobs are rejected."""
         self._mean = self._mean or usage
         centred = tuple([x - m for x, m in zip(usage, self._mean, strict=True)])
         row = np.array(centred)
-        rejecting = self._seconds >= SHORTEST and self._spikes(row) > self._threshold
+        self.rejecting = self._seconds >= SHORTEST and self._spikes(row) > self._threshold
         self._mean = tuple([m + (1.0 - FORGET) * c for m, c in zip(self._mean, centred, strict=True)])
         self._window[self._seconds % len(self._window)] = row
         self._seconds += 1
         self._gram = FORGET * self._gram + (1.0 - FORGET) * np.outer(row, row)
-        return rejecting
+        return self.rejecting
 
     def _spikes(self, row: Vector) -> float:
         """Weighted sum of the projections that stand out upwards, in standard deviations."""

@@ -34,7 +34,7 @@ def loop(
     values: Sequence[tuple[float, float] | None], pipeline: Pipeline, clock: ManualClock
 ) -> tuple[Loop, list[Estimate]]:
     heard: list[Estimate] = []
-    counts = lambda now: PodCount(running=int(now), churn=False, unsettled=0)  # noqa: E731  one more pod every second
+    counts = lambda now: PodCount(running=4, churn=int(now) % 2 > 0, unsettled=0)  # noqa: E731
     beat = Beat(CollectorRegistry())
     made = Loop(clock, 10.0, Readings(values), counts, pipeline, beat, heard.append)  # type: ignore[arg-type]
     return made, heard
@@ -54,7 +54,7 @@ def test_the_estimates_are_those_of_samples_taken_one_by_one() -> None:
     alone, expected, now = Pipeline(EstimateSettings(), DIMENSIONS), [], 0.0
     for each in values:
         now += 0.1
-        estimate = alone.update(Sample(now, each), PodCount(int(now), False, 0))
+        estimate = alone.update(Sample(now, each), PodCount(4, int(now) % 2 > 0, 0))
         expected += [estimate] if estimate else []
     assert heard == expected
     assert made.estimate == expected[-1]
@@ -80,7 +80,7 @@ def test_after_a_restore_in_the_middle_of_a_batch_the_estimate_is_still_of_the_l
     made, heard = loop([(0.2, 0.2)] * 13, restored, clock)
     play(made, clock, 13)
     assert [estimate.at for estimate in heard] == [pytest.approx(10.3), pytest.approx(11.3)]
-    assert [estimate.pods for estimate in heard] == [10, 11]
+    assert [estimate.pods for estimate in heard] == [4, 4]
 
 
 def test_silence_is_noticed() -> None:
@@ -99,3 +99,28 @@ def test_a_slow_beat_is_worked_off_tick_by_tick() -> None:
         clock.advance(5.0)
         made.step(clock.monotonic())
         assert made.sample_age() == 0.0
+
+
+def test_pods_that_come_or_go_are_told_before_the_second_is_over() -> None:
+    clock, running = ManualClock(), [0]
+    heard: list[Estimate] = []
+    pipeline = Pipeline(EstimateSettings(), DIMENSIONS)
+    sampler, beat = Readings([(0.2, 0.2)] * 25), Beat(CollectorRegistry())
+    made = Loop(clock, 10.0, sampler, lambda _: PodCount(running[0], True, 0), pipeline, beat, heard.append)  # type: ignore[arg-type]
+    play(made, clock, 10)
+    running[0] = 3
+    play(made, clock, 2)
+    assert [(estimate.at, estimate.pods) for estimate in heard] == [(pytest.approx(1.0), 0), (pytest.approx(1.1), 3)]
+    assert heard[1].pod_capacity < heard[0].pod_capacity - 1.5, "the pods take their place as soon as they are counted"
+    play(made, clock, 8)
+    assert [estimate.at for estimate in heard[2:]] == [pytest.approx(2.0)], "and the seconds go on as they were"
+
+
+def test_an_estimate_out_of_turn_teaches_nothing() -> None:
+    often, never = (Pipeline(EstimateSettings(), DIMENSIONS) for _ in range(2))
+    for i in range(60):
+        sample, pods = Sample(i / 10, (0.2 + 0.1 * (i // 20), 0.3)), PodCount(i // 20, False, 0)
+        often.update(sample, pods)
+        never.update(sample, pods)
+        often.between(sample, pods)
+    assert often.save() == never.save()
