@@ -1,0 +1,152 @@
+"""The embedded cluster: every process of a real one, on this machine, for as long as this process lives.
+
+    api         keeps the objects, for whoever has the kubeconfig
+    aggregator, scheduler, agent    as on any cluster, with TLS between them
+    node        this machine: a pod's command becomes a process
+
+All of them are started under a Guard (processes.py): whatever ends this process ends them. One that ends by itself
+ends the cluster, with the last words of its log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+import urllib.request
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from carico.errors import CaricoError
+from carico.local.processes import Command, Guard, Process
+from carico.wire.certificates import Authority, Pair
+
+PATIENCE = 30.0  # s for each process to say that it is ready
+PAGE_PORT = 9467  # of the scheduler's page, if it is free: people can find it again
+LAST_WORDS = 5  # lines of a log
+SETTINGS = """\
+[scheduler]
+leader_elect = false
+[scheduler.profiles.carico]
+# What kube-scheduler looks at, and nothing else: requests.
+[scheduler.profiles.packed]
+disable = ["Capacity"]
+"""
+
+
+class LocalCluster:
+    """Start it inside a Guard; `folder` holds kubeconfig, certificates, logs and sockets."""
+
+    def __init__(self, guard: Guard, folder: Path, node: str = "this-machine") -> None:
+        self._guard = guard
+        self.folder = folder
+        self.node = node
+        self.kubeconfig = folder / "kubeconfig"
+        self.pods = folder / "pods"
+        self.page = ""
+        self._processes: dict[str, Process] = {}
+
+    async def start(self) -> None:
+        for name in ("logs", "tls", "pods"):
+            (self.folder / name).mkdir(mode=0o700, exist_ok=True)
+        (self.folder / "carico.toml").write_text(SETTINGS)
+        authority = Authority(self.folder / "tls")
+        server = authority.issue("localhost", "localhost", "127.0.0.1")
+        node = authority.issue(f"system:node:{self.node}")
+        await self._module("api", "carico.local.api", "--kubeconfig", self.kubeconfig, "--logs", self.pods)
+        await self._until("api", self.kubeconfig.exists)
+        tls = ["--tls-ca", authority.cert]
+        aggregator, scheduler = free_port(), free_port()
+        pages = {"scheduler": free_port(PAGE_PORT), "aggregator": free_port(), "agent": free_port()}
+        self.page = f"http://127.0.0.1:{pages['scheduler']}/"
+        await self._word("aggregator", pages, "--grpc-listen", f"localhost:{aggregator}", *tls, *_pair(server))
+        await self._word(
+            *("scheduler", pages, "--config", self.folder / "carico.toml", "--kubeconfig", self.kubeconfig),
+            *("--grpc-listen", f"localhost:{scheduler}", *tls, *_pair(server)),
+        )
+        await self._node()
+        await self._word(
+            *("agent", pages, "--node-name", self.node, "--runtime", "cri", "--cri-socket", self.cri_socket),
+            *("--own-limits", "--aggregator", f"localhost:{aggregator}", "--schedulers", f"localhost:{scheduler}"),
+            *(*tls, *_pair(node)),
+        )
+        for name, port in pages.items():
+            await self._until(name, partial(_ready, port))
+
+    @property
+    def cri_socket(self) -> Path:
+        return self.folder / "cri.sock"
+
+    async def failed(self) -> str:
+        """Waits until one of the processes ends; says which, and its last words."""
+        waits = {asyncio.create_task(process.wait()): name for name, process in self._processes.items()}
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            ended = done.pop()
+            return self._last_words(waits[ended], ended.result().exit_code)
+        finally:
+            for task in waits:
+                task.cancel()
+
+    async def _node(self) -> None:
+        await self._module(
+            *("node", "carico.local.node", "--kubeconfig", self.kubeconfig, "--name", self.node),
+            *("--cri-socket", self.cri_socket, "--dir", self.pods),
+        )
+        await self._until("node", self.cri_socket.exists)
+
+    async def _word(self, word: str, pages: dict[str, int], *flags: object) -> None:
+        await self._module(word, "carico.cli", word, "--listen", f"127.0.0.1:{pages[word]}", *flags)
+
+    async def _module(self, name: str, module: str, *flags: object) -> None:
+        argv = [sys.executable, "-m", module, *map(str, flags)]
+        log = self.folder / "logs" / f"{name}.log"
+        environment = dict(os.environ) | {"OPENBLAS_NUM_THREADS": "1"}
+        self._processes[name] = await self._guard.start(Command(argv, environment, stdout=str(log), stderr=str(log)))
+
+    async def _until(self, name: str, ready: Callable[[], bool]) -> None:
+        process = self._processes[name]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                while process.ended is None:
+                    if await asyncio.to_thread(ready):
+                        return
+                    await asyncio.sleep(0.05)
+        code = process.ended.exit_code if process.ended else None
+        raise CaricoError(self._last_words(name, code))
+
+    def _last_words(self, name: str, code: int | None) -> str:
+        log = self.folder / "logs" / f"{name}.log"
+        with suppress(OSError):
+            lines = log.read_text(errors="replace").splitlines()[-LAST_WORDS:]
+            what = f"was not ready within {PATIENCE:.0f} s" if code is None else f"ended with exit code {code}"
+            return "\n".join([f"the {name} of the embedded cluster {what}; the end of its log:", *lines])
+        return f"the {name} of the embedded cluster wrote no log"
+
+
+def free_port(wanted: int = 0) -> int:
+    """A port of this machine that nobody listens on; `wanted` if it is one."""
+    for port in (wanted, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise CaricoError("no port of this machine is free")
+
+
+def _pair(pair: Pair) -> Sequence[object]:
+    return ["--tls-cert", pair.cert, "--tls-key", pair.key]
+
+
+def _ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False

@@ -1,0 +1,183 @@
+"""`carico demo`: one command, on the machine in front of you, and you see why capacity beats requests."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from carico.errors import CaricoError, UsageError
+from carico.kube import credentials
+from carico.kube.client import Client
+from carico.local.cluster import LocalCluster, free_port
+from carico.local.demo import figures, picture
+from carico.local.demo.job import NAMESPACE, WAYS, Job, Run, Way
+from carico.local.demo.latency import keep_asking, until_it_answers
+from carico.local.demo.progress import Progress
+from carico.local.demo.workload import KINDS, Workload, make_workload, program
+from carico.local.processes import Guard, sweep
+from carico.settings import ViewSettings
+from carico.telemetry.sampler import Sampler
+from carico.telemetry.stat import CpuTimes, parse_times, utilisation
+
+REST = 3.0  # s between two runs, in which the machine comes to rest
+T = TypeVar("T")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workload", choices=KINDS, default="cpu", help="what the pods use up (default: cpu)")
+    parser.add_argument("--pods", type=int, metavar="N", help="pods per run (default: 12 per core)")
+    parser.add_argument("--png", type=Path, default=Path("carico-demo.png"), metavar="FILE", help="picture to draw")
+    parser.add_argument("--keep", action="store_true", help="leave the cluster running afterwards, until Ctrl-C")
+    parser.add_argument("--json", action="store_true", help="print one object per run, then the ratios")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.pods is not None and args.pods < 1:
+        raise UsageError(f"--pods {args.pods}: at least one pod is needed")
+    picture.check(args.png)
+    logging.getLogger("carico").setLevel(logging.WARNING)  # progress bars tell the rest
+    sweep()
+    return asyncio.run(_until_told(Demo(args).play()))
+
+
+async def _until_told(play: Coroutine[Any, Any, int]) -> int:
+    """Ctrl-C and SIGTERM end the demo as its own end does: everything that it started is gone."""
+    task = asyncio.ensure_future(play)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        return 130
+
+
+class Demo:
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args = args
+        self._progress = Progress()
+        self._sampler = Sampler(ViewSettings())
+
+    async def play(self) -> int:
+        folder = Path(tempfile.mkdtemp(prefix="carico-demo-"))
+        try:
+            async with Guard() as guard:
+                cluster = LocalCluster(guard, folder)
+                await self._on(cluster)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return 0
+
+    async def _on(self, cluster: LocalCluster) -> None:
+        self._progress.say("carico demo: the same pods three times on this machine, then a table and a picture\n")
+        workload = await asyncio.to_thread(self._workload)
+        await cluster.start()
+        self._progress.say(f"  {workload.about}; live at {cluster.page}\n")
+        client = Client(credentials.from_kubeconfig(cluster.kubeconfig), agent="carico-demo")
+        try:
+            runs = await _unless(cluster, self._runs(client, cluster.node, workload))
+            self._report(runs)
+            if self._args.keep:
+                await _unless(cluster, self._keep(cluster))
+        finally:
+            await client.close()
+
+    def _workload(self) -> Workload:
+        size = self._sampler.size()
+        self._sampler.read(time.monotonic())
+        free = (1 - self._sampler.raw["mem"]) * size.memory_bytes
+        return make_workload(self._args.workload, self._args.pods, size, free)
+
+    async def _runs(self, client: Client, node: str, workload: Workload) -> list[Run]:
+        runs = []
+        async with _server_beside(client, node) as port:
+            for way in WAYS:
+                runs.append(await self._run(client, way, workload, port))
+                await asyncio.sleep(REST)
+        return runs
+
+    async def _run(self, client: Client, way: Way, workload: Workload, port: int) -> Run:
+        job = Job(client, way, workload.pods)
+        beside = [
+            asyncio.create_task(self._progress.follow(job.run, len(workload.pods))),
+            asyncio.create_task(keep_asking(port, job.run.latencies)),
+        ]
+        before = _processor_times()
+        try:
+            finished = await job.work()
+            finished.utilisation = utilisation(before, _processor_times()) or 0.0
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+        if not (self._args.keep and way is WAYS[-1]):
+            await job.clear()
+        return finished
+
+    def _report(self, runs: list[Run]) -> None:
+        summaries = [figures.summary(run) for run in runs]
+        picture.draw(runs, summaries, self._args.png)
+        self._progress.say("")
+        if self._args.json:
+            for summary in summaries:
+                print(json.dumps(figures.as_json(summary)))
+            print(json.dumps({"name": "demo", "figures": figures.ratios(summaries)}), flush=True)
+        else:
+            print(figures.table(summaries))
+            print(f"\n{figures.verdict(summaries)}\n\nThe picture is {self._args.png}.", flush=True)
+
+    async def _keep(self, cluster: LocalCluster) -> None:
+        self._progress.say(
+            f"\nThe cluster stays until Ctrl-C. Look at it:\n  {cluster.page}\n"
+            f"  kubectl --kubeconfig {cluster.kubeconfig} get pods -o wide"
+        )
+        await asyncio.Event().wait()
+
+
+async def _unless(cluster: LocalCluster, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, unless a process of the cluster ends before."""
+    working, failing = asyncio.ensure_future(work), asyncio.ensure_future(cluster.failed())
+    try:
+        await asyncio.wait({working, failing}, return_when=asyncio.FIRST_COMPLETED)
+        if failing.done():
+            raise CaricoError(failing.result())
+        return await working
+    finally:
+        for task in (working, failing):
+            task.cancel()
+        await asyncio.gather(working, failing, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def _server_beside(client: Client, node: str) -> AsyncIterator[int]:
+    """A small web server as somebody's other work. It is put on the node as a DaemonSet's pods are."""
+    port = free_port()
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "web", "uid": "demo", "controller": True}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web", "labels": {"pod-template-generation": "1"}, "ownerReferences": [owner]},
+        "spec": {
+            "nodeName": node,
+            "containers": [{"name": "web", "image": "local", "command": program("serve", str(port))}],
+        },
+    }
+    await client.call("POST", NAMESPACE, json.dumps(pod).encode())
+    try:
+        await until_it_answers(port)
+    except TimeoutError:
+        raise CaricoError("the web server of the demo does not answer") from None
+    yield port
+
+
+def _processor_times() -> CpuTimes:
+    return parse_times(Path("/proc/stat").read_bytes())
