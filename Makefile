@@ -23,8 +23,8 @@ setup: $(VENV)/bin/python ## install everything that work on Carico needs into .
 	@tools/install.sh dev
 
 .PHONY: demo
-demo: setup-run ## the signal of this machine, live, for 20 seconds
-	@$(BIN)/carico top --seconds 20
+demo: setup-run ## why capacity beats requests, on this machine, in two minutes
+	@$(BIN)/carico demo
 
 .PHONY: test test-quick
 test: setup ## all tests that this machine can run

@@ -56,7 +56,7 @@ class LocalCluster:
         authority = Authority(self.folder / "tls")
         server = authority.issue("localhost", "localhost", "127.0.0.1")
         node = authority.issue(f"system:node:{self.node}")
-        await self._module("api", "carico.local.api", "--kubeconfig", self.kubeconfig, "--logs", self.pods)
+        await self._module("api", "carico.local.api", "--kubeconfig", self.kubeconfig, "--logs", self.pods / "logs")
         await self._until("api", self.kubeconfig.exists)
         tls = ["--tls-ca", authority.cert]
         aggregator, scheduler = free_port(), free_port()
