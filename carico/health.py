@@ -2,13 +2,15 @@
 
 One request per connection, and it gives up on a slow or talkative client: it runs inside an agent that may not cost
 anything. Pages without arguments answer GET only; a process that is asked for more adds pages that see the request.
+Such a page may answer with a `Stream`, which goes on until one of the two sides has had enough.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import parse_qsl
@@ -31,10 +33,22 @@ class Request(NamedTuple):
     body: bytes
 
 
+Headers = tuple[tuple[str, str], ...]
+
+
 class Page(NamedTuple):
     status: HTTPStatus
     content_type: str
     body: bytes
+    headers: Headers = ()
+
+
+class Stream(NamedTuple):
+    """An answer without an end of its own: `follow` writes until it returns, or until the client goes."""
+
+    content_type: str
+    follow: Callable[[asyncio.StreamWriter], Awaitable[None]]
+    headers: Headers = ()
 
 
 def text(status: HTTPStatus, message: str) -> Page:
@@ -59,13 +73,14 @@ class HealthServer:
         address: str,
         registry: CollectorRegistry,
         pages: Mapping[str, Callable[[], Page]],
-        asked: Mapping[str, Callable[[Request], Page]] | None = None,
+        asked: Mapping[str, Callable[[Request], Page | Stream]] | None = None,
     ) -> None:
         self._host, self._port = split_address(address)
         exposition: Callable[[], Page] = lambda: Page(HTTPStatus.OK, metrics.PAGE_TYPE, metrics.page(registry))  # noqa: E731
         self._pages = {"/metrics": exposition, **pages}
         self._asked = dict(asked or {})
         self._server: asyncio.Server | None = None
+        self._streams: set[asyncio.Task[None]] = set()
 
     async def start(self) -> int:
         """Starts to listen and returns the port."""
@@ -80,20 +95,41 @@ class HealthServer:
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
+            for stream in self._streams:
+                stream.cancel()
             await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(PATIENCE):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(_response(self._answer(head, await _body(head, reader) if self._asked else b"")))
+                answer = self._answer(head, await _body(head, reader) if self._asked else b"")
+                writer.write(_response(answer) if isinstance(answer, Page) else _opening(answer))
                 await writer.drain()
+            if isinstance(answer, Stream):
+                await self._follow(answer, reader, writer)
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
             pass  # the client's own fault, and nothing that anyone could act on
         finally:
             writer.close()
 
-    def _answer(self, head: bytes, body: bytes) -> Page:
+    async def _follow(self, stream: Stream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A client that has nothing to say any more has gone: its end of the connection is what is waited for."""
+        following = asyncio.ensure_future(stream.follow(writer))
+        self._streams.add(following)
+        leaving = asyncio.ensure_future(reader.read(1))
+        try:
+            await asyncio.wait({following, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            following.cancel()
+            leaving.cancel()
+            self._streams.discard(following)
+            with contextlib.suppress(asyncio.CancelledError, ConnectionError):
+                await following
+            with contextlib.suppress(asyncio.CancelledError, ConnectionError):
+                await leaving
+
+    def _answer(self, head: bytes, body: bytes) -> Page | Stream:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3:
             return text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is answered here")
@@ -133,8 +169,15 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def _response(page: Page) -> bytes:
-    head = (
-        f"HTTP/1.1 {page.status.value} {page.status.phrase}\r\nContent-Type: {page.content_type}\r\n"
-        f"Content-Length: {len(page.body)}\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode("latin-1") + page.body
+    return _head(page.status, page.content_type, (("Content-Length", str(len(page.body))), *page.headers)) + page.body
+
+
+def _opening(stream: Stream) -> bytes:
+    """No length: the end of the connection is the end of the answer."""
+    return _head(HTTPStatus.OK, stream.content_type, (("Cache-Control", "no-store"), *stream.headers))
+
+
+def _head(status: HTTPStatus, content_type: str, headers: Headers) -> bytes:
+    fixed = (("Content-Type", content_type), ("X-Content-Type-Options", "nosniff"), ("Connection", "close"))
+    lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{name}: {value}" for name, value in (*fixed, *headers))]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")

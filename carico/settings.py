@@ -194,7 +194,9 @@ class LeaseSettings:
 class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, TlsFiles):
     """`carico scheduler`, which binds."""
 
-    listen: str = knob("127.0.0.1:9467", "address of /metrics, /healthz, /readyz, /explain, /extender and /debug")
+    listen: str = knob(
+        "127.0.0.1:9467", "address of the web page, /metrics, /healthz, /readyz, /explain, /extender and /debug"
+    )
     grpc_listen: str = knob("127.0.0.1:9468", "address of the gRPC service that the agents report to")
     identity: str = knob("", "this replica's name; empty: host name and process number")
     profiles: dict[str, Any] = knob(
@@ -208,5 +210,6 @@ class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, TlsFiles)
     )
     event_queue: int = knob(20_000, "Events that may wait to be sent before scheduling waits for them", least=1)
     event_workers: int = knob(32, "Events sent at once while no pod waits for its binding", least=1)
+    page: bool = knob(True, "serve the web page at / of the address above")
     decisions: int = knob(10_000, "decisions kept for /debug/decisions", least=1)
     per_node_metrics: int = knob(1000, "nodes above which /metrics has no series per node", least=0)

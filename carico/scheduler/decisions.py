@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from itertools import islice
 
 import msgspec
 
@@ -31,15 +32,21 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 class Ring:
     def __init__(self, size: int) -> None:
         self._records: deque[Record] = deque(maxlen=size)
+        self.added = 0  # in all, with those that have fallen out again
 
     def add(self, record: Record) -> None:
         self._records.append(record)
+        self.added += 1
 
     def __len__(self) -> int:
         return len(self._records)
 
     def of_pod(self, key: str) -> list[Record]:
         return [record for record in self._records if record.pod == key]
+
+    def latest(self, most: int) -> list[Record]:
+        """The last `most` records, the newest first."""
+        return list(islice(reversed(self._records), most))
 
     def dump(self) -> bytes:
         return b"".join(msgspec.json.encode(record) + b"\n" for record in self._records)

@@ -10,11 +10,12 @@ import msgspec
 import numpy as np
 from prometheus_client.core import GaugeMetricFamily
 
-from carico.health import Page, Request, probe, text
+from carico.health import Page, Request, Stream, probe, text
 from carico.kube.objects import Pod
 from carico.scheduler.explain import as_table, explain
 from carico.scheduler.extender import JSON, Extender
 from carico.scheduler.metrics import Present, gauge
+from carico.scheduler.page import site
 
 if TYPE_CHECKING:
     from carico.scheduler.run import Scheduler
@@ -30,16 +31,18 @@ def plain(scheduler: Scheduler) -> dict[str, Callable[[], Page]]:
         "/debug/ledger": lambda: _json(ledger_rows(scheduler)),
         "/debug/queue": lambda: _json(queue_rows(scheduler)),
         "/debug/decisions": lambda: Page(HTTPStatus.OK, "application/jsonl", parts.ring.dump()),
+        **(site.files() if scheduler.live is not None else {}),
     }
 
 
-def asked(scheduler: Scheduler) -> dict[str, Callable[[Request], Page]]:
+def asked(scheduler: Scheduler) -> dict[str, Callable[[Request], Page | Stream]]:
     extender = Extender(scheduler.parts, scheduler.clock.monotonic)
     return {
         "/explain": lambda request: _explain(scheduler, request),
         "/simulate": lambda request: _simulate(scheduler, request),
         "/extender/filter": extender.filter,
         "/extender/prioritize": extender.prioritize,
+        **(site.asked(scheduler.live) if scheduler.live is not None else {}),
     }
 
 

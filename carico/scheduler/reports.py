@@ -22,11 +22,13 @@ class ReportListener:
         self._least, self._leads = least, leads
         self._announced = least  # s, what the agents were last told
         self._accepted = metrics.reports.labels("accepted")
+        self.on_report: Callable[[NodeReport], object] = _nothing  # for the page
 
     def reported(self, report: NodeReport) -> None:
         self._cluster.ledger.report(report, self._clock.monotonic())
         self._accepted.inc()
         self._cluster.capacity_changed()
+        self.on_report(report)
 
     def fell_silent(self, node: str) -> None:
         self._metrics.reports.labels("silent").inc()
@@ -53,3 +55,7 @@ class ReportListener:
 
     def leads(self) -> bool:
         return self._leads()
+
+
+def _nothing(_: NodeReport) -> None:
+    """Nobody looks."""

@@ -34,6 +34,7 @@ from carico.scheduler.cycle import Decision, broken, decide
 from carico.scheduler.decisions import Record
 from carico.scheduler.failures import Failures
 from carico.scheduler.framework import Code
+from carico.scheduler.page.live import Live, Standing
 from carico.scheduler.profiles import Profile
 from carico.scheduler.queue import Queued
 from carico.scheduler.reports import ReportListener
@@ -81,6 +82,9 @@ class Scheduler:
             self.client, settings.lease_namespace, settings.lease_name, self.identity, self.clock, times
         )
         self.listener = ReportListener(cluster, metrics, self.clock, settings.heartbeat, self.may_bind)
+        self.live = Live(self.parts, self.clock, self._standing) if settings.page else None
+        if self.live is not None:
+            self.listener.on_report = self.live.columns.noted
         self.reports = ReportService(self.listener, self.clock, self.listener.refused)
         self._grpc = GrpcServer(settings.grpc_listen, settings, {METHOD: self.reports.method})
         self._pages = HealthServer(settings.listen, self.parts.registry, pages.plain(self), pages.asked(self))
@@ -98,7 +102,9 @@ class Scheduler:
             "scheduler %s, %s: gRPC on port %d, pages on port %d", __version__, self.identity, grpc_port, page_port
         )
         lead = asyncio.create_task(self._lead())
-        others = (self.watches.run(), self.recorder.run(), self.failures.run(), self._keep_house(), end.wait())
+        others = [self.watches.run(), self.recorder.run(), self.failures.run(), self._keep_house(), end.wait()]
+        if self.live is not None:
+            others.append(self.live.run())
         tasks: list[asyncio.Task[Any]] = [lead, *(asyncio.create_task(one) for one in others)]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -144,6 +150,11 @@ class Scheduler:
             return True
         fresh = self.clock.monotonic() - self.election.renewed_at < self.settings.lease_renew
         return self.election.leading and fresh
+
+    def _standing(self) -> Standing:
+        """What the page says of this replica."""
+        holder = self.election.holder if self.settings.leader_elect else self.identity
+        return Standing(self.identity, self.may_bind(), holder, self.watches.is_synced, self.binder.bound)
 
     # --- scheduling ---
 

@@ -1,0 +1,66 @@
+// The connection to the scheduler: one stream of events, opened again whenever it ends.
+//
+// After each opening the scheduler sends the whole picture, so nothing has to be remembered across a restart. A stream
+// that has said nothing for SILENCE is taken as dead: the scheduler speaks at least every five seconds.
+
+const SILENCE = 12_000; // ms
+const PAUSE = 2_000; // ms before another try
+const HIDDEN = 60_000; // ms after which a page that nobody sees lets go: browsers allow few streams per host
+
+export class Connection {
+  /** `heard(kind, message)` gets "full" and "change"; `moved(state)` gets "connecting", "live" and "lost". */
+  constructor(address, heard, moved) {
+    Object.assign(this, { address, heard, moved, source: null, state: "", lastHeard: performance.now() });
+    document.addEventListener("visibilitychange", () => this.seen(!document.hidden));
+    setInterval(() => this.watch(), 1000);
+    this.open();
+  }
+
+  open() {
+    this.close();
+    this.lastHeard = performance.now();
+    const source = (this.source = new EventSource(this.address));
+    for (const kind of ["full", "change"]) {
+      source.addEventListener(kind, (event) => {
+        this.lastHeard = performance.now();
+        this.heard(kind, JSON.parse(event.data));
+        this.move("live");
+      });
+    }
+    source.addEventListener("error", () => {
+      this.move("lost");
+      if (source.readyState === EventSource.CLOSED && this.source === source) this.again();
+    });
+    if (this.state === "") this.move("connecting");
+  }
+
+  close() {
+    clearTimeout(this.retry);
+    this.source?.close();
+    this.source = null;
+  }
+
+  again() {
+    this.close();
+    this.retry = setTimeout(() => this.open(), PAUSE);
+  }
+
+  watch() {
+    if (this.source && performance.now() - this.lastHeard > SILENCE) {
+      this.move("lost");
+      this.open();
+    }
+  }
+
+  seen(visible) {
+    clearTimeout(this.hiding);
+    if (!visible) this.hiding = setTimeout(() => this.close(), HIDDEN);
+    else if (!this.source) this.open();
+  }
+
+  move(state) {
+    if (state === this.state) return;
+    this.state = state;
+    this.moved(state);
+  }
+}
