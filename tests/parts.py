@@ -82,6 +82,7 @@ PARTS: dict[str, Callable[[], str | None]] = {
     "promtool": _program("prometheus", "promtool", package="prometheus"),
     "stress-ng": _program("stress-ng", package="stress-ng"),
     "tmux": _program("tmux", package="tmux"),
+    "chromium": _program("chromium", package="chromium"),
     "traces": _traces,
 }
 

@@ -86,3 +86,40 @@ def test_a_port_in_use_is_named() -> None:
 def test_a_wrong_address_is_named(address: str) -> None:
     with pytest.raises(UsageError, match="host:port"):
         health.split_address(address)
+
+
+def test_a_stream_goes_on_until_the_client_leaves_and_ends_with_the_server() -> None:
+    ended: list[str] = []
+
+    async def follow(writer: asyncio.StreamWriter) -> None:
+        try:
+            writer.write(b"first")
+            await asyncio.Event().wait()
+        finally:
+            ended.append("ended")
+
+    async def scenario() -> None:
+        stream = health.Stream("text/event-stream", follow, (("X-Mine", "1"),))
+        server = health.HealthServer("127.0.0.1:0", new_registry("test"), {}, {"/s": lambda _: stream})
+        port = await server.start()
+        connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for reader, writer in connections:
+            writer.write(b"GET /s HTTP/1.1\r\n\r\n")
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert b"Content-Type: text/event-stream\r\n" in head
+            assert b"\r\nX-Mine: 1\r\n" in head
+            assert b"Content-Length" not in head
+            assert await reader.readexactly(5) == b"first"
+        connections[0][1].close()
+        await asyncio.wait_for(until(lambda: len(ended) == 1), 5)
+        await asyncio.wait_for(server.stop(), 5)
+        assert await connections[1][0].read() == b""
+        connections[1][1].close()
+
+    asyncio.run(scenario())
+    assert ended == ["ended", "ended"]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110 - the other end of a socket has no event
+        await asyncio.sleep(0.01)
