@@ -53,6 +53,7 @@ def node_object(name: str, size: NodeSize, wall: float) -> dict[str, Any]:
     at = now_text(wall)[:19] + "Z"
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "simulated"}
     info = {"kubeletVersion": f"carico-{__version__}", "operatingSystem": "linux", "architecture": "amd64"}
+    info |= dict.fromkeys(("osImage", "kernelVersion", "containerRuntimeVersion"), "simulated")
     labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", MARK: "true"}
     return {
         "apiVersion": "v1",

@@ -96,7 +96,8 @@ UNAUTHORIZED = Refusal(401, "Unauthorized", "Unauthorized")
 NOT_JSON = Refusal(
     415,
     "UnsupportedMediaType",
-    "the body of the request was in an unknown format - accepted media types include: application/json",
+    "the body of the request was in an unknown format - accepted media types include: application/json; where kubectl "
+    "sends protobuf, have it write the object first: --dry-run=client -o yaml | kubectl apply -f -",
 )
 NO_SUCH_PATCH = Refusal(415, "UnsupportedMediaType", "415: Unsupported Media Type")
 METHOD_NOT_ALLOWED = Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")

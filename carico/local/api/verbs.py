@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from carico.clock import Clock
-from carico.local.api import metadata, patches, refusal, rules, strategic
+from carico.local.api import metadata, patches, refusal, rules, shapes, strategic
 from carico.local.api.history import Plain, Record
 from carico.local.api.kinds import EVENTS, NAMESPACES, Kind
 from carico.local.api.metadata import timestamp
@@ -44,7 +44,7 @@ class Verbs:
         return chosen if test is None else [record for record in chosen if test(record.plain)]
 
     def create(self, kind: Kind, namespace: str, body: Any, dry: bool = False) -> Record:
-        plain = metadata.checked(kind, body, namespace)
+        plain = shapes.shaped(kind, metadata.checked(kind, body, namespace))
         if plain["metadata"].get("resourceVersion"):
             raise refusal.bad_request("resourceVersion should not be set on objects to be created")
         self._check_namespace(kind, namespace, plain)
@@ -112,6 +112,7 @@ class Verbs:
         name = old.plain["metadata"]["name"]
         if new["metadata"].get("resourceVersion", str(old.version)) not in (str(old.version), "0"):
             raise refusal.changed_meanwhile(kind, name)
+        new = shapes.shaped(kind, new)
         metadata.carry_over(kind, new, old.plain)
         _keep_other_half(kind, new, old.plain, status)
         if not status:
