@@ -7,9 +7,7 @@ import asyncio
 import contextlib
 import json
 import logging
-import shutil
 import signal
-import tempfile
 import time
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
@@ -24,6 +22,7 @@ from carico.local.demo.job import NAMESPACE, WAYS, Job, Run, Way
 from carico.local.demo.latency import keep_asking, until_it_answers
 from carico.local.demo.progress import Progress
 from carico.local.demo.workload import KINDS, Workload, make_workload, program
+from carico.local.folder import own_folder
 from carico.local.processes import Guard, sweep
 from carico.settings import ViewSettings
 from carico.telemetry.sampler import Sampler
@@ -68,13 +67,9 @@ class Demo:
         self._sampler = Sampler(ViewSettings())
 
     async def play(self) -> int:
-        folder = Path(tempfile.mkdtemp(prefix="carico-demo-"))
-        try:
+        with own_folder() as folder:
             async with Guard() as guard:
-                cluster = LocalCluster(guard, folder)
-                await self._on(cluster)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+                await self._on(LocalCluster(guard, folder))
         return 0
 
     async def _on(self, cluster: LocalCluster) -> None:
