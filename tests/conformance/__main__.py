@@ -1,4 +1,8 @@
-"""Any number of pods, from any seed: `PYTHONPATH=tests python -m conformance --pods 20000 --seed 1`."""
+"""Any number of pods, from any seed: `PYTHONPATH=tests python -m conformance --pods 20000 --seed 1`.
+
+A long run must outlive a machine that stalls: a cluster whose API server or oracle gave no answer is made anew from its
+seed on a new control plane, and nothing of the broken try is counted.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,47 @@ import json
 import sys
 import time
 
+from cluster.api import ApiError
+from cluster.errors import ClusterError
+
 from . import compare
 from .plane import Plane
 from .world import make
+
+TRIES = 3  # for one seed, before it is the comparison that is broken and not the machine
+
+
+class Planes:
+    """A control plane that can be thrown away for a new one."""
+
+    def __init__(self) -> None:
+        self._plane: Plane | None = None
+
+    def compared(self, seed: int, pods: int) -> compare.Result:
+        for attempt in range(1, TRIES + 1):
+            try:
+                return self._once(seed, pods)
+            except (ApiError, ClusterError) as error:
+                self.stop()
+                if attempt == TRIES:
+                    raise
+                print(f"seed {seed} is tried again: {error}", file=sys.stderr, flush=True)
+        raise AssertionError("not reached")
+
+    def _once(self, seed: int, pods: int) -> compare.Result:
+        if self._plane is None:
+            self._plane = Plane()
+            compare.prepare(self._plane.api)
+        world = make(seed, pods)
+        compare.write(self._plane.api, world)
+        result = compare.run(self._plane, world, world.waiting)
+        compare.erase(self._plane.api, world)
+        return result
+
+    def stop(self) -> None:
+        if self._plane is not None:
+            self._plane.stop()
+        self._plane = None
 
 
 def main() -> int:
@@ -19,13 +61,10 @@ def main() -> int:
     parser.add_argument("--pods-per-world", type=int, default=100)
     args = parser.parse_args()
     began, seed, total = time.monotonic(), args.seed, compare.Result()
-    with Plane() as plane:
-        compare.prepare(plane.api)
+    planes = Planes()
+    try:
         while total.pods < args.pods:
-            world = make(seed, args.pods_per_world)
-            compare.write(plane.api, world)
-            result = compare.run(plane, world, world.waiting)
-            compare.erase(plane.api, world)
+            result = planes.compared(seed, args.pods_per_world)
             total.add(result)
             for difference in result.differences:
                 print(json.dumps({"seed": seed, **difference.__dict__}, default=sorted), flush=True)
@@ -33,6 +72,8 @@ def main() -> int:
             line = f"seed {seed}: {total.pods} pods, {len(total.differences)} differences, {rate:.0f} pods/s"
             print(line, file=sys.stderr, flush=True)
             seed += 1
+    finally:
+        planes.stop()
     print(f"{total.pods} pods in {seed - args.seed} clusters, seeds {args.seed} to {seed - 1}")
     print(f"{len(total.differences)} differences; {total.feasible_somewhere} pods fit somewhere")
     print("decisive: " + ", ".join(f"{name} {count}" for name, count in total.decisive.most_common()))
