@@ -11,14 +11,13 @@ import json
 import sys
 import time
 
-from cluster.api import ApiError
 from cluster.errors import ClusterError
 
 from . import compare
 from .plane import Plane
 from .world import make
 
-TRIES = 3  # for one seed, before it is the comparison that is broken and not the machine
+TRIES = 5  # for one seed, before it is the comparison that is broken and not the machine
 
 
 class Planes:
@@ -31,7 +30,7 @@ class Planes:
         for attempt in range(1, TRIES + 1):
             try:
                 return self._once(seed, pods)
-            except (ApiError, ClusterError) as error:
+            except (OSError, ClusterError) as error:
                 self.stop()
                 if attempt == TRIES:
                     raise
@@ -49,9 +48,13 @@ class Planes:
         return result
 
     def stop(self) -> None:
-        if self._plane is not None:
-            self._plane.stop()
-        self._plane = None
+        plane, self._plane = self._plane, None
+        if plane is None:
+            return
+        try:
+            plane.stop()
+        except ClusterError:  # it ran out of patience, perhaps because this process was stopped meanwhile
+            plane.stop()
 
 
 def main() -> int:
