@@ -15,6 +15,7 @@ import msgspec
 
 from carico.clock import Clock
 from carico.errors import CaricoError
+from carico.kube import protobuf
 from carico.kube.chunked import HttpError
 from carico.kube.client import STRATEGIC_PATCH, ApiError, Client
 from carico.kube.objects import Pod
@@ -40,6 +41,9 @@ class Outcome(msgspec.Struct, frozen=True):
     why: str = ""
 
 
+DONE = Outcome(Bound.DONE)
+
+
 def pod_path(pod: Pod, sub: str = "") -> str:
     return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}{sub}"
 
@@ -55,14 +59,14 @@ def now_text(wall: float) -> str:
 async def bind(client: Client, pod: Pod, node: str, clock: Clock) -> Outcome:
     meta = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
-    body = msgspec.json.encode({"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": target})
+    thing = {"metadata": meta, "target": target}
     path = pod_path(pod, "/binding")
     wait, why = FIRST_WAIT, ""
     for _ in range(RETRIES + 1):
         pause = wait
         try:
-            await client.call("POST", path, body)
-            return Outcome(Bound.DONE)
+            await client.create(path, protobuf.BINDING, thing)
+            return DONE
         except ApiError as error:
             if error.status in (404, 409):
                 return await _look(client, pod, node, error)

@@ -1,6 +1,7 @@
 """The one door to the API server: pooled connections, credentials, a rate limit, errors with the server's own words.
 
     client.call("GET", "/api/v1/nodes")            the body of the answer, or an ApiError
+    client.create(path, protobuf.EVENT, {…})       a new object, of a kind that is written by the thousand
     client.open_stream("/api/v1/pods?watch=1")     an endless answer, on a connection of its own
 
 A request that fails on a connection that had been idle, before any byte of the answer came, is sent again once on a
@@ -12,20 +13,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from carico import __version__
 from carico.clock import Clock, SystemClock
 from carico.errors import CaricoError
+from carico.kube import protobuf
 from carico.kube.chunked import HttpError
 from carico.kube.credentials import Credentials
 from carico.kube.http import Connection, Response
+from carico.kube.socket import connect
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+UNKNOWN_MEDIA = 415
 CONNECT_PATIENCE = 10.0  # s
 ANSWER_PATIENCE = 30.0  # s for a whole answer; lists of 30,000 pods come in pages
 
@@ -47,12 +51,18 @@ class ApiError(CaricoError):
 
 
 def api_error(response: Response) -> ApiError:
-    try:
-        said = msgspec.json.decode(response.body, type=_Status)
-    except msgspec.DecodeError:
-        said = _Status(message=response.body[:200].decode(errors="replace").strip())
+    said = _said(response)
     wait = response.headers.get(b"retry-after", b"0")
     return ApiError(response.status, said.reason, said.message, float(wait) if wait.isdigit() else 0.0)
+
+
+def _said(response: Response) -> _Status:
+    try:
+        if response.body.startswith(protobuf.MAGIC):
+            return _Status(*protobuf.read_status(response.body))
+        return msgspec.json.decode(response.body, type=_Status)
+    except (msgspec.DecodeError, CaricoError):
+        return _Status(message=response.body[:200].decode(errors="replace").strip())
 
 
 class RateLimit:
@@ -101,6 +111,7 @@ class Client:
         self._agent = f"{agent}/{__version__}"
         self._heads: dict[tuple[str, str], bytes] = {}
         self._token: str | None = None
+        self._binary = True  # as far as we know, the server reads protobuf
         self.sent = 0  # requests, for tests and metrics
 
     async def call(self, method: str, path: str, body: bytes = b"", content_type: str = JSON) -> bytes:
@@ -109,6 +120,17 @@ class Client:
         if response.status >= 400:
             raise api_error(response)
         return response.body
+
+    async def create(self, path: str, kind: protobuf.Kind, thing: dict[str, Any]) -> None:
+        """POST of an object; in binary, unless this server has said that it does not understand that."""
+        if self._binary:
+            response = await self.exchange("POST", path, protobuf.write(kind, thing), protobuf.MEDIA)
+            if response.status < 400:
+                return
+            if response.status != UNKNOWN_MEDIA:
+                raise api_error(response)
+            self._binary = False
+        await self.call("POST", path, msgspec.json.encode(thing))
 
     async def exchange(self, method: str, path: str, body: bytes = b"", content_type: str = JSON) -> Response:
         await self._limit.take()
@@ -152,7 +174,6 @@ class Client:
         for connection in self._idle:
             connection.close()
         self._idle.clear()
-        await asyncio.sleep(0)  # lets the transports tell their protocols
 
     def _message(self, method: str, path: str, body: bytes, content_type: str) -> bytes:
         token = self._credentials.token()
@@ -169,7 +190,7 @@ class Client:
         lines = [
             f"Host: {self._credentials.authority}",
             f"User-Agent: {self._agent}",
-            "Accept: application/json",
+            f"Accept: {content_type if content_type == protobuf.MEDIA else JSON}",
             f"Content-Type: {content_type}",
         ]
         if token:
@@ -186,13 +207,9 @@ class Client:
     async def _connect(self) -> Connection:
         where = self._credentials
         name = (where.server_name or where.host) if where.tls else None
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_PATIENCE):
-                _, connection = await loop.create_connection(
-                    Connection, where.host, where.port, ssl=where.tls, server_hostname=name
-                )
+                return Connection(await connect(where.host, where.port, where.tls, name))
         except (OSError, TimeoutError) as error:
             why = str(error) or "no answer"
             raise HttpError(f"the API server at {where.authority} cannot be reached: {why}") from error
-        return connection

@@ -21,6 +21,7 @@ import msgspec
 
 from carico.clock import Clock
 from carico.errors import CaricoError
+from carico.kube import protobuf
 from carico.kube.binding import now_text
 from carico.kube.client import MERGE_PATCH, ApiError, Client
 from carico.kube.objects import Pod
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 NOTE_LIMIT = 1024  # characters; the API server refuses more
 SERIES = 4096  # recent Events of which a repetition is recognised
+LATEST = 5.0  # s that an Event waits for bindings, at most
 LOOK_EVERY = 0.05  # s between two looks whether bindings are still under way
 FINAL = (400, 403, 404, 422)  # answers that no later try can change: e.g. the namespace is being deleted
 
@@ -94,7 +96,7 @@ class Recorder:
                 if not self._queue:
                     self._news.clear()
                     await self._news.wait()
-                elif self._under_way >= (1 if self._lazy() else self._workers):
+                elif self._lazy() or self._under_way >= self._workers:
                     await self._movement()
                 else:
                     self._under_way += 1
@@ -120,7 +122,9 @@ class Recorder:
             self._moved.set()
 
     def _lazy(self) -> bool:
-        return self._busy() and len(self._queue) < self._capacity // 2
+        if not self._busy() or len(self._queue) >= self._capacity // 2:
+            return False
+        return self._clock.wall() - self._queue[0][1] < LATEST
 
     async def _deliver(self, event: Event, at: float, name: str) -> None:
         """Tries until it has arrived, or the API server has said that it never will."""
@@ -148,7 +152,7 @@ class Recorder:
         if key in self._sent_as and await self._continued(path, key, at):
             return
         try:
-            await self._client.call("POST", path, msgspec.json.encode(self._body(event, at, name)))
+            await self._client.create(path, protobuf.EVENT, self._body(event, at, name))
         except ApiError as error:
             if error.status != 409:  # otherwise an earlier try arrived after all
                 raise

@@ -8,10 +8,12 @@ request at a time per connection, an answer with a length or in chunks. `Connect
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from carico.kube.chunked import Chunked, HttpError
+from carico.kube.socket import Channel
 
 STREAM_BUFFER = 4 << 20  # bytes of an unread stream after which the socket is left alone
 HEAD_LIMIT = 64 << 10  # bytes of status line and headers
@@ -52,31 +54,29 @@ def parse_head(block: bytes) -> Head:
     return Head(int(words[1]), headers)
 
 
-class Connection(asyncio.Protocol):
+class Connection:
     """A socket with at most one request under way."""
 
-    def __init__(self) -> None:
-        self._transport: asyncio.Transport | None = None
+    def __init__(self, sock: socket.socket) -> None:
         self._buffer = bytearray()
         self._waiter: asyncio.Future[None] | None = None
         self._lost: Exception | None = None
-        self._paused = False
         self.reusable = True  # False once the server said that it will close, or an answer was left half read
         self.answered = False  # a byte of the answer to the request under way has come
+        self._channel = Channel(sock, self._received, self._broke)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
+    def _received(self, data: bytes) -> None:
+        if not data:
+            self._broke(HttpError("the API server closed the connection"))
+            return
         self.answered = True
         self._buffer += data
-        if len(self._buffer) > STREAM_BUFFER and not self._paused and self._transport is not None:
-            self._transport.pause_reading()
-            self._paused = True
+        if len(self._buffer) > STREAM_BUFFER:
+            self._channel.pause()
         self._wake()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._lost = exc or HttpError("the API server closed the connection")
+    def _broke(self, error: Exception) -> None:
+        self._lost = error
         self.reusable = False
         self._wake()
 
@@ -90,8 +90,9 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         self.reusable = False
-        if self._transport is not None:
-            self._transport.abort()
+        self._channel.close()
+        if self._lost is None:
+            self._broke(HttpError("the connection was closed"))
 
     async def request(self, message: bytes) -> Response:
         """Sends a whole request and reads the whole answer."""
@@ -114,10 +115,10 @@ class Connection(asyncio.Protocol):
         return head, self._parts(head)
 
     async def _send(self, message: bytes) -> Head:
-        if self._lost is not None or self._transport is None:
+        if self._lost is not None:
             raise HttpError("the connection is closed")
         self.answered = False
-        self._transport.write(message)
+        self._channel.send(message)
         while (end := self._buffer.find(b"\r\n\r\n")) < 0:
             if len(self._buffer) > HEAD_LIMIT:
                 raise HttpError("the answer's headers do not end")
@@ -133,7 +134,7 @@ class Connection(asyncio.Protocol):
             if self._buffer:
                 data = bytes(self._buffer)
                 self._buffer.clear()
-                self._resume()
+                self._channel.resume()
                 yield chunked.feed(data) if chunked else data
                 left = None if left is None else left - len(data)
             elif left == 0 or (self._lost is not None and chunked is None and left is None):
@@ -145,7 +146,7 @@ class Connection(asyncio.Protocol):
         """Waits until more bytes are there, or raises when none can come."""
         if self._lost is not None:
             raise HttpError(f"the connection broke: {self._lost}") from self._lost
-        self._resume()
+        self._channel.resume()
         self._waiter = asyncio.get_running_loop().create_future()
         try:
             await self._waiter
@@ -154,8 +155,3 @@ class Connection(asyncio.Protocol):
             raise
         finally:
             self._waiter = None
-
-    def _resume(self) -> None:
-        if self._paused and self._transport is not None:
-            self._transport.resume_reading()
-            self._paused = False

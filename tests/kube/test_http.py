@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from carico.kube.chunked import Chunked, HttpError
 from carico.kube.http import Connection, Response, parse_head
+from carico.kube.socket import connect
 
 
 def in_chunks(body: bytes, sizes: list[int]) -> bytes:
@@ -69,7 +70,7 @@ def against(handler: Handler, use: Callable[[Connection], Awaitable[Response]]) 
 
         server = await asyncio.start_server(closing, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        _, connection = await asyncio.get_running_loop().create_connection(Connection, "127.0.0.1", port)
+        connection = Connection(await connect("127.0.0.1", port, None, None))
         try:
             async with asyncio.timeout(20):
                 return await use(connection)

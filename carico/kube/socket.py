@@ -1,0 +1,149 @@
+"""A TCP socket on the event loop, with or without TLS, for many connections that mostly wait.
+
+asyncio's own TLS keeps 256 KiB per connection and copies every byte through four layers; a scheduler has hundreds of
+connections with some hundred bytes on each. Here the TLS socket itself is not blocking: one call sends, one receives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable
+
+PIECE = 64 << 10  # bytes asked for at once
+SMALL = 1 << 10  # bytes below which a piece was surely the last one
+IN_A_ROW = 32  # pieces that are taken before other connections get their turn
+WAIT = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+async def connect(host: str, port: int, tls: ssl.SSLContext | None, name: str | None) -> socket.socket:
+    """A connected socket that does not block; with TLS the handshake is done and the certificate checked."""
+    loop = asyncio.get_running_loop()
+    why: OSError = OSError(f"{host} has no address")
+    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        raw = socket.socket(family, kind, protocol)
+        try:
+            raw.setblocking(False)
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.sock_connect(raw, address)
+            return raw if tls is None else await _secured(raw, tls, name)
+        except OSError as error:
+            raw.close()
+            why = error
+        except BaseException:
+            raw.close()
+            raise
+    raise why
+
+
+async def _secured(raw: socket.socket, tls: ssl.SSLContext, name: str | None) -> ssl.SSLSocket:
+    secured = tls.wrap_socket(raw, server_hostname=name, do_handshake_on_connect=False)
+    try:
+        while True:
+            try:
+                secured.do_handshake()
+                return secured
+            except ssl.SSLWantReadError:
+                await _ready(secured, to_write=False)
+            except ssl.SSLWantWriteError:
+                await _ready(secured, to_write=True)
+    except BaseException:
+        secured.close()
+        raise
+
+
+async def _ready(sock: socket.socket, *, to_write: bool) -> None:
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+    add, remove = (loop.add_writer, loop.remove_writer) if to_write else (loop.add_reader, loop.remove_reader)
+
+    def ready() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    add(sock, ready)
+    try:
+        await future
+    finally:
+        remove(sock)
+
+
+class Channel:
+    """Bytes out by `send`; bytes in to `on_data`, b"" when the other side has ended; `on_lost` when it broke."""
+
+    def __init__(
+        self, sock: socket.socket, on_data: Callable[[bytes], None], on_lost: Callable[[OSError], None]
+    ) -> None:
+        self._sock, self._on_data, self._on_lost = sock, on_data, on_lost
+        self._loop = asyncio.get_running_loop()
+        self._number = sock.fileno()
+        self._unsent = b""
+        self._reading = self.closed = False
+        self.resume()
+
+    def send(self, data: bytes) -> None:
+        if self._unsent:
+            self._unsent += data
+            return
+        rest = self._tried(data)
+        if rest and not self.closed:
+            self._unsent = rest
+            self._loop.add_writer(self._number, self._writable)
+
+    def pause(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._number)
+
+    def resume(self) -> None:
+        if not self._reading and not self.closed:
+            self._reading = True
+            self._loop.add_reader(self._number, self._readable)
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.pause()
+        self.closed = True
+        if self._unsent:
+            self._loop.remove_writer(self._number)
+        with contextlib.suppress(OSError):
+            self._sock.close()
+
+    def _tried(self, data: bytes) -> bytes:
+        """What could not be sent yet."""
+        try:
+            sent = self._sock.send(data)
+        except WAIT:
+            return data
+        except OSError as error:
+            self._broke(error)
+            return b""
+        return b"" if sent == len(data) else data[sent:]
+
+    def _writable(self) -> None:
+        self._unsent = self._tried(self._unsent)
+        if not self._unsent and not self.closed:
+            self._loop.remove_writer(self._number)
+
+    def _readable(self) -> None:
+        for _ in range(IN_A_ROW):
+            try:
+                data = self._sock.recv(PIECE)
+            except WAIT:
+                return
+            except OSError as error:
+                self._broke(error)
+                return
+            if not data:
+                self.close()
+            self._on_data(data)
+            # Asking once more for nothing costs a call; whatever comes later makes the socket readable again.
+            if not self._reading or len(data) < SMALL:
+                return
+
+    def _broke(self, error: OSError) -> None:
+        self.close()
+        self._on_lost(error)
