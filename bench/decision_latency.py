@@ -7,7 +7,6 @@ DECISIONS sets how many are timed per size, NODES=20000 runs one size.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import time
@@ -23,6 +22,7 @@ from scheduling import make_report
 from carico.kube.objects import Pod
 from carico.scheduler.assembly import Parts, assemble
 from carico.scheduler.cycle import decide
+from carico.scheduler.garbage import Garbage
 from carico.scheduler.template import PodInfo
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, a_node, a_pod
@@ -55,8 +55,8 @@ def _measure(nodes: int) -> tuple[list[float], list[float]]:
     templates = [_template(rng) for _ in range(NEW_EVERY)]
     for number, spec in enumerate(templates):
         decide(profile, parts.cluster, PodInfo(_pod(f"warm-{number}", spec)), choose)
-    gc.collect()
-    gc.set_threshold(50_000, 20, 100)  # as `carico scheduler` runs
+    garbage = Garbage(ours=True)  # as `carico scheduler` runs
+    garbage.settle()
     fresh: list[float] = []
     kept: list[float] = []
     for number in range(DECISIONS):
@@ -69,6 +69,7 @@ def _measure(nodes: int) -> tuple[list[float], list[float]]:
         taken = 1000 * (time.perf_counter() - began)
         assert decision.node, decision.message
         (fresh if new else kept).append(taken)
+        garbage.tidy()
         if new:
             templates[rng.randrange(NEW_EVERY)] = spec
     return fresh, kept

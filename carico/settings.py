@@ -158,7 +158,7 @@ class ClientSettings:
     )
     qps: float = knob(0.0, "requests/s to the API server; 0: no limit but the API server's own", least=0)
     burst: int = knob(100, "requests that may be sent at once when qps is set", least=1)
-    connections: int = knob(96, "connections to the API server beside the watches", least=1)
+    connections: int = knob(512, "connections to the API server beside the watches", least=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,14 +202,14 @@ class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, TlsFiles)
     profiles: dict[str, Any] = knob(
         {"carico": {}}, "plugins and weights by schedulerName; docs/scheduler.md has the form"
     )
-    binders: int = knob(48, "bindings under way at once", least=1)
+    binders: int = knob(400, "bindings under way at once; the API server works best with many", least=1)
     first_backoff: float = knob(1.0, "s that a pod pauses after its first failure, doubled at each", least=0)
     last_backoff: float = knob(10.0, "s that a pod pauses at most", least=0)
     flush_after: float = knob(
         300.0, "s after which a waiting pod is tried again even if nothing helpful happened", least=1
     )
     event_queue: int = knob(20_000, "Events that may wait to be sent before scheduling waits for them", least=1)
-    event_workers: int = knob(32, "Events sent at once while no pod waits for its binding", least=1)
+    event_workers: int = knob(128, "Events sent at once while no pod waits for its binding", least=1)
     page: bool = knob(True, "serve the web page at / of the address above")
     decisions: int = knob(10_000, "decisions kept for /debug/decisions", least=1)
     per_node_metrics: int = knob(1000, "nodes above which /metrics has no series per node", least=0)

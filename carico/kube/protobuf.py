@@ -1,8 +1,8 @@
 """The few messages that a scheduler writes by the thousand, in Kubernetes' binary form.
 
-A binary Binding or Event costs the API server less than one in JSON, and it answers in kind. Messages are the same dicts
-that would become JSON: the tables below say which field has which number (generated.proto of k8s.io/api), and a field
-that they do not name is an error, so nothing is lost on the way.
+A binary Binding or Event costs the API server less than one in JSON, and it answers in kind. Messages are the same
+dicts that would become JSON: the tables below say which field has which number (generated.proto of k8s.io/api), and a
+field that they do not name is an error, so nothing is lost on the way.
 
 >>> write(BINDING, {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n"}}).hex(" ", -4)
 '6b387300 0a0d0a02 76311207 42696e64 696e6712 100a030a 01611209 0a044e6f 64651a01 6e'

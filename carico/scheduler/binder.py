@@ -42,7 +42,8 @@ class Binder:
     ) -> None:
         self._client, self._cluster, self._recorder, self._ring = client, cluster, recorder, ring
         self._metrics, self._clock, self._may_bind = metrics, clock, may_bind
-        self._places = asyncio.Semaphore(places)
+        self._places = places
+        self._freed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self.bound = 0
 
@@ -50,12 +51,15 @@ class Binder:
     def under_way(self) -> int:
         return len(self._tasks)
 
-    async def place(self) -> None:
-        """Waits until one more pod may set out; `start` or `give_back` must follow."""
-        await self._places.acquire()
+    @property
+    def has_place(self) -> bool:
+        """Whether one more pod may set out."""
+        return len(self._tasks) < self._places
 
-    def give_back(self) -> None:
-        self._places.release()
+    async def wait_for_place(self) -> None:
+        while not self.has_place:
+            self._freed.clear()
+            await self._freed.wait()
 
     def start(self, profile: Profile, queued: Queued, decision: Decision, began: float) -> None:
         """Takes the pod on its way; `began` is when its attempt began, s of perf_counter."""
@@ -70,7 +74,7 @@ class Binder:
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._places.release()
+        self._freed.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("binding broke", exc_info=error)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import gc
 import logging
 import signal
 import sys
 
 from carico.knobs import add_flags, from_flags
+from carico.scheduler.garbage import Garbage
 from carico.scheduler.run import Scheduler
 from carico.settings import SchedulerSettings
 
@@ -23,15 +23,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     settings = from_flags(SchedulerSettings, "scheduler", args)
-    # What lives long here (pods, nodes) has no cycles; the collector would walk over all of it again and again.
-    gc.set_threshold(50_000, 20, 100)
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(settings))
+    with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=_fast_loop) as runner:
+        runner.run(_serve(settings))
     return 0
 
 
+def _fast_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's, imported here so that no other word of `carico` pays for it."""
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
 async def _serve(settings: SchedulerSettings) -> None:
-    scheduler = Scheduler(settings)
+    scheduler = Scheduler(settings, garbage=Garbage(ours=True))
     end = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -34,6 +34,7 @@ from carico.scheduler.cycle import Decision, broken, decide
 from carico.scheduler.decisions import Record
 from carico.scheduler.failures import Failures
 from carico.scheduler.framework import Code
+from carico.scheduler.garbage import Garbage
 from carico.scheduler.page.live import Live, Standing
 from carico.scheduler.profiles import Profile
 from carico.scheduler.queue import Queued
@@ -46,6 +47,7 @@ from carico.wire.server import GrpcServer
 
 log = logging.getLogger(__name__)
 
+TURN = 0.005  # s of decisions in a row: one after the other costs the event loop as much as the decision itself
 HOUSEKEEPING = 1.0  # s between two looks at queue, heartbeat and health
 FLUSH_EVERY = 30.0  # s between two looks for pods that have waited very long
 RENEWAL_LIMIT = 20.0  # s without a renewed Lease after which a leader is not alive
@@ -53,7 +55,14 @@ STALL_LIMIT = 10.0  # s in which the event loop did not turn after which nobody 
 
 
 class Scheduler:
-    def __init__(self, settings: SchedulerSettings, clock: Clock | None = None, client: Client | None = None) -> None:
+    def __init__(
+        self,
+        settings: SchedulerSettings,
+        clock: Clock | None = None,
+        client: Client | None = None,
+        *,
+        garbage: Garbage | None = None,
+    ) -> None:
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
         self.client = client or Client(
@@ -88,6 +97,7 @@ class Scheduler:
         self.reports = ReportService(self.listener, self.clock, self.listener.refused)
         self._grpc = GrpcServer(settings.grpc_listen, settings, {METHOD: self.reports.method})
         self._pages = HealthServer(settings.listen, self.parts.registry, pages.plain(self), pages.asked(self))
+        self._garbage = garbage or Garbage(ours=False)
         self._rng = np.random.default_rng()
         self._turned_at = self.clock.monotonic()
         self._news = asyncio.Event()
@@ -132,6 +142,7 @@ class Scheduler:
 
     async def _lead(self) -> None:
         await self.watches.synced()
+        self._garbage.settle()
         if not self.settings.leader_elect:
             await self._schedule()
             return
@@ -167,20 +178,23 @@ class Scheduler:
             self.parts.metrics.leader.set(0)
 
     async def _next(self) -> None:
-        queue = self.parts.queue
+        """As many pods as fit into one turn; then watches, reports and answers get theirs."""
         await self.recorder.wait_for_room()
-        await self.binder.place()
-        queued = queue.pop(self.clock.monotonic()) if self.may_bind() else None
-        if queued is None:
-            self.binder.give_back()
-            await self._wait_for_news()
-            return
-        if not self._attempt(queued):
-            self.binder.give_back()
-        await asyncio.sleep(0)  # watches and reports get their turn between two pods
+        await self.binder.wait_for_place()
+        end = perf_counter() + TURN
+        while self.binder.has_place and self.recorder.room:
+            queued = self.parts.queue.pop(self.clock.monotonic()) if self.may_bind() else None
+            if queued is None:
+                await self._wait_for_news()
+                return
+            self._attempt(queued)
+            self._garbage.tidy()
+            if perf_counter() >= end:
+                break
+        await asyncio.sleep(0)
 
-    def _attempt(self, queued: Queued) -> bool:
-        """One cycle; True when the pod is on its way to be bound."""
+    def _attempt(self, queued: Queued) -> None:
+        """One cycle, at whose end the pod is on its way to be bound or waits."""
         profile = self.parts.profiles[queued.info.pod.spec.scheduler_name]
         began = perf_counter()
         try:
@@ -193,12 +207,11 @@ class Scheduler:
         self._record(profile, queued, decision, took)
         if decision.node:
             self.binder.start(profile, queued, decision, began)
-            return True
+            return
         result = "error" if decision.code is Code.ERROR else "unschedulable"
         self.parts.metrics.attempts.labels(result, profile.name).inc()
         self.parts.metrics.attempt_seconds.labels(result, profile.name).observe(took)
         self.failures.handle(queued, decision)
-        return False
 
     def _record(self, profile: Profile, queued: Queued, decision: Decision, took: float) -> None:
         pod = queued.info.pod
@@ -241,6 +254,9 @@ class Scheduler:
             if now - flushed_at >= FLUSH_EVERY:
                 flushed_at = now
                 self.parts.queue.flush(now)
+            self._garbage.tidy()
+            if not self.parts.queue.counts()["active"]:
+                self._garbage.sweep(now)
             await self.clock.sleep(HOUSEKEEPING)
 
     def why_not_alive(self) -> str | None:
