@@ -6,11 +6,14 @@ Each word lives in its own module, imported only when it is used, so that `caric
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import logging
 import os
+import re
 import sys
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple, NoReturn
 
 from carico import __version__
 from carico.errors import CaricoError
@@ -33,6 +36,8 @@ WORDS: dict[str, Word] = {
     "scheduler": Word("carico.scheduler.command", "place pods by what the nodes can really still take"),
     "explain": Word("carico.scheduler.ask", "why a pod runs where it runs, or why it does not"),
     "simulate-placement": Word("carico.scheduler.ask", "where a pod would go now, without creating it"),
+    "doctor": Word("carico.doctor.command", "what is missing on this machine or cluster, and how to mend it"),
+    "completion": Word("carico.completion", "completion of words and flags in bash, zsh or fish"),
 }
 
 
@@ -55,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    parser = _parser(asked_for=next((word for word in argv if word in WORDS), None))
+    parser = build_parser(asked_for=next((word for word in argv if word in WORDS), None))
     args = parser.parse_args(argv)
     if args.word is None:
         parser.print_help()
@@ -65,9 +70,29 @@ def _run(argv: list[str]) -> int:
     return result
 
 
-def _parser(asked_for: str | None) -> argparse.ArgumentParser:
+class OneLineParser(argparse.ArgumentParser):
+    """Says what is wrong in one line, with what was probably meant."""
+
+    def error(self, message: str) -> NoReturn:
+        wrong = re.search(r"invalid choice: '([^']*)'|unrecognized arguments: (\S+)", message)
+        known = list(_known(self))
+        near = difflib.get_close_matches((wrong[1] or wrong[2]).split("=")[0], known, n=1) if wrong else []
+        hint = f"did you mean {near[0]}?" if near else f"`{self.prog} --help` tells more"
+        self.exit(2, f"carico: {message}; {hint}\n")
+
+
+def _known(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Flags and choices of a parser and of its words: the flags of a word are refused by the parser above it."""
+    for action in parser._actions:
+        yield from (*action.option_strings, *map(str, action.choices or ()))
+        if isinstance(action.choices, dict):
+            for word in action.choices.values():
+                yield from _known(word)
+
+
+def build_parser(asked_for: str | None) -> argparse.ArgumentParser:
     about = "Places Kubernetes pods by what the nodes can really still take."
-    parser = argparse.ArgumentParser(prog="carico", description=about)
+    parser = OneLineParser(prog="carico", description=about)
     parser.add_argument("--version", action="version", version=f"carico {__version__}")
     levels = ("debug", "info", "warning", "error")
     parser.add_argument("--log-level", choices=levels, default="info", help="what to log, to standard error")

@@ -82,6 +82,8 @@ PARTS: dict[str, Callable[[], str | None]] = {
     "promtool": _program("prometheus", "promtool", package="prometheus"),
     "stress-ng": _program("stress-ng", package="stress-ng"),
     "tmux": _program("tmux", package="tmux"),
+    "fish": _program("fish", package="fish"),
+    "zsh": _program("zsh", package="zsh"),
     "chromium": _program("chromium", package="chromium"),
     "traces": _traces,
 }

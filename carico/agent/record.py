@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import time
 from pathlib import Path
 
@@ -20,6 +21,7 @@ POD_COLUMNS = ("n", "churn", "unsettled")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="where to write")
     parser.add_argument("--seconds", type=float, metavar="S", help="how long (default: until Ctrl-C)")
+    parser.add_argument("--json", action="store_true", help="say what was written as JSON")
     parser.add_argument("--force", action="store_true", help="write over FILE if it exists")
     knobs.add_flags(parser, ViewSettings, only=knobs.names(TelemetrySettings, RuntimeSettings))
 
@@ -28,6 +30,9 @@ def run(args: argparse.Namespace) -> int:
     check_seconds(args.seconds)
     settings = knobs.from_flags(ViewSettings, "agent", args)
     rows, size = asyncio.run(_record(args.file, settings, args.seconds, args.force))
+    if args.json:
+        print(json.dumps({"file": str(args.file), "samples": rows, "bytes": size}))
+        return 0
     print(f"{args.file}: {rows} samples, {size} bytes; `carico replay {args.file}` shows them")
     return 0
 

@@ -17,6 +17,7 @@ from carico.scheduler.framework import Cycle
 from carico.scheduler.profiles import Profile
 from carico.scheduler.template import PodInfo
 from carico.scheduler.units import units_of
+from carico.table import table
 
 
 class NodeVerdict(msgspec.Struct, omit_defaults=True):
@@ -116,16 +117,14 @@ def as_table(result: Explanation) -> str:
     NODE  FREE  SCORE  VERDICT
     n1     2.5   90.0  ok
     """
-    lines = [("NODE", "FREE", "SCORE", "VERDICT")]
+    lines = []
     for v in result.nodes:
         why = "; ".join(f"{plugin}: {', '.join(texts)}" for plugin, texts in v.reasons.items())
         free = "?" if v.free is None else f"{v.free:.1f}"
         scores = ", ".join(f"{plugin} {score:g}" for plugin, score in v.scores.items())
         verdict = f"ok ({scores})" if scores else "ok"
         lines.append((v.node, free, f"{v.total:.1f}" if v.feasible else "-", verdict if v.feasible else why))
-    width = [max(len(line[i]) for line in lines) for i in range(3)]
-    table = [f"{a:<{width[0]}}  {b:>{width[1]}}  {c:>{width[2]}}  {d}" for a, b, c, d in lines]
-    return "\n".join([*_head(result), *table])
+    return "\n".join([*_head(result), table(("NODE", "FREE", "SCORE", "VERDICT"), lines, right=(1, 2))])
 
 
 def _head(result: Explanation) -> list[str]:

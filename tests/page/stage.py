@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -21,21 +22,19 @@ from fleet import Fleet, SchedulerProcess
 from carico.kube import credentials
 from carico.kube.client import Client
 
-ROOT = Path(__file__).parents[2]
-
 
 class Stage:
-    """`nodes` report a Pod-Capacity of `capacity`; with `many` another process plays their agents."""
+    """`nodes` report a Pod-Capacity of `capacity`; `simulated` further ones are played by a process of their own."""
 
-    def __init__(self, folder: Path, nodes: list[str], *, capacity: float = 6.0, many: bool = False) -> None:
+    def __init__(self, folder: Path, nodes: list[str], *, capacity: float = 6.0, simulated: int = 0) -> None:
         self.kubeconfig = folder / "kubeconfig"
-        self.nodes, self._capacity, self._many = nodes, capacity, many
+        self.nodes, self._capacity, self._simulated = nodes, capacity, simulated
         self.page_port, self.grpc_port = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.page_port}/"
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._over = asyncio.Event()
-        self._children: list[subprocess.Popen[str]] = []
+        self._children: list[subprocess.Popen[bytes]] = []
         self.scheduler: SchedulerProcess | None = None
 
     def __enter__(self) -> Self:
@@ -46,25 +45,25 @@ class Stage:
         for name in self.nodes:
             self.create_node(name)
         self.start_scheduler()
-        if self._many:
-            agents = self._start("-m", "bench.report_generator", str(self.kubeconfig), f"127.0.0.1:{self.grpc_port}")
-            assert agents.stdout is not None
-            assert agents.stdout.readline() == "ready\n"
-        else:
-            self._agents = asyncio.run_coroutine_threadsafe(self._report(), self._loop)
+        self._agents = asyncio.run_coroutine_threadsafe(self._report(), self._loop)
+        if self._simulated:
+            many = ("--nodes", str(self._simulated), "--schedulers", f"127.0.0.1:{self.grpc_port}")
+            self._start("-m", "carico.local.simulated", "--kubeconfig", str(self.kubeconfig), *many)
+            until(self._all_report, "report of every simulated node", 240.0)
         return self
+
+    def _all_report(self) -> bool:
+        rows = json.loads(self.get("/debug/ledger")[2])["nodes"]
+        return sum(not row["stale"] for row in rows.values()) >= self._simulated
 
     def __exit__(self, *_: object) -> None:
         self.stop_scheduler(signal.SIGTERM)
         self._loop.call_soon_threadsafe(self._over.set)
-        if not self._many:
-            self._agents.result(30)
+        self._agents.result(30)
         self._do(self._client.close())
         for child in self._children:
             child.kill()
             child.wait(10)
-            assert child.stdout is not None
-            child.stdout.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
@@ -122,10 +121,9 @@ class Stage:
         async with Fleet(self._client, capacity, [f"127.0.0.1:{self.grpc_port}"], "default", lag=1.0).at_work():
             await self._over.wait()
 
-    def _start(self, *words: str) -> subprocess.Popen[str]:
-        child = subprocess.Popen(
-            [sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+    def _start(self, *words: str) -> subprocess.Popen[bytes]:
+        quiet = subprocess.DEVNULL
+        child = subprocess.Popen([sys.executable, *words], stdout=quiet, stderr=quiet)
         self._children.append(child)
         return child
 

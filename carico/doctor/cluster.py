@@ -1,0 +1,191 @@
+"""The API server: can it be reached, may we do what the scheduler does there, who leads, do the clocks agree."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from carico.clock import SystemClock
+from carico.doctor.finding import Finding, ok, wanting
+from carico.errors import CaricoError, UsageError
+from carico.kube import credentials
+from carico.kube.client import ApiError, Client
+from carico.scheduler.watches import NODES, OTHERS, PODS
+from carico.settings import SchedulerSettings
+
+CLOCK_LIMIT = 5.0  # s between this machine and the API server, whose Date header has whole seconds
+SHOWN = 4  # of a list of names
+
+
+class Right(NamedTuple):
+    verb: str
+    group: str
+    resource: str
+    subresource: str = ""
+    namespace: str = ""  # all of them
+
+    def __str__(self) -> str:
+        name = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+        return f"{self.verb} {name}{f'.{self.group}' if self.group else ''}"
+
+
+def rights(settings: SchedulerSettings) -> list[Right]:
+    """All that the scheduler does at the API server."""
+    followed = [_followed(path) for path in (NODES.path, PODS.path, *(resource.path for resource in OTHERS))]
+    lease = [
+        Right(verb, "coordination.k8s.io", "leases", "", settings.lease_namespace)
+        for verb in ("get", "create", "update")
+    ]
+    return [
+        *(Right(verb, *where) for where in followed for verb in ("list", "watch")),
+        Right("create", "", "pods", "binding"),
+        Right("patch", "", "pods", "status"),
+        Right("delete", "", "pods"),
+        Right("create", "events.k8s.io", "events"),
+        Right("patch", "events.k8s.io", "events"),
+        Right("patch", "", "persistentvolumeclaims"),
+        Right("patch", "", "persistentvolumes"),
+        *lease,
+    ]
+
+
+def _followed(path: str) -> tuple[str, str]:
+    """
+    >>> _followed("/api/v1/pods"), _followed("/apis/apps/v1/replicasets")
+    (('', 'pods'), ('apps', 'replicasets'))
+    """
+    words = path.strip("/").split("/")
+    return ("", words[-1]) if words[0] == "api" else (words[1], words[-1])
+
+
+async def look(settings: SchedulerSettings) -> list[Finding]:
+    named = settings.kubeconfig is not None
+    try:
+        client = Client(credentials.find(settings.kubeconfig), agent="carico-doctor")
+    except (UsageError, CaricoError) as error:
+        return [
+            wanting(
+                "api server",
+                str(error),
+                "name a kubeconfig with --kubeconfig; `carico demo` needs no cluster",
+                needed=named,
+            )
+        ]
+    try:
+        return await _ask(client, settings, named)
+    finally:
+        await client.close()
+
+
+async def _ask(client: Client, settings: SchedulerSettings, named: bool) -> list[Finding]:
+    try:
+        async with asyncio.timeout(10):
+            answer = await client.exchange("GET", "/version")
+        version = msgspec.json.decode(answer.body, type=dict[str, Any]).get("gitVersion", "of unknown version")
+        found = [ok("api server", f"Kubernetes {version}")]
+    except (CaricoError, OSError, msgspec.DecodeError) as error:
+        why = str(error) or "no answer in 10 s"
+        return [
+            wanting(
+                "api server", why, "check the address in the kubeconfig, the network and the certificates", needed=named
+            )
+        ]
+    found.append(_clock(answer.headers.get(b"date", b"").decode("latin-1")))
+    found += await asyncio.gather(_rights(client, settings), _lease(client, settings), _nodes(client))
+    return found
+
+
+def _clock(date: str) -> Finding:
+    try:
+        away = time.time() - parsedate_to_datetime(date).timestamp()
+    except ValueError:
+        return ok("clocks", "the API server does not say what time it is")
+    if abs(away) > CLOCK_LIMIT:
+        return wanting(
+            "clocks",
+            f"{abs(away):.0f} s {'ahead of' if away > 0 else 'behind'} the API server",
+            "start a time service (chrony, systemd-timesyncd); Carico itself compares no clocks",
+            needed=False,
+        )
+    return ok("clocks", "this machine and the API server agree")
+
+
+async def _rights(client: Client, settings: SchedulerSettings) -> Finding:
+    asked = rights(settings)
+    try:
+        answers = await asyncio.gather(*(_may(client, right) for right in asked))
+    except (CaricoError, OSError) as error:
+        return wanting(
+            "rights", f"cannot be asked for: {error}", "allow create on selfsubjectaccessreviews", needed=False
+        )
+    denied = [str(right) for right, allowed in zip(asked, answers, strict=True) if not allowed]
+    if denied:
+        more = f" and {len(denied) - SHOWN} more" if len(denied) > SHOWN else ""
+        return wanting(
+            "rights",
+            f"may not {', '.join(denied[:SHOWN])}{more}",
+            "give this user or service account the scheduler's ClusterRole",
+            needed=True,
+        )
+    return ok("rights", f"all {len(asked)} that the scheduler needs")
+
+
+async def _may(client: Client, right: Right) -> bool:
+    attributes = {name: value for name, value in right._asdict().items() if value}
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    answer = msgspec.json.decode(await client.call("POST", path, msgspec.json.encode(body)), type=dict[str, Any])
+    return bool(answer.get("status", {}).get("allowed"))
+
+
+async def _lease(client: Client, settings: SchedulerSettings) -> Finding:
+    name = f"{settings.lease_namespace}/{settings.lease_name}"
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{settings.lease_namespace}/leases/{settings.lease_name}"
+    start = "start `carico scheduler`; its log says why it does not lead"
+    try:
+        spec = msgspec.json.decode(await client.call("GET", path), type=dict[str, Any])["spec"]
+        holder, renewed = spec.get("holderIdentity") or "", datetime.fromisoformat(spec["renewTime"]).timestamp()
+    except ApiError as error:
+        why = f"there is no Lease {name}" if error.status == 404 else str(error)
+        return wanting("leader", why, start, needed=False)
+    except (CaricoError, OSError, KeyError, TypeError, ValueError) as error:
+        return wanting("leader", f"the Lease {name} cannot be read: {error}", start, needed=False)
+    age = SystemClock().wall() - renewed
+    if not holder or age > settings.lease_duration:
+        return wanting("leader", f"nobody holds {name}; it was renewed {age:.0f} s ago", start, needed=False)
+    return ok("leader", f"{holder} holds {name}, renewed {max(0.0, age):.0f} s ago")
+
+
+async def _nodes(client: Client) -> Finding:
+    try:
+        items = msgspec.json.decode(await client.call("GET", "/api/v1/nodes"), type=dict[str, Any])["items"]
+    except (CaricoError, OSError) as error:
+        return wanting("nodes", str(error), "allow list on nodes", needed=False)
+    if not items:
+        return wanting(
+            "nodes", "the cluster has none", "join a node; `carico demo` makes this machine one", needed=False
+        )
+    unready = [item["metadata"]["name"] for item in items if not _ready(item)]
+    if unready:
+        shown = ", ".join(unready[:SHOWN]) + (" …" if len(unready) > SHOWN else "")
+        return wanting(
+            "nodes",
+            f"{len(unready)} of {len(items)} are not ready: {shown}",
+            "`kubectl describe node` says why",
+            needed=False,
+        )
+    return ok("nodes", f"{len(items)}, all ready")
+
+
+def _ready(node: dict[str, Any]) -> bool:
+    conditions = node.get("status", {}).get("conditions") or []
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)

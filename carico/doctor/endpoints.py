@@ -1,0 +1,171 @@
+"""Scheduler and aggregator: do they answer, do the certificates fit, and which nodes have fallen silent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import ssl
+import urllib.error
+import urllib.request
+from typing import Any
+
+from carico.doctor.finding import Finding, ok, wanting
+from carico.errors import UsageError
+from carico.health import split_address
+from carico.settings import AgentSettings, TlsFiles
+
+PATIENCE = 5.0  # s
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)  # an HTTP/2 client's first words
+SETTINGS_FRAME, TLS_ALERT = 0x04, 0x15
+SHOWN = 4  # names of silent nodes
+
+
+async def look(settings: AgentSettings, server: str | None) -> list[Finding]:
+    found = await asyncio.to_thread(_pages, server)
+    for part, target in [
+        *(("scheduler gRPC", t) for t in settings.schedulers),
+        ("aggregator gRPC", settings.aggregator),
+    ]:
+        if target:
+            found.append(await grpc(part, target, settings))
+    return found
+
+
+# --- pages ---
+
+
+def _pages(server: str | None) -> list[Finding]:
+    address = server or "http://127.0.0.1:9467"
+    try:
+        ready = _get(address, "/readyz")[1].strip()
+        ledger = json.loads(_get(address, "/debug/ledger")[1])
+    except (OSError, ValueError) as error:
+        why = getattr(error, "reason", None) or error
+        return [
+            wanting(
+                "scheduler",
+                f"nobody answers at {address} ({why})",
+                "start `carico scheduler`, or name its pages with --server",
+                needed=server is not None,
+            )
+        ]
+    if ready != "ok":
+        return [
+            wanting(
+                "scheduler",
+                f"{address} is not ready: {ready}",
+                "wait, or look at its log: it cannot read the API server",
+                needed=True,
+            )
+        ]
+    role = "leads" if ledger["leader"] else "stands by"
+    return [ok("scheduler", f"{address} {role}"), reports(ledger["nodes"])]
+
+
+def _get(address: str, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(address.rstrip("/") + path, timeout=PATIENCE) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def reports(nodes: dict[str, dict[str, Any]]) -> Finding:
+    """
+    >>> reports({"a": {"stale": False, "age": 1.0}, "b": {"stale": True, "age": None}}).found
+    '1 of 2 nodes have no recent report: b (never)'
+    """
+    mend = "look at `carico agent` there: does it run, and is --schedulers this scheduler?"
+    if not nodes:
+        return wanting("reports", "no node has reported", mend, needed=False)
+    silent = {name: row["age"] for name, row in nodes.items() if row["stale"]}
+    if not silent:
+        return ok("reports", f"all {len(nodes)} nodes report")
+    shown = [f"{name} ({'never' if age is None else f'{age:.0f} s ago'})" for name, age in list(silent.items())[:SHOWN]]
+    more = " …" if len(silent) > SHOWN else ""
+    return wanting(
+        "reports",
+        f"{len(silent)} of {len(nodes)} nodes have no recent report: {', '.join(shown)}{more}",
+        mend,
+        needed=False,
+    )
+
+
+# --- gRPC ---
+
+
+async def grpc(part: str, target: str, files: TlsFiles) -> Finding:
+    """Goes as far as HTTP/2's first frame: by then certificates of both sides have been checked."""
+    try:
+        host, port = split_address(target)
+        context = None if files.plaintext else _context(files)
+    except (UsageError, OSError, ValueError) as error:
+        return wanting(
+            part, f"{target}: {error}", "check --tls-ca, --tls-cert and --tls-key, or say --plaintext", needed=True
+        )
+    try:
+        async with asyncio.timeout(PATIENCE):
+            first = await _first_words(host, port, context)
+    except OSError as error:  # a time-out and every TLS error too
+        found, mend = explained(error)
+        return wanting(part, f"{target}: {found}", mend, needed=True)
+    if len(first) >= 4 and first[3] == SETTINGS_FRAME:
+        return ok(part, f"{target} answers{'' if context is None else ' over TLS'}")
+    if context is not None and not first:  # gRPC hangs up without a word on a certificate that it does not like
+        ours = "does not trust our certificate" if files.tls_cert else "wants a certificate from us"
+        return wanting(
+            part, f"{target}: it {ours}", "name --tls-cert and --tls-key that its --tls-ca signed", needed=True
+        )
+    if context is None and (not first or first[0] == TLS_ALERT):
+        return wanting(part, f"{target}: it speaks TLS", "leave --plaintext out and name --tls-ca", needed=True)
+    return wanting(
+        part,
+        f"{target}: what answers there is not gRPC",
+        "check the port: pages and gRPC have different ones",
+        needed=True,
+    )
+
+
+def _context(files: TlsFiles) -> ssl.SSLContext:
+    if files.tls_ca is None:
+        raise UsageError("no --tls-ca is named")
+    context = ssl.create_default_context(cafile=str(files.tls_ca))
+    if files.tls_cert is not None:
+        context.load_cert_chain(str(files.tls_cert), None if files.tls_key is None else str(files.tls_key))
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+async def _first_words(host: str, port: int, context: ssl.SSLContext | None) -> bytes:
+    reader, writer = await asyncio.open_connection(host, port, ssl=context)
+    try:
+        writer.write(PREFACE)
+        return await reader.read(9)
+    finally:
+        writer.transport.abort()  # to say good-bye over TLS one would have to wait for the other side's
+        await asyncio.sleep(0)
+
+
+def explained(error: OSError) -> tuple[str, str]:
+    """What is wrong and what to do, in plain words."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"its certificate is refused: {error.verify_message}",
+            "name the authority that signed it with --tls-ca, and dial a name that stands in the certificate",
+        )
+    if isinstance(error, ssl.SSLError):
+        reason = (error.reason or str(error)).replace("_", " ").lower()
+        if "wrong version number" in reason or "record layer failure" in reason:
+            return "it does not speak TLS", "say --plaintext, or give the other side a certificate"
+        if "certificate required" in reason or "handshake failure" in reason:
+            return "it wants a certificate from us", "name --tls-cert and --tls-key"
+        return f"TLS failed: {reason}", "check --tls-ca, --tls-cert and --tls-key"
+    if isinstance(error, TimeoutError):
+        return f"no answer in {PATIENCE:.0f} s", "check the network and its policies"
+    if isinstance(error, socket.gaierror):
+        return "the name is not known", "check the name, and the cluster's DNS"
+    if isinstance(error, ConnectionRefusedError):
+        return "nobody listens there", "start it, or check the address"
+    return str(error), "check the address and the network"

@@ -1,0 +1,178 @@
+"""What the doctor finds: on trees of kernels, behind real certificates, in an embedded and in a real cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster.cluster import Cluster
+from cluster.fixtures import needs_scale
+from listening import ListeningScheduler
+from page.stage import Stage, until
+
+from carico.doctor import endpoints, machine, runtime
+from carico.doctor.finding import Finding
+from carico.health import HealthServer
+from carico.metrics import new_registry
+from carico.settings import AgentSettings, TlsFiles
+from carico.wire.certificates import Authority
+from carico.wire.server import GrpcServer
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+def doctor(*flags: str) -> tuple[int, dict[str, Finding]]:
+    command = [sys.executable, "-m", "carico.cli", "doctor", "--json", *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert not done.stderr, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    found = [Finding(**finding) for finding in report["findings"]]
+    assert report["missing"] == sum(finding.state == "missing" for finding in found)
+    for finding in found:
+        assert bool(finding.mend) == (finding.state != "ok"), finding  # whatever is not well has a way to mend it
+    return done.returncode, {finding.part: finding for finding in found}
+
+
+# --- the machine ---
+
+
+def test_pressure_is_there_missing_or_switched_off(tmp_path: Path) -> None:
+    assert machine.pressure(FIXTURES / "cgroup-v2-host/after/proc").state == "ok"
+    assert machine.pressure(FIXTURES / "no-psi/after/proc").found == "this kernel has no PSI"
+    off = tmp_path / "pressure"
+    off.mkdir()
+    (off / "cpu").symlink_to("/proc/self/mem")  # can be opened, and fails when it is read
+    finding = machine.pressure(tmp_path)
+    assert (finding.found, finding.mend[:15]) == ("PSI is switched off", "boot with psi=1")
+
+
+def test_limits_of_this_process(tmp_path: Path) -> None:
+    tree = FIXTURES / "container-v1/after"
+    assert machine.cgroup(tree / "proc", tree / "sys/fs/cgroup").found.startswith(
+        "version 1, this process is limited to"
+    )
+    assert machine.cgroup(tmp_path, tmp_path).state == "warning"
+
+
+def test_without_counters_nothing_works(tmp_path: Path) -> None:
+    code, found = doctor("--proc-root", str(tmp_path))
+    assert code == 1
+    assert found["counters"].state == "missing"
+    assert "--proc-root" in found["counters"].mend
+
+
+def test_sockets(tmp_path: Path) -> None:
+    def look(**settings: Any) -> list[Finding]:
+        return asyncio.run(runtime.look(AgentSettings(cgroup_root=tmp_path, **settings)))
+
+    nothing = {"containerd_socket": tmp_path / "none", "cri_socket": tmp_path / "none"}
+    assert {finding.state for finding in look(**nothing)} == {"warning"}
+    [asked] = look(runtime="containerd", **nothing)  # who asked for it needs it
+    assert (asked.state, asked.found) == ("missing", f"there is no socket {tmp_path}/none")
+    (tmp_path / "kubepods").mkdir()
+    [counted] = look(**nothing)
+    assert "kubepods" in counted.found
+
+
+# --- certificates ---
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+def ask(target: str, **files: Any) -> Finding:
+    return asyncio.run(endpoints.grpc("scheduler gRPC", target, TlsFiles(**files)))
+
+
+def test_problems_with_tls_are_named(authority: Authority, tmp_path: Path) -> None:
+    pair = authority.issue("carico:scheduler", "localhost")
+    other = Authority(tmp_path).cert
+    with ListeningScheduler(pair.cert, pair.key) as server:
+        port = server.target.rpartition(":")[2]
+        assert ask(server.target, tls_ca=authority.cert).found == f"{server.target} answers over TLS"
+        stranger = ask(server.target, tls_ca=other)
+        assert "its certificate is refused" in stranger.found
+        assert "--tls-ca" in stranger.mend
+        wrong_name = ask(f"127.0.0.1:{port}", tls_ca=authority.cert)
+        assert "IP address mismatch" in wrong_name.found
+        assert ask(server.target, plaintext=True).found.endswith("it speaks TLS")
+        assert ask(server.target).state == "missing"  # no authority named
+    assert ask(server.target, tls_ca=authority.cert).found.endswith("nobody listens there")
+
+
+def test_a_server_that_wants_our_certificate(authority: Authority) -> None:
+    pair, ours = authority.issue("carico:scheduler", "localhost"), authority.issue("system:node:n")
+    files = TlsFiles(tls_ca=authority.cert, tls_cert=pair.cert, tls_key=pair.key)
+
+    async def scenario() -> list[Finding]:
+        server = GrpcServer("127.0.0.1:0", files, {})
+        target = f"localhost:{await server.start()}"
+        without = await endpoints.grpc("g", target, TlsFiles(tls_ca=authority.cert))
+        mine = TlsFiles(tls_ca=authority.cert, tls_cert=ours.cert, tls_key=ours.key)
+        found = [without, await endpoints.grpc("g", target, mine)]
+        await server.stop()
+        return found
+
+    without, with_ours = asyncio.run(scenario())
+    assert without.found.endswith("it wants a certificate from us")
+    assert with_ours.state == "ok"
+
+
+def test_the_port_of_the_pages_is_not_the_port_of_grpc() -> None:
+    async def scenario() -> Finding:
+        server = HealthServer("127.0.0.1:0", new_registry("test"), {})
+        finding = await endpoints.grpc("g", f"127.0.0.1:{await server.start()}", TlsFiles(plaintext=True))
+        await server.stop()
+        return finding
+
+    assert asyncio.run(scenario()).found.endswith("what answers there is not gRPC")
+
+
+# --- the cluster ---
+
+
+@pytest.mark.slow
+def test_a_cluster_that_works_and_one_that_does_not(tmp_path: Path) -> None:
+    with Stage(tmp_path, ["node-1", "node-2"]) as stage:
+        stage.create_node("silent")
+        asked = ("--kubeconfig", str(stage.kubeconfig), "--server", stage.url, "--plaintext")
+        grpc = ("--schedulers", f"127.0.0.1:{stage.grpc_port}")
+        until(lambda: doctor(*asked)[1]["leader"].state == "ok", "leader")
+        until(lambda: "1 of 3" in doctor(*asked)[1]["reports"].found, "reports of the others")
+        code, found = doctor(*asked, *grpc)
+        assert code == 0
+        for part in ("api server", "clocks", "rights", "leader", "scheduler", "scheduler gRPC"):
+            assert found[part].state == "ok", found[part]
+        assert found["reports"].found == "1 of 3 nodes have no recent report: silent (never)"
+        code, found = doctor(*asked, "--aggregator", "127.0.0.1:1")
+        assert code == 1
+        assert found["aggregator gRPC"].found == "127.0.0.1:1: nobody listens there"
+    code, found = doctor(*asked)
+    assert code == 1
+    assert found["api server"].state == found["scheduler"].state == "missing"
+
+
+@pytest.mark.cluster
+@needs_scale
+def test_a_user_without_rights_is_told_which(scale_cluster: Callable[[int], Cluster]) -> None:
+    cluster = scale_cluster(1)
+    code, found = doctor("--kubeconfig", str(cluster.kubeconfig))
+    assert found["rights"].state == "ok"
+    code, found = doctor("--kubeconfig", str(cluster.kubeconfig_of("nobody")))
+    assert code == 1
+    assert found["api server"].state == "ok"
+    assert found["rights"].found.startswith("may not list nodes, watch nodes, list pods, watch pods and ")
+
+
+def test_the_table_has_no_colours_in_a_pipe() -> None:
+    done = subprocess.run([sys.executable, "-m", "carico.cli", "doctor"], capture_output=True, text=True, timeout=60)
+    assert "\x1b" not in done.stdout
+    assert done.stdout.startswith("PART ")
