@@ -28,6 +28,7 @@ LOG_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 WORDS: dict[str, Word] = {
     "demo": Word("carico.local.demo.command", "why capacity beats requests, on this machine, in two minutes"),
+    "run": Word("carico.local.run.command", "a command over a list of inputs, as many at once as the machine can take"),
     "top": Word("carico.agent.top", "the signal of this machine, live in the terminal"),
     "record": Word("carico.agent.record", "write raw telemetry of this machine into a file"),
     "replay": Word("carico.agent.replay", "run a recording through the estimation"),

@@ -32,6 +32,7 @@ __all__ = ["Command", "Ended", "Guard", "Process", "StartFailed", "sweep"]
 
 log = logging.getLogger(__name__)
 
+KEEPERS = 5  # tries to start a process while somebody kills keepers
 CLOSE_PATIENCE = 15.0  # s for the keeper to end everything; it needs milliseconds
 
 
@@ -47,6 +48,10 @@ def sweep() -> None:
 
 class StartFailed(CaricoError):
     """A program could not be started: it is not there, or its folder is not."""
+
+
+class _KeeperGone(StartFailed):
+    """The keeper was killed before it answered."""
 
 
 class Ended(NamedTuple):
@@ -121,7 +126,7 @@ class Process:
 
     def _end(self, how: Ended) -> None:
         if not self._started.done():
-            self._started.set_exception(StartFailed("its keeper was killed"))
+            self._started.set_exception(_KeeperGone("its keeper was killed"))
         if not self._ended.done():
             self._ended.set_result(how)
 
@@ -137,6 +142,7 @@ class Guard:
         self._writer: asyncio.StreamWriter | None = None
         self._listening: asyncio.Task[None] | None = None
         self._open = False
+        self._hiring = asyncio.Lock()
         self._notes: set[str] = set()
         self._others: set[int] = set()  # children that this process had before
 
@@ -162,10 +168,20 @@ class Guard:
 
     async def start(self, command: Command) -> Process:
         """Starts a process; StartFailed says why that was not possible."""
-        if not self._open:
-            raise StartFailed("its guard has been left")
-        if self._listening is None or self._listening.done():
-            await self._hire()
+        for _ in range(KEEPERS):
+            if not self._open:
+                raise StartFailed("its guard has been left")
+            async with self._hiring:
+                if self._listening is None or self._listening.done():
+                    await self._hire()
+            try:
+                return await self._ask(command)
+            except _KeeperGone:
+                if self._listening is not None:
+                    await asyncio.wait([self._listening])  # until all that the old keeper left is gone
+        raise StartFailed("its keeper is killed again and again")
+
+    async def _ask(self, command: Command) -> Process:
         process = Process(self, next(self._numbers))
         self._processes[process._number] = process
         self._send({"do": "start", "id": process._number, "command": list(command)})

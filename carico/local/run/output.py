@@ -1,0 +1,94 @@
+"""The output of tasks: of one task at a time, when it has ended, and in order if that is wished."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from carico.errors import UsageError
+from carico.local.keeper import marks
+
+PREFIX = "carico-run-"
+
+
+class Output:
+    """Files per task, below `results` or in a folder of its own that goes with the run."""
+
+    def __init__(self, results: Path | None, keep_order: bool) -> None:
+        self._keep = results is not None
+        self._in_order = keep_order
+        self._next = 1
+        self._waiting: set[int] = set()
+        self._skipped: set[int] = set()
+        if results is None:
+            _clean()
+            self._folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{marks.new_mark()}-"))
+            return
+        self._folder = results.absolute()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"--results {results}: {error.strerror}; name a folder that can be made") from error
+
+    def files(self, number: int) -> tuple[str, str]:
+        """Empty files for standard output and standard error."""
+        folder = self._folder / str(number)
+        folder.mkdir(exist_ok=True)
+        files = str(folder / "stdout"), str(folder / "stderr")
+        for name in files:
+            Path(name).unlink(missing_ok=True)
+        return files
+
+    def note(self, number: int, command: str) -> None:
+        if self._keep:
+            (self._folder / str(number) / "command").write_text(command + "\n", errors="surrogateescape")
+
+    def skip(self, number: int) -> None:
+        """A task that is not run this time does not hold up the order."""
+        self._skipped.add(number)
+
+    def ended(self, number: int) -> None:
+        if not self._in_order:
+            self._show(number)
+            return
+        self._waiting.add(number)
+        while self._next in self._waiting or self._next in self._skipped:
+            if self._next in self._waiting:
+                self._waiting.discard(self._next)
+                self._show(self._next)
+            self._next += 1
+
+    def close(self) -> None:
+        """Shows what waited for a task that will not come any more."""
+        for number in sorted(self._waiting):
+            self._show(number)
+        self._waiting.clear()
+        if not self._keep:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _show(self, number: int) -> None:
+        folder = self._folder / str(number)
+        _copy(folder / "stdout", sys.stdout.buffer)
+        _copy(folder / "stderr", sys.stderr.buffer)
+        if not self._keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _copy(file: Path, to: BinaryIO) -> None:
+    with suppress(FileNotFoundError), file.open("rb") as source:
+        shutil.copyfileobj(source, to)
+        to.flush()
+
+
+def _clean() -> None:
+    """Folders of runs that were killed."""
+    with suppress(OSError):
+        for name in os.listdir(tempfile.gettempdir()):
+            mark = name.removeprefix(PREFIX).rpartition("-")[0]
+            if name.startswith(PREFIX) and not marks.supervisor_lives(mark):
+                shutil.rmtree(Path(tempfile.gettempdir(), name), ignore_errors=True)

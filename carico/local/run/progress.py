@@ -1,0 +1,49 @@
+"""The line on the terminal: how far, how many at once, how long still."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+from carico.local.run.tasks import Tally
+
+EIGHTHS = " ▏▎▍▌▋▊▉"
+REST_OF_LINE = "\x1b[K"
+
+
+def line(tally: Tally, running: int, seconds: float, width: int) -> str:
+    """
+    >>> line(Tally(100, succeeded=49, failed=1), running=4, seconds=30.0, width=60)
+    '█████████░░░░░░░░░  50/100  4 at once  30 s left  1 failed'
+    """
+    done = tally.succeeded + tally.failed
+    todo = tally.tasks - tally.skipped
+    left = f"{seconds / done * (todo - done):.0f} s left" if done else ""
+    failed = f"{tally.failed} failed" if tally.failed else ""
+    words = "  ".join(word for word in (f"{done}/{todo}", f"{running} at once", left, failed) if word)
+    room = max(5, min(45, width - len(words) - 4))
+    eighths = round(done / max(1, todo) * room * 8)
+    bar = ("█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()).ljust(room, "░")
+    return f"{bar}  {words}"[: width - 1]
+
+
+class Progress:
+    """Draws on standard error, if that is a terminal and it was asked for."""
+
+    def __init__(self, wanted: bool) -> None:
+        self._on = wanted and sys.stderr.isatty()
+        self._shown = False
+
+    def draw(self, tally: Tally, running: int, seconds: float) -> None:
+        if self._on:
+            width = shutil.get_terminal_size().columns
+            sys.stderr.write(f"\r{line(tally, running, seconds, width)}{REST_OF_LINE}")
+            sys.stderr.flush()
+            self._shown = True
+
+    def clear(self) -> None:
+        """Before anything else is written: the line would stand in the middle of it."""
+        if self._shown:
+            sys.stderr.write(f"\r{REST_OF_LINE}")
+            sys.stderr.flush()
+            self._shown = False

@@ -1,0 +1,230 @@
+"""Starts tasks while there is room, watches them, makes room when memory runs short, and starts tasks again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from carico.clock import Clock
+from carico.local.processes import Command, Ended, Guard, Process, StartFailed
+from carico.local.run.admission import Admission
+from carico.local.run.memory import Memory
+from carico.local.run.output import Output
+from carico.local.run.tasks import START_FAILED, Result, Tally, Task
+from carico.local.run.template import Template
+
+BLAME = 800  # oom_score_adj: when the kernel has to kill, a task goes before this process does
+GRACE = 10.0  # s that tasks have to end after the first Ctrl-C
+MOST_DISPLACED = 20  # times that a task gives way before it counts as failed
+KILLED = 128 + signal.SIGKILL
+
+
+@dataclass
+class Running:
+    task: Task
+    started: float  # s, monotonic
+    kills: int  # of the kernel, for memory, before it started
+    process: Process | None = None
+    paused: bool = False
+    displaced: bool = False  # we killed it, for memory
+
+
+@dataclass
+class Halt:
+    """When to stop before the end: at so many failures, at once or once the running ones have ended."""
+
+    failures: int = 0  # 0: never
+    now: bool = False
+
+
+class Runner:
+    """`run` returns when nothing is left to do; `ended` is told of each result."""
+
+    def __init__(
+        self,
+        tasks: list[Task],
+        template: Template,
+        output: Output,
+        tally: Tally,
+        admission: Admission,
+        memory: Memory,
+        clock: Clock,
+        *,
+        retries: int,
+        halt: Halt,
+        ended: Callable[[Result], None],
+    ) -> None:
+        self._queue = deque(tasks)
+        self._template, self._output, self._tally = template, output, tally
+        self._admission, self._memory, self._clock = admission, memory, clock
+        self._retries, self._halt, self._told = retries, halt, ended
+        self._running: dict[int, Running] = {}
+        self._news = asyncio.Event()
+        self._looked = False
+        self._stops = 0
+        self._folder = os.getcwd()
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    def processes(self) -> dict[int, int]:
+        """Task → process number, of those that have one."""
+        pairs = ((number, one.process) for number, one in self._running.items())
+        return {number: process.pid for number, process in pairs if process is not None}
+
+    def looked(self) -> None:
+        """The meter has new figures."""
+        self._looked = True
+        self._news.set()
+
+    def interrupt(self) -> None:
+        """Ctrl-C: no further task, and the running ones are asked to end; the second time they are killed."""
+        self._stops += 1
+        self._queue.clear()
+        for one in self._running.values():
+            self._end(one, kill=self._stops > 1)
+        self._news.set()
+
+    def _end(self, one: Running, kill: bool) -> None:
+        if one.process is None:
+            return
+        if kill:
+            one.process.kill()
+        else:
+            one.process.signal(signal.SIGTERM, whole=True)
+            one.process.signal(signal.SIGCONT, whole=True)  # a paused one could not hear it
+
+    async def run(self, guard: Guard) -> None:
+        loop = asyncio.get_running_loop()
+        killing: asyncio.TimerHandle | None = None
+        async with asyncio.TaskGroup() as group:
+            while True:
+                while self._may_start():
+                    self._start(group, guard)
+                if not self._running and not self._queue:
+                    break
+                if self._stops and killing is None:
+                    killing = loop.call_later(GRACE, self.interrupt)
+                await self._news.wait()
+                self._news.clear()
+                if self._looked:
+                    self._looked = False
+                    self._relieve()
+        if killing is not None:
+            killing.cancel()
+
+    def _may_start(self) -> bool:
+        if not self._queue or self._stops or self._tally.halted:
+            return False
+        running = len(self._running)
+        if any(one.paused or one.displaced for one in self._running.values()):
+            return False
+        if not self._admission.may_start(running):
+            return False
+        return not running or self._memory.fits(running, self._queue[0].least)
+
+    def _start(self, group: asyncio.TaskGroup, guard: Guard) -> None:
+        task = self._queue.popleft()
+        one = Running(task, self._clock.monotonic(), kernel_kills())
+        self._running[task.number] = one
+        self._tally.most_at_once = max(self._tally.most_at_once, len(self._running))
+        group.create_task(self._one(one, guard))
+
+    async def _one(self, one: Running, guard: Guard) -> None:
+        task, wall, message = one.task, self._clock.wall(), ""
+        ended = Ended(START_FAILED, 0)
+        out, err = self._output.files(task.number)
+        environment = os.environ | {"CARICO_SEQ": str(task.number)}
+        argv = self._template.argv(task.text, task.number)
+        try:
+            command = Command(argv, environment, self._folder, stdout=out, stderr=err, blame=BLAME)
+            one.process = await guard.start(command)
+            if self._stops:
+                self._end(one, kill=self._stops > 1)
+            ended = await one.process.wait()
+        except StartFailed as error:
+            message = str(error)
+        finally:
+            del self._running[task.number]
+            self._news.set()
+        seconds = self._clock.monotonic() - one.started
+        if self._again(one, ended):
+            return
+        self._memory.ended(task.number, ended.peak)
+        self._admission.ended(ended.cpu, seconds)
+        shown = self._template.shown(task.text, task.number)
+        self._finish(Result(task.number, shown, wall, seconds, ended.code, ended.signal, message))
+
+    def _again(self, one: Running, ended: Ended) -> bool:
+        """Puts a task back that had to give way or may try once more."""
+        task = one.task
+        if self._stops or self._tally.halted:
+            return False
+        if ended.lost or one.displaced or (ended.exit_code == KILLED and kernel_kills() > one.kills):
+            self._memory.dropped(task.number)
+            task.displaced += 1
+            task.least = max(task.least, 1.2 * ended.peak)
+            self._tally.displaced += 1
+            again = task.displaced <= MOST_DISPLACED and (one.displaced or ended.lost or bool(self._running))
+        else:
+            task.failures += 1
+            again = ended.exit_code != 0 and task.failures <= self._retries
+        if again:
+            self._queue.appendleft(task)
+        return again
+
+    def _finish(self, result: Result) -> None:
+        if result.good:
+            self._tally.succeeded += 1
+        else:
+            self._tally.failed += 1
+        self._told(result)
+        if self._halt.failures and self._tally.failed >= self._halt.failures and not self._tally.halted:
+            self._tally.halted = True
+            self._queue.clear()
+            if self._halt.now:
+                for one in self._running.values():
+                    self._end(one, kill=False)
+
+    def _relieve(self) -> None:
+        """Once per look at the memory: at most one task is paused, killed or let go on."""
+        alive = [one for one in self._running.values() if one.process is not None and not one.displaced]
+        alive.sort(key=lambda one: one.started)
+        active = [one for one in alive if not one.paused]
+        if self._memory.short and len(alive) > 1:
+            victim = alive[-1]
+            victim.displaced = True
+            self._end(victim, kill=True)
+        elif self._memory.tight and len(active) > 1:
+            self._pause(active[-1])
+        else:
+            self._resume_oldest([one for one in alive if one.paused], len(active))
+
+    def _pause(self, one: Running) -> None:
+        assert one.process is not None
+        one.process.signal(signal.SIGSTOP, whole=True)
+        one.paused = True
+        self._tally.paused += 1
+
+    def _resume_oldest(self, paused: list[Running], active: int) -> None:
+        if paused and (not active or self._memory.resumes(paused[0].task.number, active)):
+            process = paused[0].process
+            assert process is not None
+            process.signal(signal.SIGCONT, whole=True)
+            paused[0].paused = False
+
+
+def kernel_kills() -> int:
+    """How often the kernel has killed a process for memory, anywhere on this machine."""
+    try:
+        with open("/proc/vmstat", "rb") as file:
+            text = file.read()
+    except OSError:
+        return 0
+    at = text.find(b"\noom_kill ")
+    return int(text[at + 10 :].split(b"\n", 1)[0]) if at >= 0 else 0

@@ -1,0 +1,54 @@
+"""A task, how it may end, and what became of all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+START_FAILED = 127  # exit code of a command that could not be started, as in a shell
+MOST_COUNTED = 100  # failed tasks that an exit code can tell; 101 means more
+
+
+@dataclass
+class Task:
+    number: int  # from 1, by its place in the list
+    text: str
+    failures: int = 0  # times that it failed and was started again
+    displaced: int = 0  # times that it had to give way and was started again
+    least: float = 0.0  # bytes that it is known to take
+
+
+@dataclass(frozen=True)
+class Result:
+    number: int
+    command: str
+    started: float  # s since the epoch
+    seconds: float
+    exit_code: int  # 0 when a signal ended it
+    signal: int
+    message: str = ""  # why it could not be started
+
+    @property
+    def good(self) -> bool:
+        return self.exit_code == 0 and self.signal == 0
+
+
+@dataclass
+class Tally:
+    """What the exit code and the summary are made of."""
+
+    tasks: int
+    skipped: int = 0  # done by an earlier run
+    succeeded: int = 0
+    failed: int = 0
+    most_at_once: int = 0
+    paused: int = 0
+    displaced: int = 0
+    halted: bool = field(default=False)
+
+    @property
+    def exit_code(self) -> int:
+        """
+        >>> Tally(500, failed=3).exit_code, Tally(500, failed=300).exit_code
+        (3, 101)
+        """
+        return min(self.failed, MOST_COUNTED + 1)
