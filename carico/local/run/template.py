@@ -32,8 +32,8 @@ class Template:
     """
     >>> Template(["gzip", "-k", "{}"]).argv("a b.txt", 1)
     ['gzip', '-k', 'a b.txt']
-    >>> Template(["echo {/.} > {.}.out"]).argv("x/it's.txt", 1)
-    ['/bin/sh', '-c', "echo 'it'\\"'\\"'s' > 'x/it'\\"'\\"'s'.out"]
+    >>> Template(["echo {/.} > {.}.out"]).argv("x/a b.txt", 1)
+    ['/bin/sh', '-c', "echo 'a b' > 'x/a b'.out"]
     >>> Template(["echo"]).argv("last", 1)
     ['echo', 'last']
     """
