@@ -26,7 +26,7 @@ class Module:
     """`python -m NAME`, its log in a file that can be waited for."""
 
     def __init__(self, log: Path, name: str, *argv: str) -> None:
-        self._log = log
+        self._log, self.command = log, (name, *argv)
         with log.open("wb") as file:
             command = [sys.executable, "-m", name, *argv]
             self._child = subprocess.Popen(

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from carico.errors import CaricoError
 from carico.local.processes import Command, Guard, Process
+from carico.local.simulated import GROUP, node_names
 from carico.wire.certificates import Authority, Pair
 
 PATIENCE = 30.0  # s for each process to say that it is ready
@@ -53,13 +54,14 @@ class LocalCluster:
         for name in ("logs", "tls", "pods"):
             (self.folder / name).mkdir(mode=0o700, exist_ok=True)
         (self.folder / "carico.toml").write_text(SETTINGS)
-        authority = Authority(self.folder / "tls")
+        authority = self._authority = Authority(self.folder / "tls")
         server = authority.issue("localhost", "localhost", "127.0.0.1")
         node = authority.issue(f"system:node:{self.node}")
         await self._module("api", "carico.local.api", "--kubeconfig", self.kubeconfig, "--logs", self.pods / "logs")
         await self._until("api", self.kubeconfig.exists)
         tls = ["--tls-ca", authority.cert]
         aggregator, scheduler = free_port(), free_port()
+        self._reports_to = f"localhost:{scheduler}"
         pages = {"scheduler": free_port(PAGE_PORT), "aggregator": free_port(), "agent": free_port()}
         self.page = f"http://127.0.0.1:{pages['scheduler']}/"
         await self._word("aggregator", pages, "--grpc-listen", f"localhost:{aggregator}", *tls, *_pair(server))
@@ -75,6 +77,23 @@ class LocalCluster:
         )
         for name, port in pages.items():
             await self._until(name, partial(_ready, port))
+
+    async def simulate(self, nodes: int) -> None:
+        """Adds so many nodes that do not exist; call it once, after `start`."""
+        names = node_names(nodes)
+        for first in range(0, nodes, GROUP):
+            self._authority.issue(f"simulated-{first // GROUP}", *names[first : first + GROUP])
+        tls = self._authority.cert.parent
+        await self._module(
+            *("simulated", "carico.local.simulated", "--kubeconfig", self.kubeconfig, "--nodes", nodes),
+            *("--schedulers", self._reports_to, "--tls-ca", self._authority.cert),
+            *_pair(Pair(tls / "simulated-{}.pem", tls / "simulated-{}.key")),
+        )
+        said = partial(self._has_said, "simulated", "all nodes have reported")
+        await self._until("simulated", said, PATIENCE + nodes / 50)
+
+    def _has_said(self, name: str, words: str) -> bool:
+        return words in (self.folder / "logs" / f"{name}.log").read_text(errors="replace")
 
     @property
     def cri_socket(self) -> Path:
@@ -107,22 +126,22 @@ class LocalCluster:
         environment = dict(os.environ) | {"OPENBLAS_NUM_THREADS": "1"}
         self._processes[name] = await self._guard.start(Command(argv, environment, stdout=str(log), stderr=str(log)))
 
-    async def _until(self, name: str, ready: Callable[[], bool]) -> None:
+    async def _until(self, name: str, ready: Callable[[], bool], seconds: float = PATIENCE) -> None:
         process = self._processes[name]
         with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(seconds):
                 while process.ended is None:
                     if await asyncio.to_thread(ready):
                         return
                     await asyncio.sleep(0.05)
         code = process.ended.exit_code if process.ended else None
-        raise CaricoError(self._last_words(name, code))
+        raise CaricoError(self._last_words(name, code, seconds))
 
-    def _last_words(self, name: str, code: int | None) -> str:
+    def _last_words(self, name: str, code: int | None, seconds: float = PATIENCE) -> str:
         log = self.folder / "logs" / f"{name}.log"
         with suppress(OSError):
             lines = log.read_text(errors="replace").splitlines()[-LAST_WORDS:]
-            what = f"was not ready within {PATIENCE:.0f} s" if code is None else f"ended with exit code {code}"
+            what = f"was not ready within {seconds:.0f} s" if code is None else f"ended with exit code {code}"
             return "\n".join([f"the {name} of the embedded cluster {what}; the end of its log:", *lines])
         return f"the {name} of the embedded cluster wrote no log"
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import random
 import signal
@@ -19,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from grpc import aio
 
 from carico import __version__
 from carico.clock import Clock, SystemClock
@@ -29,23 +29,44 @@ from carico.kube.binding import now_text
 from carico.kube.client import ApiError, Client
 from carico.local.simulated_agent import SimulatedAgent
 from carico.local.simulated_kubelet import SimulatedKubelet
+from carico.settings import TlsFiles
 from carico.types import NodeSize
+from carico.wire.channel import Dialer
 
 log = logging.getLogger("carico.local.simulated")
 
-CHANNELS = 4  # gRPC connections that all agents share: streams are many, sockets need not be
+GROUP = 250  # agents that share a gRPC connection, and a certificate that names them all: longer ones are refused
 MARK = "carico.dev/simulated"
+PREFIX = "sim-"
 GIB = 1 << 30
+
+
+def node_names(nodes: int, prefix: str = PREFIX) -> list[str]:
+    """
+    >>> node_names(2)
+    ['sim-0000', 'sim-0001']
+    """
+    width = max(4, len(str(nodes - 1)))
+    return [f"{prefix}{i:0{width}d}" for i in range(nodes)]
 
 
 class Plan:
     """How many nodes, and how large they are. The same seed makes the same nodes."""
 
-    def __init__(self, nodes: int, prefix: str = "sim-", least: float = 8, most: float = 32, seed: int = 1) -> None:
-        width = max(4, len(str(nodes - 1)))
+    def __init__(self, nodes: int, prefix: str = PREFIX, least: float = 8, most: float = 32, seed: int = 1) -> None:
         chance = random.Random(seed)
-        self.rooms = {f"{prefix}{i:0{width}d}": float(round(chance.uniform(least, most))) for i in range(nodes)}
+        self.rooms = {name: float(round(chance.uniform(least, most))) for name in node_names(nodes, prefix)}
         self.size = NodeSize(cores=32, memory_bytes=256 * GIB)
+
+
+def group_files(tls: TlsFiles, group: int) -> TlsFiles:
+    """The files of one group of nodes: `{}` in a name is its number.
+
+    >>> group_files(TlsFiles(tls_cert=Path("sim-{}.pem")), 3).tls_cert
+    PosixPath('sim-3.pem')
+    """
+    cert, key = (path and Path(str(path).replace("{}", str(group))) for path in (tls.tls_cert, tls.tls_key))
+    return dataclasses.replace(tls, tls_cert=cert, tls_key=key)
 
 
 def node_object(name: str, size: NodeSize, wall: float) -> dict[str, Any]:
@@ -72,8 +93,9 @@ def node_object(name: str, size: NodeSize, wall: float) -> dict[str, Any]:
 class SimulatedNodes:
     """`run` makes the nodes and plays them until it is cancelled; the Node objects stay."""
 
-    def __init__(self, client: Client, plan: Plan, schedulers: list[str], clock: Clock) -> None:
+    def __init__(self, client: Client, plan: Plan, schedulers: list[str], tls: TlsFiles, clock: Clock) -> None:
         self._client, self._plan, self._schedulers, self._clock = client, plan, schedulers, clock
+        self._tls = tls
         self.agents = {name: self._agents(name, room) for name, room in plan.rooms.items()}
         self._kubelet = SimulatedKubelet(client, plan.rooms.keys(), self._count, clock)
         self.made = asyncio.Event()  # all Node objects are there
@@ -88,12 +110,11 @@ class SimulatedNodes:
         async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as stack:
             group.create_task(self._kubelet.run())
             for number, target in enumerate(self._schedulers):
-                options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 1000)]
-                channels = [aio.insecure_channel(target, options=options) for _ in range(CHANNELS)]
-                for channel in channels:
-                    stack.push_async_callback(channel.close, None)
                 for i, agents in enumerate(self.agents.values()):
-                    group.create_task(agents[number].talk(channels[i % CHANNELS]))
+                    if i % GROUP == 0:
+                        channel = Dialer(target, group_files(self._tls, i // GROUP), "a scheduler").open(target)
+                        stack.push_async_callback(channel.close, None)
+                    group.create_task(agents[number].talk(channel))
             await asyncio.Event().wait()
 
     def _count(self, node: str, uid: str, running: bool) -> None:
@@ -121,15 +142,20 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--kubeconfig", type=Path, required=True, help="of the API server that the nodes belong to")
     parser.add_argument("--nodes", type=int, default=10, help="how many")
-    parser.add_argument("--prefix", default="sim-", help="their names start with this")
+    parser.add_argument("--prefix", default=PREFIX, help="their names start with this")
     parser.add_argument("--pods", default="8,32", help="pods that a node has room for: between these two")
-    parser.add_argument("--schedulers", default="", help="host:port of each scheduler's gRPC, without TLS; by commas")
+    parser.add_argument("--schedulers", default="", help="host:port of each scheduler's gRPC, by commas")
+    for name in ("ca", "cert", "key"):
+        parser.add_argument(
+            f"--tls-{name}", type=Path, help=f"as for `carico agent`; {{}} is the number of {GROUP} nodes"
+        )
     args = parser.parse_args(argv)
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
         least, _, most = args.pods.partition(",")
         plan = Plan(args.nodes, args.prefix, float(least), float(most or least))
-        asyncio.run(_play(plan, args.kubeconfig, [one for one in args.schedulers.split(",") if one]))
+        tls = TlsFiles(args.tls_ca, args.tls_cert, args.tls_key, plaintext=args.tls_ca is None)
+        asyncio.run(_play(plan, args.kubeconfig, [one for one in args.schedulers.split(",") if one], tls))
     except ValueError as error:
         print(f"carico: --pods {args.pods!r}: {error}; write it like 8,32", file=sys.stderr)
         return 2
@@ -139,9 +165,9 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-async def _play(plan: Plan, kubeconfig: Path, schedulers: list[str]) -> None:
+async def _play(plan: Plan, kubeconfig: Path, schedulers: list[str], tls: TlsFiles) -> None:
     client = Client(credentials.from_kubeconfig(kubeconfig), agent="carico-simulated")
-    nodes = SimulatedNodes(client, plan, schedulers, SystemClock())
+    nodes = SimulatedNodes(client, plan, schedulers, tls, SystemClock())
     playing = asyncio.create_task(nodes.run())
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, playing.cancel)

@@ -60,7 +60,7 @@ def merged(target: Any, patch: Any) -> Any:
     for key, value in patch.items():
         if key.startswith(_DELETE) and isinstance(value, list):
             name = key.removeprefix(_DELETE)
-            result[name] = [member for member in result.get(name) or [] if member not in value]
+            result[name] = [member for member in _list(result.get(name)) if member not in value]
         elif key.startswith(_ORDER) and isinstance(value, list):
             _order(result, key.removeprefix(_ORDER), value)
     return result
@@ -70,7 +70,7 @@ def _set(result: dict[str, Any], key: str, value: Any) -> None:
     if value is None:
         result.pop(key, None)
     elif isinstance(value, list):
-        result[key] = _merged_list(key, result.get(key) or [], value)
+        result[key] = _merged_list(key, _list(result.get(key)), value)
     else:
         result[key] = merged(result.get(key), value)
 
@@ -94,7 +94,7 @@ def _merged_list(field: str, target: list[Any], patch: list[Any]) -> list[Any]:
             result.append(merged({}, member))
         else:
             result[at] = merged(result[at], member)
-    return _in_order(result, [member[name] for member in patch], name, target)
+    return _in_order(result, [_identity(member, name) for member in patch], name, target)
 
 
 def _name(field: str, members: list[Any]) -> str | None:
@@ -115,8 +115,13 @@ def _order(result: dict[str, Any], field: str, order: list[Any]) -> None:
         result[field] = _in_order(members, [_identity(entry, name) for entry in order], name, members)
 
 
-def _identity(member: Any, name: str | None) -> Any:
-    return member.get(name) if isinstance(member, dict) else member
+def _identity(member: Any, name: str | None) -> str:
+    """What a member is known by."""
+    return repr(member.get(name) if isinstance(member, dict) and name is not None else member)
+
+
+def _list(thing: Any) -> list[Any]:
+    return thing if isinstance(thing, list) else []
 
 
 def _in_order(members: list[Any], wanted: list[Any], name: str | None, before: list[Any]) -> list[Any]:
@@ -125,7 +130,7 @@ def _in_order(members: list[Any], wanted: list[Any], name: str | None, before: l
     Where the two meet, whoever stood first before goes first; a member that is new goes before the others.
     """
     stood = {_identity(member, name): i for i, member in enumerate(before)}
-    named = [m for one in wanted for m in members if _identity(m, name) == one]
+    named = [m for one in dict.fromkeys(wanted) for m in members if _identity(m, name) == one]
     others = [m for m in members if _identity(m, name) not in wanted]
     result: list[Any] = []
     while named and others:
