@@ -1,11 +1,12 @@
 """Is there memory for one more task, and who has to give way when there is not? State without I/O.
 
 How much a task will take is known from those that have ended: the kernel tells the peak of each. With mean μ and
-standard deviation σ of the peaks, n running tasks that hold rᵢ now and one more need
+standard deviation σ of the peaks and the largest peak M, n running tasks that hold rᵢ now and one more need
 
-    used + Σ (eᵢ − rᵢ)⁺ + μ + 2σ·√(n+1)  ≤  limit       eᵢ = μ, or the largest peak once rᵢ has passed μ
+    used + Σ (eᵢ − rᵢ)⁺ + μ + σ·√(n+1)  ≤  limit       eᵢ = μ, or M once rᵢ has passed μ
 
-Before the first has ended, every running task is expected to double what it holds.
+or, if that is less, what they need if all of them are like the largest: used + Σ (M − rᵢ) + M. Before the first has
+ended, every running task is expected to double what it holds.
 
 That is a forecast, and tasks may be unlike those before. So the level is watched as well: where it would reach the
 limit within REACTION at its present rise, the youngest task is paused; where that does not help, it is killed and runs
@@ -22,7 +23,7 @@ PAUSE_SHARE = 0.92  # of the limit that the level may come near before somebody 
 KILL_SHARE = 0.95  # at which somebody has to go
 REACTION = 0.35  # s from a look at the level to its effect, with a look every 0.1 s
 RECENT = 0.1  # weight of a new peak once ten are known
-SIGMAS = 2.0
+SIGMAS = 1.0  # more would hold back tasks for a case that pausing deals with
 
 
 class Peaks:
@@ -92,7 +93,16 @@ class Memory:
 
     def fits(self, running: int, least: float = 0.0) -> bool:
         """Whether one more task fits, of which it is known that it takes at least so many bytes."""
-        return self._used + self.expected(running) + max(self._one_more(running), least) <= LIMIT_SHARE * self.limit
+        likely = self.expected(running) + max(self._one_more(running), least)
+        if self.peaks.count:
+            likely = min(likely, self._at_worst(running) + max(self.peaks.largest, least))
+        return self._used + likely <= LIMIT_SHARE * self.limit
+
+    def _at_worst(self, running: int) -> float:
+        """What running tasks may still take if each is like the largest that was ever seen."""
+        return sum(max(0.0, self.peaks.largest - held) for held in self._held.values()) + (
+            max(0, running - len(self._held)) * self.peaks.largest
+        )
 
     def expected(self, running: int) -> float:
         """What the running tasks are still going to take; tasks too young to have been looked at take the mean."""
