@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import random
-import secrets
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import psutil
 import pytest
+from local.strays import AS_USER, bearers_of, new_token
 
 from carico.local.keeper import marks
 from carico.local.processes import Command, Ended, Guard, StartFailed, sweep
 
 HERE = Path(__file__).parent
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
-# Somebody without rights, who may yet read the interpreter wherever it lies.
-AS_USER = ["setpriv", "--reuid=65534", "--clear-groups", "--inh-caps=-all,+dac_read_search"]
-AS_USER += ["--ambient-caps=-all,+dac_read_search", "--bounding-set=-all,+dac_read_search"]
 GREEDY = "x = bytearray(300 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1"
 
 
@@ -163,7 +157,7 @@ asyncio.run(main())
 
 
 def test_a_job_ends_with_all_that_it_left_behind() -> None:
-    token = _token()
+    token = new_token()
 
     async def scenario(guard: Guard) -> None:
         script = f"setsid sleep 7{token} & (setsid sleep 8{token} &) ; sleep 0.2"
@@ -185,7 +179,7 @@ def test_stop_asks_first_and_kills_then() -> None:
 
 
 def test_leaving_the_guard_ends_everything() -> None:
-    token = _token()
+    token = new_token()
     ends: list[Ended] = []
 
     async def whole() -> None:
@@ -201,7 +195,7 @@ def test_leaving_the_guard_ends_everything() -> None:
 
 
 def test_a_killed_keeper_takes_its_jobs_along_and_is_replaced() -> None:
-    token = _token()
+    token = new_token()
 
     async def scenario(guard: Guard) -> None:
         job = await guard.start(shell(f"(env -i setsid sleep 7{token} &) ; setsid sleep 8{token} & sleep 9{token}"))
@@ -214,61 +208,6 @@ def test_a_killed_keeper_takes_its_jobs_along_and_is_replaced() -> None:
         assert guard.keeper_pid != before
 
     with_guard(scenario)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("round_", range(12))
-def test_nothing_survives_a_kill_at_any_moment(round_: int) -> None:
-    """Kills the supervisor, or first its keeper or a job, at a random moment of a busy family's life."""
-    token, rng = _token(), random.Random(round_)
-    with family_of(token) as (supervisor, pids):
-        if round_ % 4 < 3:
-            keeper, *jobs = pids()
-            time.sleep(rng.uniform(0.0, 0.3))
-            os.kill([keeper, rng.choice(jobs), supervisor.pid][round_ % 4], signal.SIGKILL)
-            time.sleep(rng.choice([0.0, 0.001, 0.01, 0.1]))
-        else:  # while it starts
-            time.sleep(rng.uniform(0.0, 0.4))
-        supervisor.kill()
-        # Keeper and supervisor may have died together: then it is the next start that ends the rest.
-        until_gone(token, sweep if round_ % 4 == 0 else lambda: None)
-
-
-@pytest.mark.slow
-@pytest.mark.needs("root")
-@pytest.mark.parametrize("victim", ["supervisor", "keeper"])
-def test_nothing_survives_a_kill_for_an_ordinary_user(victim: str) -> None:
-    token = _token()
-    with family_of(token, *AS_USER) as (supervisor, pids):
-        os.kill(pids()[0] if victim == "keeper" else supervisor.pid, signal.SIGKILL)
-        until_gone(token, but=[supervisor.pid])
-
-
-@contextlib.contextmanager
-def family_of(token: str, *before: str) -> Iterator[tuple[subprocess.Popen[str], Callable[[], list[int]]]]:
-    """families.py, and a function that waits for the numbers of its keeper and jobs."""
-    command = [*before, sys.executable, str(HERE / "families.py"), token]
-    supervisor = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/")
-    assert supervisor.stdout is not None
-    out = supervisor.stdout
-    try:
-        yield supervisor, lambda: list(map(int, out.readline().split()))
-    finally:
-        supervisor.kill()
-        supervisor.wait()
-        out.close()
-
-
-def until_gone(token: str, help_along: Callable[[], None] = lambda: None, but: Sequence[int] = ()) -> None:
-    deadline = time.monotonic() + 20
-    left: list[tuple[int, list[str]]] = []
-    while time.monotonic() < deadline:
-        left = [(pid, words) for pid, words in bearers_of(token) if pid not in but]
-        if not left:
-            return
-        help_along()
-        time.sleep(0.05)
-    raise AssertionError(f"still there: {left}")
 
 
 @pytest.mark.needs("root", "cgroup-v1")
@@ -297,17 +236,3 @@ def test_sweep_leaves_the_living_alone() -> None:
         assert not marks.supervisor_lives(".".join(dead))
 
     with_guard(scenario)
-
-
-def _token() -> str:
-    """Digits that can be appended to a number of seconds, and found again."""
-    return f"{secrets.randbelow(10**12):012}"
-
-
-def bearers_of(token: str) -> list[tuple[int, list[str]]]:
-    found = []
-    for process in psutil.process_iter(["cmdline", "status"]):
-        words = process.info["cmdline"] or []
-        if any(token in word for word in words) and process.info["status"] != psutil.STATUS_ZOMBIE:
-            found.append((process.pid, words))
-    return found
