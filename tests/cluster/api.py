@@ -94,7 +94,9 @@ class Api:
         answer: Object = json.loads(content)
         return answer
 
-    def _send(self, method: str, path: str, body: Object | None, kind: str) -> tuple[int, bytes]:
+    def _send(
+        self, method: str, path: str, body: Object | None, kind: str, accept: str = "application/json"
+    ) -> tuple[int, bytes]:
         connection = getattr(self._local, "connection", None)
         if connection is None:
             connection = http.client.HTTPSConnection(self.address, context=self._tls, timeout=TIMEOUT)
@@ -102,15 +104,21 @@ class Api:
             self._connections.append(connection)
         payload = json.dumps(body).encode() if body is not None else None
         try:
-            return self._once(connection, method, path, payload, kind)
+            return self._once(connection, method, path, payload, kind, accept)
         except (ConnectionError, ssl.SSLEOFError):  # kept alive too long: the server hung up while nobody asked
-            return self._once(connection, method, path, payload, kind)
+            return self._once(connection, method, path, payload, kind, accept)
 
     def _once(
-        self, connection: http.client.HTTPSConnection, method: str, path: str, payload: bytes | None, kind: str
+        self,
+        connection: http.client.HTTPSConnection,
+        method: str,
+        path: str,
+        payload: bytes | None,
+        kind: str,
+        accept: str,
     ) -> tuple[int, bytes]:
         try:
-            connection.request(method, path, payload, self._headers | {"Content-Type": kind})
+            connection.request(method, path, payload, self._headers | {"Content-Type": kind, "Accept": accept})
             answer = connection.getresponse()
             return answer.status, answer.read()
         except (OSError, http.client.HTTPException):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from api_contract import JSON_PATCH, MERGE, STRATEGIC, Answer, Speaker, Step, unauthorised
+from api_contract import JSON_PATCH, MERGE, STRATEGIC, TABLE, Answer, Speaker, Step, unauthorised
 from cluster.cluster import Cluster
 from cluster.fixtures import needs_scale
 from embedded import EmbeddedCluster
@@ -39,6 +39,35 @@ MUCH = {
     "ports": [{"containerPort": 80}],
 }
 HOME = [{"type": "Hostname", "address": "h"}]
+_STATE = {"name": "c", "image": "i", "imageID": "", "restartCount": 2}
+RUNS = {
+    "status": {
+        "phase": "Running",
+        "podIP": "10.0.0.9",
+        "podIPs": [{"ip": "10.0.0.9"}],
+        "containerStatuses": [_STATE | {"ready": True, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}],
+    }
+}
+BROKE = {
+    "status": {
+        "phase": "Failed",
+        "containerStatuses": [_STATE | {"ready": False, "state": {"terminated": {"exitCode": 3, "reason": "Error"}}}],
+    }
+}
+JOB = {
+    "metadata": {"name": "j"},
+    "spec": {
+        "completions": 4,
+        "suspend": True,  # nobody shall make its pods
+        "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}},
+    },
+}
+NODE = {
+    "capacity": {"cpu": "4"},
+    "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+    "nodeInfo": {"kubeletVersion": "v1", "osImage": "os", "kernelVersion": "6", "containerRuntimeVersion": "c"},
+    "conditions": [{"type": "Ready", "status": "True"}],
+}
 ELSE = "00000000-0000-4000-8000-000000000000"  # a UID that nobody has
 
 
@@ -208,6 +237,41 @@ CONVERSATIONS: dict[str, list[Step]] = {
         Step("DELETE", "/api/v1/nodes/{ns}"),
         Step("GET", "/api/v1/nodes/{ns}"),
         Step("DELETE", "/api/v1/namespaces/default"),
+    ],
+    "tables": [
+        made("waits"),
+        made("runs"),
+        Step("POST", PODS + "/runs/binding", binding("far-away") | {"metadata": {"name": "runs"}}),
+        Step("PATCH", PODS + "/runs/status", RUNS, MERGE),
+        made("broke", restartPolicy="Never"),
+        Step("POST", PODS + "/broke/binding", binding("far-away") | {"metadata": {"name": "broke"}}),
+        Step("PATCH", PODS + "/broke/status", BROKE, MERGE),
+        made("gated", schedulingGates=[{"name": "carico.test/wait"}]),
+        made("goes"),
+        Step("POST", PODS + "/goes/binding", binding("far-away") | {"metadata": {"name": "goes"}}),
+        Step("DELETE", PODS + "/goes"),
+        Step("GET", PODS, accept=TABLE),
+        Step("GET", PODS + "/runs", accept=TABLE),
+        Step("POST", LEASES, lease("a")),
+        Step("GET", LEASES, accept=TABLE),
+        Step("POST", "/apis/batch/v1/namespaces/{ns}/jobs", JOB),
+        Step("GET", "/apis/batch/v1/namespaces/{ns}/jobs", accept=TABLE),
+        Step(
+            "POST", "/api/v1/namespaces/{ns}/events",
+            {
+                "metadata": {"name": "f"}, "involvedObject": {"kind": "Pod", "name": "runs", "namespace": "{ns}"},
+                "reason": "Because", "message": "of this", "type": "Normal", "source": {"component": "me"}, "count": 3,
+                "firstTimestamp": "2020-01-01T00:00:00Z", "lastTimestamp": "2021-01-01T00:00:00Z",
+            },
+        ),
+        Step("GET", "/api/v1/namespaces/{ns}/events?fieldSelector=metadata.name%3Df", accept=TABLE),
+        Step("GET", "/apis/scheduling.k8s.io/v1/priorityclasses", accept=TABLE),
+        Step(
+            "POST", "/api/v1/nodes",
+            {"metadata": {"name": "{ns}", "labels": {"node-role.kubernetes.io/x": ""}}, "status": NODE},
+        ),
+        Step("GET", "/api/v1/nodes/{ns}", accept=TABLE),
+        Step("DELETE", "/api/v1/nodes/{ns}"),
     ],
     "priority": [
         Step("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "{ns}"}, "value": 77}),

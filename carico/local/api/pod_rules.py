@@ -43,6 +43,16 @@ def default(pod: Plain) -> None:
     spec["tolerations"] = present + [one for one in _PATIENCE if not any(_covers(old, one) for old in present)]
 
 
+def template(spec: Plain) -> Plain:
+    """What is filled into a pod that is only planned; the rest is filled in when it is made."""
+    early = ("restartPolicy", "terminationGracePeriodSeconds", "dnsPolicy", "schedulerName")
+    whole = {field: _SPEC[field] for field in early} | spec
+    for field in ("containers", "initContainers"):
+        if isinstance(whole.get(field), list):
+            whole[field] = [_container(one) if isinstance(one, dict) else one for one in whole[field]]
+    return whole
+
+
 def _container(given: Plain) -> Plain:
     container = _CONTAINER | given
     tag = str(container.get("image", "")).rpartition("/")[2].partition(":")[2]

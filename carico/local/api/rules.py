@@ -23,6 +23,16 @@ NODE_INFO = (
 )
 
 
+JOB_SPEC: Plain = {
+    "parallelism": 1,
+    "completionMode": "NonIndexed",
+    "backoffLimit": 6,
+    "manualSelector": False,
+    "suspend": False,
+    "podReplacementPolicy": "TerminatingOrFailed",
+}
+
+
 class Rules:
     """Nothing is special: `status` is written through its subresource alone, and a deletion happens at once."""
 
@@ -83,13 +93,25 @@ class JobRules(Rules):
     """Only kept: no controller makes its pods. kubectl shows it from these fields."""
 
     def create(self, kind: Kind, plain: Plain, store: Store, wall: float) -> None:  # noqa: ARG002
-        spec = plain.get("spec")
-        if not isinstance(spec, dict) or "template" not in spec:
-            raise invalid(kind, plain["metadata"]["name"], "spec.template", "Required value", "FieldValueRequired")
-        for field, value in (("parallelism", 1), ("completions", 1), ("backoffLimit", 6), ("suspend", False)):
-            spec.setdefault(field, value)
-        plain["metadata"]["generation"] = 1
+        spec, meta = plain.get("spec"), plain["metadata"]
+        if not isinstance(spec, dict) or not isinstance(spec.get("template"), dict):
+            raise invalid(kind, meta["name"], "spec.template", "Required value", "FieldValueRequired")
+        spec = plain["spec"] = JOB_SPEC | ({} if "parallelism" in spec else {"completions": 1}) | spec
+        if not spec["manualSelector"]:
+            _own_selector(spec, meta)
+        spec["template"] = spec["template"] | {"spec": pod_rules.template(spec["template"].get("spec") or {})}
+        meta.setdefault("labels", (spec["template"].get("metadata") or {}).get("labels") or {})
+        meta["generation"] = 1
         plain["status"] = {}
+
+
+def _own_selector(spec: Plain, meta: Plain) -> None:
+    """A Job finds its pods by its UID."""
+    own = {"batch.kubernetes.io/controller-uid": meta["uid"]}
+    labels = {"controller-uid": meta["uid"], "batch.kubernetes.io/job-name": meta["name"], "job-name": meta["name"]}
+    inner = spec["template"].get("metadata") or {}
+    spec["selector"] = {"matchLabels": own}
+    spec["template"] = spec["template"] | {"metadata": inner | {"labels": (inner.get("labels") or {}) | own | labels}}
 
 
 class EventRules(Rules):

@@ -15,7 +15,7 @@ NONE = "<none>"
 
 class Sheet(NamedTuple):
     columns: tuple[str, ...]
-    wide: tuple[str, ...]  # shown by -o wide only
+    wide: tuple[str, ...]  # those among them that only -o wide shows
     cells: Callable[[Plain, float], list[Any]]
 
 
@@ -25,16 +25,15 @@ def empty() -> Plain:
 
 def columns(kind: Kind) -> list[Plain]:
     sheet = _SHEETS.get(kind.resource, _PLAIN)
-    names = [(name, 0) for name in sheet.columns] + [(name, 1) for name in sheet.wide]
     return [
         {
             "name": name,
             "type": "string",
             "format": "name" if name == "Name" else "",
             "description": "",
-            "priority": priority,
+            "priority": 1 if name in sheet.wide else 0,
         }
-        for name, priority in names
+        for name in sheet.columns
     ]
 
 
@@ -59,7 +58,7 @@ def _lease(plain: Plain, now: float) -> list[Any]:
 
 
 def _priority(plain: Plain, now: float) -> list[Any]:
-    default = "true" if plain.get("globalDefault") else "false"
+    default = bool(plain.get("globalDefault"))
     return [plain["metadata"]["name"], plain["value"], default, _age(plain, now), plain["preemptionPolicy"]]
 
 
@@ -98,11 +97,11 @@ def _event(plain: Plain, now: float) -> list[Any]:
         plain.get("type", ""),
         plain.get("reason", ""),
         f"{about.get('kind', '').lower()}/{about.get('name', '')}",
-        str(plain.get("message", "")).strip(),
         about.get("fieldPath", ""),
         f"{speaker}, {place}" if place else speaker,
+        str(plain.get("message", "")).strip(),
         since(first, now),
-        str(series.get("count") or plain.get("count") or 1),
+        series.get("count") or plain.get("count") or 1,
         plain["metadata"]["name"],
     ]
 
@@ -122,21 +121,22 @@ def _job(plain: Plain, now: float) -> list[Any]:
     return [plain["metadata"]["name"], state, completions, took, _age(plain, now), names, images, selector]
 
 
+_ABOUT_A_NODE = ("Internal-IP", "External-IP", "OS-Image", "Kernel-Version", "Container-Runtime")
 _EVENT_SHEET = Sheet(
-    ("Last Seen", "Type", "Reason", "Object", "Message"),
+    ("Last Seen", "Type", "Reason", "Object", "Subobject", "Source", "Message", "First Seen", "Count", "Name"),
     ("Subobject", "Source", "First Seen", "Count", "Name"),
     _event,
 )
 _PLAIN = Sheet(("Name", "Age"), (), _plain)
 _SHEETS: dict[str, Sheet] = {
     PODS.resource: Sheet(
-        ("Name", "Ready", "Status", "Restarts", "Age"),
+        ("Name", "Ready", "Status", "Restarts", "Age", "IP", "Node", "Nominated Node", "Readiness Gates"),
         ("IP", "Node", "Nominated Node", "Readiness Gates"),
         pod_table.cells,
     ),
     NODES.resource: Sheet(
-        ("Name", "Status", "Roles", "Age", "Version"),
-        ("Internal-IP", "External-IP", "OS-Image", "Kernel-Version", "Container-Runtime"),
+        ("Name", "Status", "Roles", "Age", "Version", *_ABOUT_A_NODE),
+        _ABOUT_A_NODE,
         _node,
     ),
     EVENTS.resource: _EVENT_SHEET,
@@ -145,6 +145,8 @@ _SHEETS: dict[str, Sheet] = {
     LEASES.resource: Sheet(("Name", "Holder", "Age"), (), _lease),
     PRIORITY_CLASSES.resource: Sheet(("Name", "Value", "Global-Default", "Age", "PreemptionPolicy"), (), _priority),
     JOBS.resource: Sheet(
-        ("Name", "Status", "Completions", "Duration", "Age"), ("Containers", "Images", "Selector"), _job
+        ("Name", "Status", "Completions", "Duration", "Age", "Containers", "Images", "Selector"),
+        ("Containers", "Images", "Selector"),
+        _job,
     ),
 }
