@@ -73,3 +73,37 @@ def until_gone(token: str, help_along: Callable[[], None] = lambda: None, but: S
         help_along()
         time.sleep(0.05)
     raise AssertionError(f"still there: {left}")
+
+
+@pytest.mark.slow
+@pytest.mark.needs("root", "cgroup-v1")
+def test_a_supervisor_under_a_supervisor_leaves_no_groups() -> None:
+    token = new_token()
+    outer = f"""
+import asyncio, os, sys
+from carico.local.processes import Command, Guard
+async def main():
+    async with Guard() as guard:
+        await guard.start(Command([sys.executable, {str(HERE / "families.py")!r}, {token!r}], dict(os.environ)))
+        await asyncio.Event().wait()
+asyncio.run(main())
+"""
+    supervisor = subprocess.Popen([sys.executable, "-c", outer, token])
+    try:
+        deadline = time.monotonic() + 20
+        while len(bearers_of(token)) < 6 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        inner = [pid for pid, words in bearers_of(token) if words[-2:-1] == [str(HERE / "families.py")]]
+        assert inner
+    finally:
+        supervisor.kill()
+        supervisor.wait()
+    until_gone(token)
+    deadline = time.monotonic() + 20
+    while (left := _groups_of(inner[0])) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not left
+
+
+def _groups_of(supervisor: int) -> list[Path]:
+    return [path for path in Path("/sys/fs/cgroup").rglob("carico-*") if f".{supervisor}." in path.name]

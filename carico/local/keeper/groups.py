@@ -165,11 +165,11 @@ def bases(mark: str) -> list[Path]:
 
 
 def sweep() -> None:
-    """Kills all that is in groups of dead supervisors, and removes the groups."""
+    """Kills all that is in groups of dead supervisors, but never itself, and removes the groups."""
     for folder in _all_bases():
         mark = folder.name.removeprefix(FOLD).removeprefix(PREFIX)
         if not marks.supervisor_lives(mark):
-            family.kill_all(lambda folder=folder: processes(folder) & family.living())  # type: ignore[misc]
+            family.kill_all(lambda folder=folder: (processes(folder) & family.living()) - {os.getpid()})  # type: ignore[misc]
             remove(folder)
 
 

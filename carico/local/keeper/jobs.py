@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from carico.local.keeper import family, launch, marks
+from carico.local.keeper import family, groups, launch, marks
 from carico.local.keeper.groups import Fold, Group, Tree
 
 Tell = Callable[[dict[str, Any]], None]
@@ -137,6 +137,7 @@ class Jobs:
         if self._tree is not None:
             self._tree.close()
         self._fold.close()
+        groups.sweep()  # a job that was a supervisor itself had no time to remove its groups
 
 
 def _wanted(command: launch.Command) -> list[str]:
