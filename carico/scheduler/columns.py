@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from carico.kube.selectors import Requirement, Selector, as_integer
-from carico.scheduler.rows import Mask, RowArray, grown
+from carico.scheduler.rows import Mask, RowArray, among, grown
 
 MISSING = -1  # the code of a row whose node lacks the label; also the last entry of a lookup table
-FEW = 4  # so many comparisons of a whole column are still cheaper than one lookup
 
 
 class Column:
@@ -53,14 +52,7 @@ class Column:
 
     def _among(self, values: Iterable[str], codes: NDArray[np.int32]) -> Mask:
         wanted = [self.code[value] for value in values if value in self.code]
-        if len(wanted) <= FEW:
-            mask = np.zeros(len(codes), dtype=np.bool_)
-            for code in wanted:
-                mask |= codes == code
-            return mask
-        table = np.zeros(len(self.values) + 1, dtype=np.bool_)
-        table[wanted] = True
-        return table[codes]
+        return among(codes, wanted, len(self.values) + 1)
 
     def _compared(self, requirement: Requirement, codes: NDArray[np.int32]) -> Mask:
         limit = as_integer(next(iter(requirement.values), None))
@@ -110,10 +102,11 @@ class LabelColumns:
 
     def matching(self, requirements: Iterable[Requirement], rows: RowArray | None) -> Mask:
         """The rows whose labels meet all requirements."""
-        mask = np.ones(self._length() if rows is None else len(rows), dtype=np.bool_)
+        mask: Mask | None = None
         for requirement in requirements:
-            mask &= self.column(requirement.key).admitted(requirement, self.codes(requirement.key, rows))
-        return mask
+            admitted = self.column(requirement.key).admitted(requirement, self.codes(requirement.key, rows))
+            mask = admitted if mask is None else np.logical_and(mask, admitted, out=mask)
+        return np.ones(self._length() if rows is None else len(rows), dtype=np.bool_) if mask is None else mask
 
     def selected(self, selector: Selector, rows: RowArray | None) -> Mask:
         mask = self.matching(selector.requirements, rows)

@@ -100,7 +100,7 @@ def _verdict(parts: Parts, feasibility: Feasibility, row: int, now: float) -> No
     account = ledger.account(name)
     if account is not None:
         verdict.reserved = round(float(ledger.reserved[row]), 3)
-        verdict.stale = bool(ledger.expires[row] < now)
+        verdict.stale = not ledger.is_fresh(row, now)
         if account.report is not None:
             verdict.capacity = round(float(ledger.capacity[row]), 3)
             verdict.free = round(float(ledger.free[row]), 3)

@@ -24,11 +24,11 @@ from typing import NamedTuple
 import numpy as np
 
 from carico.errors import RefusedMessage
+from carico.scheduler.freshness import NEVER, Freshness
 from carico.scheduler.rows import Mask, Rows, grown
 from carico.types import NodeReport, Vector
 
 NOBODY: frozenset[str] = frozenset()
-NEVER = -np.inf
 TOLERANCE = 1e-6  # pods; fractional units may leave rounding errors behind
 COLUMNS = ("capacity", "reserved", "pending", "free", "free_pending", "usage", "starting")
 CALMER = 0.05  # fall of the usage that may let one more pod start
@@ -93,7 +93,7 @@ class Ledger:
         self.pending: Vector = np.zeros(0)  # what would be reserved by the older rule
         self.free: Vector = np.zeros(0)  # by the hand-over
         self.free_pending: Vector = np.zeros(0)  # by the older rule
-        self.expires: Vector = np.zeros(0)  # s, monotonic: from then on the node is stale
+        self._freshness = Freshness()
         self.usage: Vector = np.zeros(0)  # of the fullest resource
         self.starting: Vector = np.zeros(0)  # pods that were promised or bound and are still Pending
 
@@ -112,9 +112,12 @@ class Ledger:
         return iter(self._accounts.items())
 
     def fresh(self, now: float) -> Mask:
-        """Rows whose report may be believed."""
+        """Rows whose report may be believed; for reading only, and only until the next change."""
         self.fit()
-        return self.expires[: len(self._rows)] >= now
+        return self._freshness.rows(now)[: len(self._rows)]
+
+    def is_fresh(self, row: int, now: float) -> bool:
+        return bool(self._freshness.expires[row] >= now)
 
     # --- nodes ---
 
@@ -211,12 +214,12 @@ class Ledger:
         if len(self.free) < length:
             for name in COLUMNS:
                 setattr(self, name, grown(getattr(self, name), length))
-            self.expires = grown(self.expires, length, NEVER)
+            self._freshness.fit(len(self.free))
 
     def _clear(self, row: int) -> None:
         for name in COLUMNS:
             getattr(self, name)[row] = 0.0
-        self.expires[row] = NEVER
+        self._freshness.set(row, NEVER)
 
     def _count(self, account: Account, counted: frozenset[str], finished: frozenset[str], now: float) -> None:
         answered = self._answered(account)
@@ -277,12 +280,13 @@ class Ledger:
 
     def _set_expiry(self, account: Account) -> None:
         alive = account.connected and account.counted is not None
-        self.expires[account.row] = account.sampled + STALE_BEATS * self._heartbeat if alive else NEVER
+        until = account.sampled + STALE_BEATS * self._heartbeat if alive else NEVER
+        self._freshness.set(account.row, until)
 
     def _believed(self, account: Account, now: float) -> tuple[float, float]:
         """Free capacity by both rules; −inf for a stale node."""
         row = account.row
-        if self.expires[row] < now:
+        if not self.is_fresh(row, now):
             return -np.inf, -np.inf
         return float(self.free[row]), float(self.free_pending[row])
 

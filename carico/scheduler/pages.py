@@ -54,7 +54,7 @@ def ledger_rows(scheduler: Scheduler) -> dict[str, Any]:
             "reserved": round(float(ledger.reserved[account.row]), 3),
             "free": round(float(ledger.free[account.row]), 3),
             "starting": int(ledger.starting[account.row]),
-            "stale": bool(ledger.expires[account.row] < now),
+            "stale": not ledger.is_fresh(account.row, now),
             "age": round(now - account.sampled, 2) if account.report else None,
             "pods": sorted(account.pods),
             "counted": len(account.counted or ()),

@@ -7,6 +7,7 @@ long as anybody holds it; a row that was let go is used again for the next node.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 RowArray = NDArray[np.intp]  # row numbers
 Mask = NDArray[np.bool_]  # one truth per row
 Scalar = TypeVar("Scalar", bound=np.generic)
+
+FEW = 4  # so many comparisons of a whole column are still cheaper than one lookup
 
 
 class Rows:
@@ -79,6 +82,22 @@ def grown(array: NDArray[Scalar], length: int, fill: Any = 0) -> NDArray[Scalar]
     wider = np.full(max(length, 2 * len(array)), fill, dtype=array.dtype)
     wider[: len(array)] = array
     return wider
+
+
+def among(codes: NDArray[np.int32], wanted: Sequence[int], length: int) -> Mask:
+    """Which of the codes, all below `length`, are wanted; a code of −1 stands for the last of them.
+
+    >>> among(np.array([2, 0, 1, 2], np.int32), [2, 1], 3).tolist()
+    [True, False, True, True]
+    """
+    if len(wanted) > FEW:
+        table = np.zeros(length, dtype=np.bool_)
+        table[wanted] = True
+        return table[codes]
+    mask: Mask = codes == wanted[0] if wanted else np.zeros(len(codes), dtype=np.bool_)
+    for code in wanted[1:]:
+        mask |= codes == code
+    return mask
 
 
 class Journal:

@@ -23,10 +23,11 @@ class Scoring:
         ]
 
     def run(self, cycle: Cycle, rows: RowArray) -> Vector:
-        total = np.zeros(len(rows))
+        total: Vector | None = None
         for _, weight, scores in self.table(cycle, rows):
-            total += weight * scores
-        return total
+            weighed = weight * scores
+            total = weighed if total is None else np.add(total, weighed, out=total)
+        return np.zeros(len(rows)) if total is None else total
 
     def table(self, cycle: Cycle, rows: RowArray) -> Iterator[tuple[str, float, Vector]]:
         """Name, weight and scores in [0, 100] of every plugin that has something to say."""

@@ -59,19 +59,24 @@ class Capacity:
         self._ledger.fit()
         short = self._supposed(cycle, rows) < self.need(cycle)
         bits: NDArray[np.uint8] = short.view(np.uint8)
-        bits |= self._crowded(cycle, rows).view(np.uint8) << np.uint8(2)
+        crowded = self._crowded(cycle, rows)
+        if crowded is not None:
+            bits |= crowded.view(np.uint8) << np.uint8(2)
         if self.rules.on_stale != "ignore":
-            stale = ~_pick(self._ledger.fresh(self._now()), cycle, rows)
-            if stale.any():
-                bits[stale] = 2 if self.rules.on_stale == "filter" else 0
+            fresh = _pick(self._ledger.fresh(self._now()), cycle, rows)
+            if not fresh.all():
+                bits[~fresh] = 2 if self.rules.on_stale == "filter" else 0
         return Verdict(bits, self._reasons)
 
-    def _crowded(self, cycle: Cycle, rows: RowArray | None) -> NDArray[np.bool_]:
-        """Nodes where as many pods are starting as the live usage allows: fewer, the fuller the node is."""
+    def _crowded(self, cycle: Cycle, rows: RowArray | None) -> NDArray[np.bool_] | None:
+        """Nodes where as many pods are starting as the live usage allows: fewer, the fuller the node is.
+
+        None where no node is near its limit.
+        """
         starting = _pick(self._ledger.starting, cycle, rows)
         few, many = self.rules.startup_limit, self.rules.startup_limit_idle
         if starting.max(initial=0) < min(few, many):
-            return np.zeros(len(starting), dtype=np.bool_)
+            return None
         limit = few + (1 - _pick(self._ledger.usage, cycle, rows)) * (many - few)
         return np.asarray(starting >= np.floor(limit))
 
@@ -121,7 +126,7 @@ class Capacity:
 
     def remark(self, row: int) -> str:
         """What people should know of a node that was chosen although its report is old."""
-        fresh = bool(self._ledger.expires[row] >= self._now())
+        fresh = self._ledger.is_fresh(row, self._now())
         return "" if fresh else f" (its capacity report is stale; on_stale is {self.rules.on_stale!r})"
 
     def free(self, cycle: Cycle, rows: RowArray | None) -> Vector:
@@ -133,4 +138,4 @@ Column = TypeVar("Column", bound=np.generic)
 
 
 def _pick(column: NDArray[Column], cycle: Cycle, rows: RowArray | None) -> NDArray[Column]:
-    return column[: len(cycle.snapshot)] if rows is None else column[rows]
+    return column[: len(cycle.snapshot)] if rows is None else column.take(rows)

@@ -45,9 +45,11 @@ class Required:
     terms: tuple[NodeTerm, ...] | None
 
     def rows(self, snapshot: Snapshot, rows: RowArray | None) -> Mask:
-        mask = snapshot.labels.matching(self.labels, rows)
-        if self.terms is not None:
-            mask &= any_term(self.terms, snapshot, rows)
+        if self.terms is None:
+            return snapshot.labels.matching(self.labels, rows)
+        mask = any_term(self.terms, snapshot, rows)
+        if self.labels:
+            mask &= snapshot.labels.matching(self.labels, rows)
         return mask
 
     def matches(self, node: Node) -> bool:
@@ -59,8 +61,10 @@ class Required:
 
 def any_term(terms: tuple[NodeTerm, ...], snapshot: Snapshot, rows: RowArray | None) -> Mask:
     """The rows that meet at least one of the terms."""
-    mask = np.zeros(len(snapshot) if rows is None else len(rows), dtype=np.bool_)
-    for term in terms:
+    if not terms:
+        return np.zeros(len(snapshot) if rows is None else len(rows), dtype=np.bool_)
+    mask = terms[0].rows(snapshot, rows)
+    for term in terms[1:]:
         mask |= term.rows(snapshot, rows)
     return mask
 
@@ -136,7 +140,8 @@ class NodeAffinity:
     def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
         wanted = required(cycle.pod.template)
         assert wanted is not None
-        refused = ~wanted.rows(cycle.snapshot, rows)
+        met = wanted.rows(cycle.snapshot, rows)
+        refused = np.logical_not(met, out=met)
         return Verdict.refuse(refused, "node(s) didn't match Pod's node affinity/selector", unresolvable=True)
 
     def pre_score(self, cycle: Cycle, rows: RowArray) -> Status:

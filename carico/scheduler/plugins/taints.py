@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from carico.kube.objects import Node, Taint, Toleration
 from carico.scheduler.changes import Action, Interest
 from carico.scheduler.framework import OK, SKIP, Cycle, Reuse, Status, Verdict
-from carico.scheduler.rows import Mask, RowArray, Scalar
+from carico.scheduler.rows import Mask, RowArray, among
 from carico.scheduler.scoring import normalised
 from carico.scheduler.snapshot import Snapshot
 from carico.scheduler.template import PodInfo, Template
@@ -40,8 +40,9 @@ def repels(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> bool:
 
 def untolerated(snapshot: Snapshot, template: Template, rows: RowArray | None) -> Mask:
     """The rows whose taints keep the pod off."""
-    table = _table(snapshot, template, "repels", _repels).astype(np.bool_)
-    return _looked_up(table, snapshot, rows)
+    groups = _groups(snapshot, rows)
+    repelling = np.flatnonzero(_table(snapshot, template, "repels", _repels))
+    return among(groups, repelling.tolist(), len(snapshot.taints.members))
 
 
 def _repels(taints: Sequence[Taint], template: Template) -> int:
@@ -59,19 +60,17 @@ def _table(
     snapshot: Snapshot, template: Template, what: str, judge: Callable[[Sequence[Taint], Template], int]
 ) -> NDArray[np.int32]:
     """One answer per distinct set of taints: clusters have thousands of nodes but a handful of these."""
-    memo: dict[tuple[Taint, ...], int] = template.memo.setdefault(what, {})
-    answers = []
-    for taints in snapshot.taints.members:
-        answer = memo.get(taints)
-        if answer is None:
-            answer = memo[taints] = judge(taints, template)
-        answers.append(answer)
-    return np.array(answers, dtype=np.int32)
+    groups, answers = template.memo.get(what, (None, ()))
+    if groups is not snapshot.taints or len(answers) != len(groups.members):  # sets are added, never renumbered
+        groups = snapshot.taints
+        answers = np.array([judge(taints, template) for taints in groups.members], dtype=np.int32)
+        template.memo[what] = groups, answers
+    found: NDArray[np.int32] = answers
+    return found
 
 
-def _looked_up(table: NDArray[Scalar], snapshot: Snapshot, rows: RowArray | None) -> NDArray[Scalar]:
-    groups = snapshot.taints.of[: len(snapshot)] if rows is None else snapshot.taints.of[rows]
-    return np.take(table, groups) if table.any() else np.zeros(len(groups), dtype=table.dtype)
+def _groups(snapshot: Snapshot, rows: RowArray | None) -> NDArray[np.int32]:
+    return snapshot.taints.of[: len(snapshot)] if rows is None else snapshot.taints.of[rows]
 
 
 class TaintToleration:
@@ -95,7 +94,7 @@ class TaintToleration:
         return OK if counts.any() else SKIP
 
     def score(self, cycle: Cycle, rows: RowArray) -> Vector:
-        counts = _looked_up(cycle.state[self.name], cycle.snapshot, rows)
+        counts = cycle.state[self.name][_groups(cycle.snapshot, rows)]
         return normalised(counts.astype(np.float64), reverse=True)
 
 
