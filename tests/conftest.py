@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 from collections import Counter
 
+# Read when gRPC is loaded. Tests start processes that must die with them, which takes a fork; gRPC's own handlers of it
+# write into the child's standard error and may end it.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+
 import parts
 import pytest
 from cluster.fixtures import (  # noqa: F401  (fixtures and a hook for every test)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -37,7 +38,8 @@ def in_zsh(line: str, folder: Path) -> set[str]:
     (folder / "_carico").write_text(script("zsh"))
     start = f"PS1='> '; fpath=({folder} $fpath); autoload -Uz compinit; compinit -u -D"
     (folder / ".zshrc").write_text(f"{start}; setopt no_beep; LISTMAX=0; print ready\n")
-    tmux = ["tmux", "-f", "/dev/null", "-S", str(folder / "tmux")]
+    # A socket for each: the server of the line before may still be on its way out.
+    tmux = ["tmux", "-f", "/dev/null", "-S", str(folder / f"tmux-{uuid4().hex[:8]}")]
 
     def screen() -> str:
         return subprocess.run([*tmux, "capture-pane", "-p"], capture_output=True, text=True, check=True).stdout
