@@ -36,14 +36,18 @@ class Memory:
 
     def recall(self) -> bool:
         """Restores what the file holds; False when there was nothing to use."""
-        if self._path is None or not self._path.exists():
+        if self._path is None:
             return False
         try:
             document = json.loads(self._path.read_bytes())
             if not isinstance(document, dict) or document.get("format") != FORMAT:
                 raise ValueError(f"it is not of format {FORMAT}")
+            if not isinstance(document.get("state"), dict):
+                raise ValueError("it holds no state")
             self._learner.restore(document["state"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except FileNotFoundError:
+            return False
+        except (OSError, ValueError, RecursionError) as error:
             log.warning("%s cannot be used (%s); starting without memory", self._path, error)
             return False
         log.info("restored from %s", self._path)

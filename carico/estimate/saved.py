@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
+
+GREATEST = sys.float_info.max
 
 
 def section(state: Mapping[str, object], key: str) -> Mapping[str, object]:
@@ -60,7 +63,8 @@ def _row(key: str, value: object, size: int, least: float, most: float, empty: b
 
 
 def _checked(key: str, value: object, least: float, most: float) -> float:
-    if isinstance(value, int | float) and math.isfinite(value) and least <= value <= most:
+    # A whole number may be too large for a float, and so for `isfinite`: comparing comes first.
+    if isinstance(value, int | float) and -GREATEST <= value <= GREATEST and least <= value <= most:
         return float(value)
     raise ValueError(
         f"saved state: {key!r} holds {value!r}, not a number from {least:g} to {most:g};"

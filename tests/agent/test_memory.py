@@ -47,6 +47,9 @@ def test_what_is_kept_is_recalled(tmp_path: Path) -> None:
         b'{"format": 1}',
         b'{"format": 1, "state": {}}',
         b'{"format": 1, "state": 7}',
+        b'{"format": 1, "state": []}',
+        b'{"format": 1, "state": null}',
+        b"[" * 100_000,
     ],
 )
 def test_a_broken_file_is_named_and_left_out(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:

@@ -187,6 +187,7 @@ def saved(**changes: object) -> dict[str, object]:
         (saved(baseline=[0.1, 7]), "baseline"),
         (saved(baseline="0.1"), "baseline"),
         (saved(counters=[1, 2]), "counters"),
+        (saved(counters=[10**400, 2, 3]), "counters"),
         (saved(local=[[1.0, 1.0, 0.0], [0.5, 1.0, 0.0]]), "local"),
         (saved(local=[[9e9, 1.0, 0.0]]), "local"),
         (saved(batch=[[0.1, 0.1]] * 10), "batch"),
@@ -209,7 +210,7 @@ def shaken(value: object, rng: random.Random) -> object:
     if isinstance(value, list) and value:
         place = rng.randrange(len(value))
         return [*value[:place], shaken(value[place], rng), *value[place + 1 :]]
-    return rng.choice([None, "x", -1e300, 1e300, float("nan"), [], {}, -1, 3])
+    return rng.choice([None, "x", -1e300, 1e300, float("nan"), 10**400, [], {}, -1, 3])
 
 
 @every_choice
