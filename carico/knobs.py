@@ -107,12 +107,15 @@ def _from_file(section: str, file: Path | None) -> dict[str, tuple[Any, str]]:
         table = tomllib.loads(file.read_text())
     except OSError as error:
         raise UsageError(f"{file}: cannot be read ({error.strerror}); check --config") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # not TOML, or not even UTF-8
         raise UsageError(f"{file}: is not TOML: {error}") from error
     unknown = [name for name in table if name not in SECTIONS]
     if unknown:
         raise UsageError(f"{file}: no section is called [{unknown[0]}]{_nearest(unknown[0], SECTIONS)}")
-    return {name: (value, f"{file} [{section}] {name}") for name, value in table.get(section, {}).items()}
+    mine = table.get(section, {})
+    if not isinstance(mine, dict):
+        raise UsageError(f"{file}: {section} is {mine!r}, not a section; write [{section}] on a line of its own")
+    return {name: (value, f"{file} [{section}] {name}") for name, value in mine.items()}
 
 
 def _from_environment(section: str, environ: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
@@ -194,7 +197,7 @@ def _parsed_number(kind: Any, raw: Any) -> Any:
 def _checked(field: dataclasses.Field[Any], value: Any) -> Any:
     least, most, choices = (field.metadata[name] for name in ("least", "most", "choices"))
     if choices:
-        for word in value if isinstance(value, tuple) else (value,):
+        for word in value if isinstance(value, (tuple, dict)) else (value,):
             if word not in choices:
                 raise ValueError(f"is not one of {', '.join(choices)}{_nearest(str(word), choices)}")
     for number in value.values() if isinstance(value, dict) else (value,):
@@ -214,7 +217,7 @@ def _shown(default: Any) -> str:
 
 
 def _metavar(field: dataclasses.Field[Any], kind: Any) -> str:
-    if field.metadata["choices"] and typing.get_origin(kind) is not tuple:
+    if field.metadata["choices"] and typing.get_origin(kind) not in (tuple, dict):
         return "{" + ",".join(field.metadata["choices"]) + "}"
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
         kind = typing.get_args(kind)[0]

@@ -61,10 +61,14 @@ class EstimateSettings:
         0.8, "weight of the cluster's model beside the local one in the signal k", least=0, most=1
     )
     full: dict[str, float] = knob(
-        {}, f"usage at which a resource is full, by resource; the others {FULL}", least=0.01, most=1
+        {},
+        f"usage at which a resource is full, by resource; the others {FULL}",
+        least=0.01,
+        most=1,
+        choices=DIMENSIONS,
     )
     capacity_limit: float = knob(1000.0, "pods; Pod-Capacity never says more than this", least=1)
-    pronto_window: int = knob(60, "seconds in which Pronto's reject signal looks for spikes", least=2)
+    pronto_window: int = knob(60, "seconds in which Pronto's reject signal looks for spikes", least=2, most=86400)
     pronto_threshold: float = knob(
         3.0, "weighted sum of spikes, in standard deviations, over which it rejects", least=0
     )

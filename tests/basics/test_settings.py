@@ -55,7 +55,9 @@ def test_sections_of_other_processes_are_left_alone(tmp_path: Path) -> None:
         ("[agent]\nfull = { cpu = 2 }\n", "is more than 1"),
         ("[agent]\nplaintext = 3\n", "3 is neither true nor false"),
         ("[agent]\nnode_name = 3\n", "3 is not text"),
+        ("[agent]\nfull = { cpus = 0.5 }\n", "is not one of cpu, memory"),
         ("[agent\n", "is not TOML"),
+        ("agent = 5\n", "agent is 5, not a section; write [agent] on a line of its own"),
     ],
 )
 def test_a_wrong_file_is_named_with_its_value_and_the_remedy(tmp_path: Path, text: str, message: str) -> None:
@@ -79,6 +81,12 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"absent\.toml: cannot be read"):
         load(tmp_path / "absent.toml")
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "carico.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match=r"carico\.toml: is not TOML"):
+        load(tmp_path / "carico.toml")
 
 
 def test_text_forms_of_lists_and_tables() -> None:
