@@ -80,7 +80,7 @@ class HealthServer:
         self._pages = {"/metrics": exposition, **pages}
         self._asked = dict(asked or {})
         self._server: asyncio.Server | None = None
-        self._streams: set[asyncio.Task[None]] = set()
+        self._clients: set[asyncio.Task[None]] = set()
 
     async def start(self) -> int:
         """Starts to listen and returns the port."""
@@ -95,11 +95,18 @@ class HealthServer:
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
-            for stream in self._streams:
-                stream.cancel()
+            for client in self._clients:  # or a slow one would keep the process for its whole patience
+                client.cancel()
+            await asyncio.gather(*self._clients, return_exceptions=True)
             await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A task of its own: the server's would call a cancelled one a fault."""
+        client = asyncio.create_task(self._talk(reader, writer))
+        self._clients.add(client)
+        client.add_done_callback(self._clients.discard)
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(PATIENCE):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -116,14 +123,12 @@ class HealthServer:
     async def _follow(self, stream: Stream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """A client that has nothing to say any more has gone: its end of the connection is what is waited for."""
         following = asyncio.ensure_future(stream.follow(writer))
-        self._streams.add(following)
         leaving = asyncio.ensure_future(reader.read(1))
         try:
             await asyncio.wait({following, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             following.cancel()
             leaving.cancel()
-            self._streams.discard(following)
             with contextlib.suppress(asyncio.CancelledError, ConnectionError):
                 await following
             with contextlib.suppress(asyncio.CancelledError, ConnectionError):

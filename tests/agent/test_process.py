@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -41,6 +42,21 @@ def test_a_signal_ends_it_within_a_second_even_with_nobody_answering(number: sig
         before = time.monotonic()
         assert process.stop(number) == 0
         assert time.monotonic() - before < 1.0
+    assert "Traceback" not in process.log()
+
+
+@pytest.mark.parametrize("runtime", ["containerd", "cri", "auto"])
+def test_it_ends_within_a_second_while_runtime_and_endpoints_hang(tmp_path: Path, runtime: str) -> None:
+    with socket.socket(socket.AF_UNIX) as silent, socket.create_server(("127.0.0.1", 0)) as mute:
+        silent.bind(str(tmp_path / "s"))
+        silent.listen()  # connections succeed, and nobody ever answers
+        where = f"127.0.0.1:{mute.getsockname()[1]}"
+        flags = ("--runtime", runtime, "--containerd-socket", str(tmp_path / "s"), "--cri-socket", str(tmp_path / "s"))
+        with agent(*flags, "--aggregator", where, "--schedulers", where, "--plaintext") as process:
+            process.ready()
+            before = time.monotonic()
+            assert process.stop() == 0
+            assert time.monotonic() - before < 1.0
     assert "Traceback" not in process.log()
 
 

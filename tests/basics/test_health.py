@@ -120,6 +120,23 @@ def test_a_stream_goes_on_until_the_client_leaves_and_ends_with_the_server() -> 
     assert ended == ["ended", "ended"]
 
 
+def test_a_client_that_never_asks_does_not_keep_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> float:
+        server = health.HealthServer("127.0.0.1:0", new_registry("test"), {})
+        reader, writer = await asyncio.open_connection("127.0.0.1", await server.start())
+        writer.write(b"GET /metr")
+        await asyncio.wait_for(until(lambda: bool(server._clients)), 5)
+        before = asyncio.get_running_loop().time()
+        await server.stop()
+        took = asyncio.get_running_loop().time() - before
+        assert await reader.read() == b""
+        writer.close()
+        return took
+
+    assert asyncio.run(scenario()) < health.PATIENCE / 5
+    assert caplog.text == ""
+
+
 async def until(holds: Callable[[], bool]) -> None:
     while not holds():  # noqa: ASYNC110 - the other end of a socket has no event
         await asyncio.sleep(0.01)
