@@ -89,11 +89,15 @@ class Writer:
 
 def _create(path: Path, force: bool) -> BinaryIO:
     try:
-        return path.open("wb" if force else "xb", buffering=0)
+        file = path.open("wb" if force else "xb", buffering=0)
     except FileExistsError:
         raise UsageError(f"{path} exists; say --force to write over it") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+    if not file.seekable():
+        file.close()
+        raise UsageError(f"{path} is a pipe or a terminal; a recording needs a file")
+    return file
 
 
 def _encoded(columns: tuple[str, ...], rows: Sequence[Sequence[float]]) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from carico.clock import Clock, Ticker
+from carico.errors import CaricoError
 from carico.runtime import open_source
 from carico.settings import NodeSettings
 from carico.telemetry.sampler import Sampler
@@ -27,32 +28,42 @@ class Watcher:
         self.source = open_source(settings, settings.cgroup_root, clock)
         self._clock = clock
         self._ticker = Ticker(clock, 1.0 / settings.rate_hz)
-        # Half a tick more, so that the sample which completes the last second is among them.
-        self._end = None if seconds is None else clock.monotonic() + seconds + 0.5 / settings.rate_hz
-        self._stopped = False
+        # A little more, so that the sample which completes the last second is among them.
+        self._end = None if seconds is None else clock.monotonic() + seconds + min(0.05, 0.5 / settings.rate_hz)
+        self._proc_root = settings.proc_root
+        self._something = False  # has been read
+        self._ticks: asyncio.Queue[Tick | None] = asyncio.Queue()  # None: it is over
 
     async def __aiter__(self) -> AsyncIterator[Tick]:
-        ticks: asyncio.Queue[Tick | None] = asyncio.Queue()
-        parts = [self.source.run(), self._ticker.run(lambda _: ticks.put_nowait(self._tick()))]
-        running = [asyncio.create_task(part) for part in parts]
+        running = [asyncio.create_task(part) for part in (self.source.run(), self._ticker.run(self._tick))]
+        for task in running:
+            task.add_done_callback(self._stop)  # both run for ever: one that ends is broken
+        call_off = None if self._end is None else self._clock.call_at(self._end, self._stop)
         try:
-            while (tick := await ticks.get()) is not None:
+            while (tick := await self._ticks.get()) is not None:
                 yield tick
+            for task in running:
+                if task.done():
+                    task.result()  # raises what went wrong
         finally:
+            if call_off is not None:
+                call_off()
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    def _tick(self) -> Tick | None:
+    def _tick(self, _late: float) -> None:
         now = self._clock.monotonic()
-        if self._stopped or (self._end is not None and now > self._end):
-            return None
-        return Tick(self.sampler.read(now), self.source.table.count(now))
+        sample = self.sampler.read(now)
+        self._something = self._something or sample is not None or None in self.sampler.sources().values()
+        if not self._something:  # there will be nothing to show, however long one waits
+            raise CaricoError(f"nothing can be read below {self._proc_root}; check --proc-root")
+        self._ticks.put_nowait(Tick(sample, self.source.table.count(now)))
 
     def stop_on_signals(self) -> None:
-        """Ctrl-C and SIGTERM end the iteration at the next tick, so that files are finished and cursors shown."""
+        """Ctrl-C and SIGTERM end the iteration, so that files are finished and cursors shown."""
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._stop)
 
-    def _stop(self) -> None:
-        self._stopped = True
+    def _stop(self, *_: object) -> None:
+        self._ticks.put_nowait(None)
