@@ -3,7 +3,7 @@
 loop.py        the beat: read, count pods, estimate, publish
 memory.py      what survives a restart
 exporter.py    what Prometheus sees
-links.py       the streams to the aggregator and the schedulers
+node.py        what this node says of itself to the aggregator and the schedulers
 process.py     the command `carico agent`
 top.py record.py replay.py   the same way on a terminal, into a file and out of it
 """

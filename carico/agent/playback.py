@@ -20,6 +20,8 @@ from carico.types import PodCount, Sample
 
 PODS = "n"
 RAW = {"cpu": ("util", "psi"), "memory": ("mem",)}  # columns of a dimension; the others have one of their own name
+GAP = 5.0  # steps; a longer one is a pause of the recorder
+SHORTEST_STEP, LONGEST_STEP = 1e-4, 1e4  # s between two rows; beyond that t is not in seconds
 SLACK = 0.1  # a ratio this far outside [0, 1] is noise of someone's clock, and is cut off; beyond it is an error
 
 
@@ -30,10 +32,11 @@ class Playback:
         self._path = path
         self._settings = settings
         self._columns = {name: recording.values[:, i] for i, name in enumerate(recording.columns)}
+        if settings.cpu == "utilisation" and "util" in self._columns:
+            self._columns.setdefault("psi", np.zeros(len(recording.values)))  # not looked at
         self.dimensions = tuple(d for d in DIMENSIONS if set(_raw(d)) <= set(self._columns))
         self._check(recording)
-        steps = np.diff(self._columns[TIME])
-        self.rate_hz = float(1.0 / np.median(steps))  # as it was, not as it was meant to be
+        self.rate_hz = self._rate()
 
     def __len__(self) -> int:
         return len(self._columns[TIME])
@@ -61,10 +64,20 @@ class Playback:
         else:
             yield from derived_pods(self._columns[TIME].tolist(), counts, self._settings)
 
+    def _rate(self) -> float:
+        """Samples per second as they were, not as they were meant to be; gaps in the recording are left out."""
+        steps = np.diff(self._columns[TIME])
+        step = float(steps[steps <= GAP * np.median(steps)].mean())
+        if not SHORTEST_STEP <= step <= LONGEST_STEP:
+            raise UsageError(f"{self._path}: rows are {step:g} s apart; t is in seconds")
+        return 1.0 / step
+
     def _check(self, recording: Recording) -> None:
         missing = [name for name in (TIME, PODS) if name not in self._columns]
         if missing:
             raise UsageError(f"{self._path}: there is no column {missing[0]}; columns: {', '.join(recording.columns)}")
+        if "util" in self._columns and "cpu" not in self.dimensions:
+            raise UsageError(f"{self._path}: there is util but no psi; --cpu utilisation does without it")
         if not self.dimensions:
             raise UsageError(f"{self._path}: wants at least the columns util and psi (cpu), or mem (memory)")
         if len(self) < 2:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import logging
 import time
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from carico.agent.table import table
 from carico.estimate.pipeline import Pipeline
 from carico.settings import EstimateSettings, NodeSettings, ViewSettings
 from carico.types import Estimate
+
+log = logging.getLogger(__name__)
 
 # What still matters once the telemetry is recorded.
 FLAGS = knobs.names(EstimateSettings) | {"cpu", "churn_after_start", "churn_after_delete", "settle"}
@@ -35,6 +38,8 @@ def run(args: argparse.Namespace) -> int:
     started = time.perf_counter()
     estimates = replay(playback, settings)
     took = time.perf_counter() - started
+    if not estimates:
+        log.warning("%s: %d rows are too few for one estimate", args.file, len(playback))
     if args.json:
         for estimate in estimates:
             print(json.dumps(as_json(estimate, playback.dimensions)))

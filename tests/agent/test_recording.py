@@ -148,14 +148,42 @@ def test_plain_json(tmp_path):
     assert pods == (1, False, 0)
 
 
-def test_columns_in_any_order_and_columns_of_others(tmp_path):
-    mixed = {"columns": ["mem", "note", "n", "t"], "rows": [[0.3, 99, 1, i] for i in range(3)]}
+@pytest.mark.parametrize("note", [99, "a host", None, [1]])
+def test_columns_in_any_order_and_columns_of_others(tmp_path, note):
+    mixed = {"columns": ["mem", "note", "n", "t"], "rows": [[0.3, note, 1, i] for i in range(3)]}
     assert [sample.values for sample, _ in playback(tmp_path, mixed)] == [(0.3,)] * 3
+
+
+def test_the_rate_is_that_of_the_samples_whatever_their_jitter_and_pauses(tmp_path):
+    times = [0.1 * i + 0.03 * (i % 3) + (1e6 if i > 150 else 0) for i in range(300)]
+    rows = [[t, 1, 0.5, 0.1, 0.3] for t in times]
+    assert playback(tmp_path, {**GOOD, "rows": rows}).rate_hz == pytest.approx(10, rel=0.01)
+
+
+def test_utilisation_alone_does_without_pressure(tmp_path):
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps({"columns": ["t", "n", "util"], "rows": [[i, 0, 0.4] for i in range(3)]}))
+    got = Playback(path, load(path), NodeSettings(cpu="utilisation"))
+    assert [sample.values for sample, _ in got] == [(0.4,)] * 3
+
+
+def test_a_pipe_is_no_place_for_a_recording(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with pytest.raises(UsageError, match="a recording needs a file"):
+            Writer(tmp_path / "pipe", COLUMNS, {}, force=True)
+    finally:
+        os.close(reader)
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        (lambda d: d["columns"].__setitem__(3, "pressure"), "there is util but no psi; --cpu utilisation"),
+        (lambda d: d["columns"].__setitem__(3, "mem"), "there are two columns mem"),
+        (lambda d: d.update(rows=[[1e-9 * i, *row[1:]] for i, row in enumerate(d["rows"])]), "t is in seconds"),
+        (lambda d: d.update(rows=[[1e9 * i, *row[1:]] for i, row in enumerate(d["rows"])]), "t is in seconds"),
         (lambda d: d["rows"].__setitem__(7, [0.7, 1, "x", 0, 0]), "row 7, column util: 'x' is not a finite number"),
         (lambda d: d["rows"].__setitem__(7, [0.7, 1, 0, 0]), "row 7 is 4 values instead of a list of 5 numbers"),
         (lambda d: d["rows"].__setitem__(7, None), "row 7 is NoneType"),
