@@ -32,7 +32,7 @@ class Terminal:
 
     def __init__(self, out: TextIO = sys.stdout) -> None:
         self._out = out
-        self._colours = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+        self._colours = "NO_COLOR" not in os.environ
         self._unicode = (out.encoding or "").lower().replace("-", "") == "utf8"
         self._size: tuple[int, int] | None = None
         self._warning = LastWarning()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     check_seconds(args.seconds)
     settings = knobs.from_flags(ViewSettings, "agent", args)
     top = Top(settings, SystemClock(), args.seconds)
-    if sys.stdout.isatty() and not args.json:
+    if sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not args.json:
         asyncio.run(top.on_terminal())
     else:
         asyncio.run(top.in_lines(args.json))
@@ -104,7 +105,7 @@ class Top:
             raw=self._watcher.sampler.raw,
             estimate=self._history[-1] if self._history else None,
             history=self._history,
-            pods_from="" if source.problem else source.name,
+            pods_from="" if source.problem or source.name == "none" else source.name,
             notice=f"pods: {source.problem}" if source.problem else warning,
             left=None if self._end is None else self._end - now,
         )

@@ -141,6 +141,7 @@ def test_a_terminal_is_left_as_it_was():
     assert written.index("\x1b[?25l") < written.index("\x1b[H")
     assert written.endswith("\x1b[?25h")
     assert "Pod-Capacity" in written
+    assert "not counted" in written  # the command says --runtime none
     assert "\x1b[32m" in written
 
 
@@ -155,3 +156,10 @@ def test_no_color_and_no_unicode():
     assert code == 0
     assert not re.search(r"\x1b\[\d+m", written)
     assert written.isascii()
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines():
+    code, written = on_a_terminal("--seconds", "1", "--batch", "1", environ={"TERM": "dumb"})
+    assert code == 0
+    assert "\x1b" not in written
+    assert written.splitlines()[0].split()[:3] == ["t", "pods", "cpu"]
