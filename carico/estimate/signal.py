@@ -91,7 +91,7 @@ class DualSlope:
         return {"filters": [self._b.x, self._b.p, self._c.x, self._c.p]}
 
     def restore(self, state: Mapping[str, object]) -> None:
-        self._b.x, self._b.p, self._c.x, self._c.p = numbers(state, "filters", 4, least=-1e9, most=1e9)
+        self._b.x, self._b.p, self._c.x, self._c.p = _filters(state, 4, variances=(1, 3))
 
 
 class JointSlope:
@@ -125,7 +125,9 @@ class JointSlope:
 
     def restore(self, state: Mapping[str, object]) -> None:
         line = self._line
-        line.b, line.c, line.pbb, line.pbc, line.pcc = numbers(state, "filters", 5, least=-1e9, most=1e9)
+        line.b, line.c, line.pbb, line.pbc, line.pcc = _filters(state, 5, variances=(2, 4))
+        if line.pbc**2 > line.pbb * line.pcc + 1e-12:
+            raise ValueError("saved state: 'filters' holds impossible variances; delete the state file to start fresh")
 
 
 class DifferenceSlope:
@@ -157,8 +159,16 @@ class DifferenceSlope:
         return {"filters": [self._c.x, self._c.p], "before": self._before}
 
     def restore(self, state: Mapping[str, object]) -> None:
-        self._c.x, self._c.p = numbers(state, "filters", 2, least=-1e9, most=1e9)
+        self._c.x, self._c.p = _filters(state, 2, variances=(1,))
         self._before = numbers(state, "before", 2, least=0.0, empty=True)
+
+
+def _filters(state: Mapping[str, object], size: int, variances: tuple[int, ...]) -> tuple[float, ...]:
+    """Saved filters; a negative variance would turn a filter's gain round, or divide by nothing."""
+    values = numbers(state, "filters", size, least=-1e9, most=1e9)
+    if min([values[place] for place in variances]) < 0.0:
+        raise ValueError("saved state: 'filters' holds a negative variance; delete the state file to start fresh")
+    return values
 
 
 class Signal:

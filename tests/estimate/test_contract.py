@@ -202,6 +202,28 @@ def test_state_that_does_not_fit_is_refused_by_name_and_leaves_no_poison(state: 
     assert estimates(hurt, life(300)) == estimates(fresh, life(300))
 
 
+@pytest.mark.parametrize(
+    ("name", "filters"),
+    [
+        ("signal", [1.0, -0.1, 0.3, 0.1]),
+        ("signal-trace", [1.0, 0.1, 0.3, -2.2e-3]),
+        ("signal-difference", [0.1, -0.19]),
+        ("signal-joint", [1.4, -0.1, -0.1, 0.0, 0.1]),
+        ("signal-joint", [1.4, -0.1, 0.1, 0.5, 0.1]),
+        ("resource", None),
+    ],
+)
+def test_variances_that_no_filter_can_have_are_refused(name: str, filters: list[float] | None) -> None:
+    pipeline = Pipeline(EstimateSettings(estimator=name), DIMENSIONS)
+    state = json.loads(json.dumps(pipeline.save()))
+    if filters is None:
+        state["estimator_state"]["0"]["filters"][1] = -1.0
+    else:
+        state["estimator_state"]["slope"]["filters"] = filters
+    with pytest.raises(ValueError, match=r"'filters' holds (a negative variance|impossible variances)"):
+        pipeline.restore(state)
+
+
 def shaken(value: object, rng: random.Random) -> object:
     """Saved state with one thing somewhere in it replaced by nonsense."""
     if isinstance(value, dict) and value:
