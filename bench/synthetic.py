@@ -69,6 +69,7 @@ class Recording:
     samples: list[Sample]
     pods: list[PodCount]
     truth: Array  # R at every tick
+    best_guess: Array  # R by who knows the base and every pod's own cost, and expects their mean of the next one
 
 
 def record(case: Case, seed: int) -> Recording:
@@ -76,13 +77,14 @@ def record(case: Case, seed: int) -> Recording:
     moves = _moves(case, rng)
     count = np.cumsum(moves)
     cost = _cost_over_time(case)
-    load, settled = _load(case, cost, moves, rng)
+    load, settled, mean = _load(case, cost, moves, rng)
     clean = np.array(case.base) + load
     final = np.array(case.base) + settled
     truth = np.maximum(((1.0 - final) / cost).min(axis=1), 0.0)
+    best_guess = truth / mean
     usage = np.clip(clean + _noise(case, rng) + _spikes(case, moves), 0.0, 1.0)
     samples = [Sample((i + 1) / RATE_HZ, tuple(row)) for i, row in enumerate(usage.tolist())]
-    return Recording(case.dimensions, samples, _pod_counts(moves, count), truth)
+    return Recording(case.dimensions, samples, _pod_counts(moves, count), truth, best_guess)
 
 
 def fitting(case: Case, factor: float = 1.0) -> int:
@@ -142,9 +144,10 @@ def _bursts(case: Case, rng: np.random.Generator) -> Counts:
     return moves
 
 
-def _load(case: Case, cost: Array, moves: Counts, rng: np.random.Generator) -> tuple[Array, Array]:
-    """The pods' load as it shows at every tick, and as it would with all of them come up."""
+def _load(case: Case, cost: Array, moves: Counts, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+    """The pods' load as it shows at every tick, as it would with all of them come up, and their mean weight so far."""
     shows, settles = np.zeros(TICKS), np.zeros(TICKS)
+    mean, seen = np.ones(TICKS), 0
     living: list[tuple[int, float]] = []
     rise = max(1, round(case.ramp_seconds * RATE_HZ))
     for tick in np.flatnonzero(moves).tolist():
@@ -153,11 +156,13 @@ def _load(case: Case, cost: Array, moves: Counts, rng: np.random.Generator) -> t
             weight = living[-1][1]
             shows[tick:] += weight * np.minimum(1.0, np.arange(1, TICKS - tick + 1) / rise)
             settles[tick:] += weight
+            seen += 1
+            mean[tick:] = (mean[tick] * (seen - 1) + weight) / seen
         else:
             began, weight = living.pop(int(rng.integers(len(living))))
             shows[tick:] -= weight * np.minimum(1.0, np.arange(tick - began + 1, TICKS - began + 1) / rise)
             settles[tick:] -= weight
-    return shows[:, np.newaxis] * cost, settles[:, np.newaxis] * cost
+    return shows[:, np.newaxis] * cost, settles[:, np.newaxis] * cost, mean
 
 
 def _noise(case: Case, rng: np.random.Generator) -> Array:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.estimator import follow, headline, judge, measure
+from bench.estimator import follow, headline, judge, measure, measure_best
 from bench.synthetic import CASES, HARDER, SETTLE_TICKS, TICKS, Case, record
 from carico.estimate.pipeline import Pipeline
 from carico.settings import ESTIMATORS, EstimateSettings
@@ -57,6 +57,15 @@ def test_the_default_holds_on_harder_workloads(case: Case) -> None:
     assert figures["within"] >= 80
     assert figures["one_more"] >= 95
     assert figures["always_sane"]
+
+
+def test_who_knows_every_pod_is_right_where_pods_are_alike_and_not_where_they_differ() -> None:
+    alike, unlike = CASES[0], next(case for case in HARDER if case.unlike)
+    assert measure_best(alike, range(100, 102))["rmse_pods"] == 0
+    best = measure_best(unlike, range(100, 110))
+    default = measure(unlike, "change-aware", range(100, 110), (DEFAULT,))[DEFAULT]
+    assert default["within"] - 1 < best["within"] < 100
+    assert 0 < best["rmse_pods"] < default["rmse_pods"]
 
 
 @pytest.mark.parametrize("case", [*CASES, *HARDER], ids=lambda case: case.name)
