@@ -38,7 +38,7 @@ class Disk:
     name = "diskstats"
 
     def __init__(self, proc: Path, device: str) -> None:
-        self._file = KernelFile(proc / "diskstats")
+        self._file = KernelFile(proc / "diskstats", pages=True)
         self._device = device
         self._before: dict[str, tuple[float, int]] = {}
 

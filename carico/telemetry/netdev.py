@@ -70,7 +70,7 @@ class Network:
 
     def __init__(self, proc: Path, device: str, bytes_per_second: float) -> None:
         self._net = _network_of(proc)
-        self._file = KernelFile(self._net / "dev")
+        self._file = KernelFile(self._net / "dev", pages=True)
         self._device = device
         self._full = bytes_per_second
         self._before: tuple[float, Traffic] | None = None

@@ -2,6 +2,9 @@
 
 A file is opened once and read anew with a single call at offset 0: half the cost of opening it each time, and the
 kernel makes the whole text at that call, so that all numbers in it are of one instant.
+
+That holds for files that are one text: stat, meminfo, pressure. Lists with a line per thing (mounts, disks, interfaces,
+routes) come a page at a time whatever one asks for, so these are read until nothing more comes (`pages`).
 """
 
 from __future__ import annotations
@@ -19,8 +22,9 @@ SWITCHED_OFF = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL})
 class KernelFile:
     """One file that stays open. A failed read closes it, so that the next one tries from the start."""
 
-    def __init__(self, path: Path, size: int = 4096) -> None:
+    def __init__(self, path: Path, size: int = 4096, *, pages: bool = False) -> None:
         self.path = path
+        self._pages = pages
         self._size = size  # bytes to ask for; grows until the whole text fits
         self._fd = -1
 
@@ -38,6 +42,8 @@ class KernelFile:
         while len(text) == self._size:
             self._size *= 2
             text = os.pread(self._fd, self._size, 0)
+        while self._pages and (more := os.pread(self._fd, self._size, len(text))):
+            text += more
         return text
 
     def _problem(self, error: OSError) -> SourceError:
@@ -58,7 +64,7 @@ class KernelFile:
 
 def read_once(path: Path) -> bytes:
     """A file that is needed once, at the start."""
-    file = KernelFile(path)
+    file = KernelFile(path, pages=True)
     try:
         return file.read()
     finally:
