@@ -32,13 +32,14 @@ WARM_UP = 5.0  # s for imports, connections and the first listing
 
 READING_ALONE = """
 import asyncio
+from carico.beat import BeatLoop
 from carico.clock import SystemClock, Ticker
 from carico.settings import TelemetrySettings
 from carico.telemetry.sampler import Sampler
 async def read():
     sampler, clock = Sampler(TelemetrySettings()), SystemClock()
     await Ticker(clock, 0.1).run(lambda _: sampler.read(clock.monotonic()))
-asyncio.run(read())
+asyncio.Runner(loop_factory=BeatLoop).run(read())
 """
 
 

@@ -72,6 +72,8 @@ class ManualClock:
 
         return call_off
 
+    beat_at = call_at
+
     def advance(self, seconds: float) -> None:
         """Time passes while nobody looks: a stall. Sleepers wake at the next `turn`."""
         self._now += seconds

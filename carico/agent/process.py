@@ -15,6 +15,7 @@ from carico.agent.exporter import Beat, LinkCollector, NodeCollector, refusal_co
 from carico.agent.loop import Loop
 from carico.agent.memory import Memory
 from carico.agent.node import Node
+from carico.beat import BeatLoop
 from carico.clock import Clock, SystemClock
 from carico.estimate.pipeline import Pipeline
 from carico.health import HealthServer, probe
@@ -37,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     settings = knobs.from_flags(AgentSettings, "agent", args)
-    asyncio.run(_run(settings))
+    with asyncio.Runner(loop_factory=BeatLoop) as runner:
+        runner.run(_run(settings))
     return 0
 
 

@@ -1,0 +1,153 @@
+"""The loop of the agent: one beat from within the selector's wait, and asyncio as ever beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable, Coroutine
+from threading import Timer
+from typing import Any, TypeVar
+
+import pytest
+
+from carico.beat import BeatLoop
+from carico.clock import SystemClock, Ticker
+
+T = TypeVar("T")
+PERIOD = 0.01  # s
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=BeatLoop) as runner:
+        return runner.run(main)
+
+
+async def beating(step: Callable[[float], object]) -> None:
+    await Ticker(SystemClock(), PERIOD).run(step)
+
+
+class Beats:
+    """Beats under way; `reach(n)` waits for the nth."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self._moved = asyncio.Event()
+        self._task = asyncio.create_task(beating(self._step))
+
+    def _step(self, _: float) -> None:
+        self.times.append(time.monotonic())
+        self._moved.set()
+
+    async def reach(self, count: int) -> None:
+        while len(self.times) < count:
+            self._moved.clear()
+            await self._moved.wait()
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+
+def test_no_beat_comes_before_its_time_or_is_made_up_for() -> None:
+    async def main() -> list[float]:
+        beats = Beats()
+        await beats.reach(5)
+        await asyncio.sleep(0)
+        _stall(5 * PERIOD)
+        await beats.reach(20)
+        beats.stop()
+        return beats.times
+
+    times = run(main())
+    assert all(at >= times[0] + number * PERIOD - 0.001 for number, at in enumerate(times))
+    assert times[19] >= times[0] + 22 * PERIOD - 0.001  # beats of the stall were dropped
+
+
+def _stall(seconds: float) -> None:
+    """The whole loop stands still."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+def test_what_a_beat_sets_going_is_done_before_the_next_one() -> None:
+    async def main() -> list[str]:
+        loop, said, done = asyncio.get_running_loop(), [], asyncio.Event()
+
+        def step(_: float) -> None:
+            said.append("beat")
+            if len(said) == 1:
+                loop.call_soon(said.append, "soon")
+                loop.call_later(0.0, said.append, "later")
+            elif len(said) >= 5:
+                done.set()
+
+        beat = asyncio.create_task(beating(step))
+        await done.wait()
+        beat.cancel()
+        return said
+
+    assert run(main())[:4] == ["beat", "soon", "later", "beat"]
+
+
+def test_sockets_threads_and_timers_are_heard_between_beats() -> None:
+    async def main() -> tuple[bytes, str, float]:
+        loop = asyncio.get_running_loop()
+        beat = asyncio.create_task(beating(lambda _: None))
+        near, far = socket.socketpair()
+        with near, far:
+            near.setblocking(False)
+            loop.call_later(3 * PERIOD, far.send, b"news")
+            heard = await loop.sock_recv(near, 16)
+        answer = await asyncio.to_thread(lambda: "thread")
+        began = time.monotonic()
+        await asyncio.sleep(2.5 * PERIOD)
+        slept = time.monotonic() - began
+        beat.cancel()
+        return heard, answer, slept
+
+    heard, answer, slept = run(main())
+    assert (heard, answer) == (b"news", "thread")
+    assert slept >= 2.5 * PERIOD - 0.002
+
+
+def test_a_broken_beat_ends_who_waits_for_it_and_leaves_the_loop_whole() -> None:
+    def broken(_: float) -> None:
+        raise ValueError("broken beat")
+
+    async def main() -> str:
+        with pytest.raises(ValueError, match="broken beat"):
+            await beating(broken)
+        await asyncio.sleep(PERIOD)
+        return "went on"
+
+    assert run(main()) == "went on"
+
+
+def test_a_second_beat_is_a_timer_and_a_cancelled_one_is_silent() -> None:
+    async def main() -> int:
+        first, second = Beats(), Beats()
+        await first.reach(5)
+        await second.reach(5)
+        first.stop()
+        await asyncio.sleep(0)
+        beats = len(first.times)
+        await second.reach(len(second.times) + 5)
+        second.stop()
+        return len(first.times) - beats
+
+    assert run(main()) == 0
+
+
+def test_with_the_beat_gone_the_loop_waits_as_ever() -> None:
+    async def main() -> bytes:
+        beats = Beats()
+        await beats.reach(2)
+        beats.stop()
+        near, far = socket.socketpair()
+        with near, far:
+            near.setblocking(False)
+            Timer(3 * PERIOD, far.send, (b"news",)).start()  # no timer of the loop: it waits without an end
+            return await asyncio.get_running_loop().sock_recv(near, 16)
+
+    assert run(main()) == b"news"
