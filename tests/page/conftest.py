@@ -1,4 +1,4 @@
-"""The browser of these tests: Debian's Chromium, driven over its own protocol."""
+"""The browser of these tests, and what must not stand on its console."""
 
 from __future__ import annotations
 
@@ -7,35 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
-ARGUMENTS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
+from page.browser import chromium
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
+def browser() -> Iterator[Browser]:
     """For one file only: while it lives, an event loop runs in this thread, and others could not start theirs."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=list(ARGUMENTS))
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
-def tab(chromium: Browser) -> Iterator[Callable[..., Page]]:
+def tab(browser: Browser) -> Iterator[Callable[..., Page]]:
     """Opens an address in a browser of its own; afterwards nothing may stand on its console."""
     said: list[str] = []
     contexts = []
 
     def open_tab(url: str, width: int = 1280, height: int = 800, **options: Any) -> Page:
-        context = chromium.new_context(viewport={"width": width, "height": height}, **options)
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(20_000)

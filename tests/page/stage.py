@@ -21,6 +21,7 @@ from fleet import Fleet, SchedulerProcess
 
 from carico.kube import credentials
 from carico.kube.client import Client
+from carico.local.simulated_kubelet import RUNS_FOR
 
 
 class Stage:
@@ -91,9 +92,11 @@ class Stage:
         meta = {"name": name, "labels": {"kubernetes.io/hostname": name}}
         self._post("/api/v1/nodes", {"metadata": meta, "status": {"capacity": room, "allocatable": room}})
 
-    def create_pod(self, name: str, **spec: Any) -> None:
+    def create_pod(self, name: str, runs_for: str | None = None, **spec: Any) -> None:
+        """`runs_for` as in "90s": so long it runs on a simulated node; without it, until the end."""
         container = {"name": "main", "image": "none", "env": [{"name": "KEY", "value": "s3cret-env"}]}
-        meta = {"name": name, "annotations": {"example.com/token": "s3cret-annotation"}}
+        lasts = {} if runs_for is None else {RUNS_FOR: runs_for}
+        meta = {"name": name, "annotations": {"example.com/token": "s3cret-annotation"} | lasts}
         body = {"metadata": meta, "spec": {"schedulerName": "carico", "containers": [container]} | spec}
         self._post("/api/v1/namespaces/default/pods", body)
 
