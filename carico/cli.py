@@ -77,8 +77,11 @@ class OneLineParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         wrong = re.search(r"invalid choice: '([^']*)'|unrecognized arguments: (\S+)", message)
         known = list(_known(self))
-        near = difflib.get_close_matches((wrong[1] or wrong[2]).split("=")[0], known, n=1) if wrong else []
+        said = (wrong[1] or wrong[2]).split("=")[0] if wrong else ""
+        near = difflib.get_close_matches(said, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"`{self.prog} --help` tells more"
+        if said in near:  # a flag of `carico` itself
+            hint = f"it stands before the word: carico {said} …"
         self.exit(2, f"carico: {message}; {hint}\n")
 
 

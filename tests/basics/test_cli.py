@@ -53,6 +53,7 @@ def test_no_word_shows_the_help() -> None:
     [
         (("agent", "--rate-h", "5"), None),  # a beginning that is clear is taken
         (("agent", "--ratehz", "5"), "did you mean --rate-hz?"),
+        (("agent", "--version"), "it stands before the word: carico --version …"),
         (("explain", "pood", "a/b"), "did you mean pod?"),
         (("simulate-placement",), "`carico simulate-placement --help` tells more"),
     ],

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,22 @@ def test_it_ends_with_the_ratios_and_leaves_a_picture_and_nothing_else(demo):
     assert ways[0]["at_once"] == 5, "100m lets in all of five pods"
     assert [path.name for path in running.folder.iterdir()] == ["demo.png"]
     assert running.others() == {}
+
+
+def test_with_keep_it_stays_for_a_look_with_as_many_nodes_as_wanted(demo):
+    running = demo("--pods", "2", "--keep", "--simulate", "3")
+    lines = iter(running.process.stderr.readline, "")
+    next(line for line in lines if "The cluster stays until Ctrl-C" in line)
+    page = next(lines).strip()
+    with urllib.request.urlopen(f"{page}debug/ledger", timeout=PATIENCE) as answer:
+        ledger = json.load(answer)["nodes"]
+    assert sorted(ledger) == ["sim-0000", "sim-0001", "sim-0002", "this-machine"]
+    assert not any(node["stale"] for node in ledger.values())
+    running.process.send_signal(signal.SIGINT)
+    out, err = running.process.communicate(timeout=PATIENCE)
+    assert "pod turnaround" in out, "the table comes before the wait"
+    assert "Traceback" not in err
+    running.until(lambda: not running.others())
 
 
 @pytest.mark.parametrize("victim", ["itself", "keeper", "keeper of the pods", *PARTS])

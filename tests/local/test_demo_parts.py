@@ -14,7 +14,7 @@ import pytest
 
 from carico.cli import main
 from carico.local.cluster import free_port
-from carico.local.demo import figures, latency, picture, workload
+from carico.local.demo import figures, latency, picture, progress, workload
 from carico.local.demo.job import WAYS, PodTimes, Run, manifest
 from carico.local.demo.progress import Progress
 from carico.types import NodeSize
@@ -102,7 +102,7 @@ def test_figures_are_those_of_the_spans(runs):
 def test_the_table_names_every_figure_and_its_columns_stand_in_line(runs):
     text = figures.table([figures.summary(run) for run in runs])
     lines = text.splitlines()
-    assert len({len(line) for line in lines}) == 1
+    assert len({len(line) for line in lines}) == 1, "the last column stands at the right"
     for word in ("job completion", "pod completion", "pod turnaround", "web answers", "utilisation", "p99", "std"):
         assert word in text
     assert all(way.label in lines[0] for way in WAYS)
@@ -156,9 +156,29 @@ def test_progress_in_a_pipe_is_whole_lines(runs):
     assert "4/4 done" in lines[-1]
 
 
+def test_a_narrow_terminal_gets_lines_that_can_be_redrawn(runs):
+    """A line that is wider than the terminal goes over two, and the next one would be drawn below it."""
+    assert len(progress._line(runs[0], 4, 12.0, 40)) < 40
+    assert "4/4 done" in progress._line(runs[0], 4, 12.0, 80)
+
+
+def test_a_check_of_the_picture_leaves_no_file_and_harms_none(tmp_path):
+    picture.check(tmp_path / "new.png")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "old.png").write_bytes(PNG)
+    picture.check(tmp_path / "old.png")
+    assert (tmp_path / "old.png").read_bytes() == PNG
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
-    [(["--pods", "0"], "--pods 0: at least one pod"), (["--png", "/no/such/folder/x.png"], "there is no folder")],
+    [
+        (["--pods", "0"], "--pods 0: at least one pod"),
+        (["--png", "/no/such/folder/x.png"], "there is no folder"),
+        (["--png", "/"], "cannot be written (Is a directory); choose another"),
+        (["--png", "/proc/x.png"], "cannot be written"),
+        (["--simulate", "5"], "add --keep"),
+    ],
 )
 def test_bad_flags_are_named_before_anything_starts(flags, words, capsys):
     assert main(["demo", *flags]) == 2

@@ -29,6 +29,8 @@ from carico.telemetry.sampler import Sampler
 from carico.telemetry.stat import CpuTimes, parse_times, utilisation
 
 REST = 3.0  # s between two runs, in which the machine comes to rest
+LOOK = 1.0  # s of looking at the machine before anything starts
+BUSY = 0.25  # of all processors: more than a desktop at rest uses
 T = TypeVar("T")
 
 
@@ -37,12 +39,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pods", type=int, metavar="N", help="pods per run (default: 12 per core)")
     parser.add_argument("--png", type=Path, default=Path("carico-demo.png"), metavar="FILE", help="picture to draw")
     parser.add_argument("--keep", action="store_true", help="leave the cluster running afterwards, until Ctrl-C")
+    simulate = "with --keep: add N nodes that do not exist after the runs, to see the page with many"
+    parser.add_argument("--simulate", type=int, default=0, metavar="N", help=simulate)
     parser.add_argument("--json", action="store_true", help="print one object per run, then the ratios")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.pods is not None and args.pods < 1:
         raise UsageError(f"--pods {args.pods}: at least one pod is needed")
+    if args.simulate < 0 or (args.simulate and not args.keep):
+        raise UsageError(f"--simulate {args.simulate}: a number of nodes that stay with --keep; add --keep")
     picture.check(args.png)
     logging.getLogger("carico").setLevel(logging.WARNING)  # progress bars tell the rest
     sweep()
@@ -74,6 +80,7 @@ class Demo:
 
     async def _on(self, cluster: LocalCluster) -> None:
         self._progress.say("carico demo: the same pods three times on this machine, then a table and a picture\n")
+        await self._warn_if_busy()
         workload = await asyncio.to_thread(self._workload)
         await cluster.start()
         self._progress.say(f"  {workload.about}; live at {cluster.page}\n")
@@ -85,6 +92,17 @@ class Demo:
                 await _unless(cluster, self._keep(cluster))
         finally:
             await client.close()
+
+    async def _warn_if_busy(self) -> None:
+        """Packed pods take processors from other work; Carico waits for them, and its job then takes longer."""
+        before = _processor_times()
+        await asyncio.sleep(LOOK)
+        used = utilisation(before, _processor_times()) or 0.0
+        if used > BUSY:
+            self._progress.say(
+                f"  Other work uses {used:.0%} of this machine already. Carico makes room for it, packed pods do\n"
+                "  not: the job takes longer by Carico; compare on a machine that does little else.\n"
+            )
 
     def _workload(self) -> Workload:
         size = self._sampler.size()
@@ -131,6 +149,9 @@ class Demo:
             print(f"\n{figures.verdict(summaries)}\n\nThe picture is {self._args.png}.", flush=True)
 
     async def _keep(self, cluster: LocalCluster) -> None:
+        if self._args.simulate:
+            self._progress.say(f"\nAdding {self._args.simulate:,} nodes that do not exist …")
+            await cluster.simulate(self._args.simulate)
         self._progress.say(
             f"\nThe cluster stays until Ctrl-C. Look at it:\n  {cluster.page}\n"
             f"  kubectl --kubeconfig {cluster.kubeconfig} get pods -o wide"

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from carico import table as tables
 from carico.local.demo.job import Run
 
 
@@ -91,27 +92,17 @@ def ratios(summaries: Sequence[Summary]) -> dict[str, float]:
 
 
 def table(summaries: Sequence[Summary]) -> str:
-    rows: list[tuple[str, str, list[str]]] = []
-
-    def row(subject: str, part: str, values: Sequence[str]) -> None:
-        rows.append((subject, part, list(values)))
-
-    row("job completion", "", [f"{s.job_completion:.1f} s" for s in summaries])
+    rows: list[tuple[str, ...]] = [("job completion", "", *(f"{s.job_completion:.1f} s" for s in summaries))]
     for subject, pick in (("pod completion", "pod_completion"), ("pod turnaround", "turnaround")):
-        for i, part in enumerate(("mean", "std", "p50", "p75", "p95", "max")):
-            values = [f"{getattr(getattr(s, pick), part):.1f} s" for s in summaries]
-            row(subject if i == 0 else "", part, values)
-    for i, part in enumerate(("p50", "p95", "p99")):
-        row("web answers" if i == 0 else "", part, [f"{1000 * getattr(s.latency, part):.0f} ms" for s in summaries])
-    row("pods at once", "max", [str(s.at_once) for s in summaries])
-    row("cpu utilisation", "mean", [f"{s.utilisation:.0%}" for s in summaries])
-    widths = [max(len(s.label), *(len(values[i]) for _, _, values in rows)) for i, s in enumerate(summaries)]
-    head = f"{'':22}" + "".join(f"   {s.label:>{width}}" for s, width in zip(summaries, widths, strict=True))
-    lines = [
-        f"{subject:<16}{part:<6}" + "".join(f"   {value:>{width}}" for value, width in zip(values, widths, strict=True))
-        for subject, part, values in rows
-    ]
-    return "\n".join([head, *lines])
+        for part in ("mean", "std", "p50", "p75", "p95", "max"):
+            values = (f"{getattr(getattr(s, pick), part):.1f} s" for s in summaries)
+            rows.append((subject if part == "mean" else "", part, *values))
+    for part in ("p50", "p95", "p99"):
+        values = (f"{1000 * getattr(s.latency, part):.0f} ms" for s in summaries)
+        rows.append(("web answers" if part == "p50" else "", part, *values))
+    rows.append(("pods at once", "max", *(str(s.at_once) for s in summaries)))
+    rows.append(("cpu utilisation", "mean", *(f"{s.utilisation:.0%}" for s in summaries)))
+    return tables.table(("", "", *(s.label for s in summaries)), rows, right=range(2, 2 + len(summaries)))
 
 
 def verdict(summaries: Sequence[Summary]) -> str:

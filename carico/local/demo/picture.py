@@ -18,8 +18,18 @@ WAITING = "#e4e2dd"
 def check(file: Path) -> None:
     """Says before the work what would otherwise fail after it."""
     load_pyplot()
-    if not file.absolute().parent.is_dir():
-        raise UsageError(f"--png {file}: there is no folder {file.absolute().parent}; make it, or choose another")
+    folder = file.absolute().parent
+    if not folder.is_dir():
+        raise UsageError(f"--png {file}: there is no folder {folder}; make it, or choose another")
+    was_there = file.exists()
+    try:
+        file.open("ab").close()
+    except OSError as error:
+        raise UsageError(
+            f"--png {file}: cannot be written ({error.strerror}); choose another with --png FILE"
+        ) from error
+    if not was_there:
+        file.unlink()
 
 
 def draw(runs: Sequence[Run], summaries: Sequence[Summary], file: Path) -> None:
@@ -31,9 +41,13 @@ def draw(runs: Sequence[Run], summaries: Sequence[Summary], file: Path) -> None:
     for run, summary, (bars, answers) in zip(runs, summaries, axes, strict=True):
         _bars(bars, run, summary)
         _answers(answers, run, slowest)
-    axes[-1][0].set_xlabel("s after the job was published; pale: waiting, dark: running")
+    pods = max(len(run.pods) for run in runs)
+    figure.suptitle(
+        f"The same {pods} pods, placed in three ways on this machine. A bar is a pod: pale waits, dark runs."
+    )
+    axes[-1][0].set_xlabel("seconds after the pods were created")
     axes[-1][1].set_xlabel("ms")
-    axes[0][1].set_title("web answers beside it", fontsize=10)
+    axes[0][1].set_title("a web server beside:\nanswered within", fontsize=10)
     save(figure, file)
     pyplot.close(figure)
 
@@ -54,6 +68,7 @@ def _bars(axis: Any, run: Run, summary: Summary) -> None:
         fontsize=11,
     )
     axis.invert_yaxis()
+    axis.set_xlim(left=0)
     axis.set_yticks([])
     for side in ("top", "right", "left"):
         axis.spines[side].set_visible(False)
@@ -69,6 +84,7 @@ def _answers(axis: Any, run: Run, slowest: float) -> None:
             f"p99 {1000 * spread(run.latencies).p99:.0f} ms", (0.95, 0.08), xycoords="axes fraction", ha="right"
         )
     axis.set(xscale="log", xlim=(0.5, max(10.0, 2000 * slowest)), ylim=(0, 1.02))
+    axis.xaxis.set_major_formatter("{x:,.0f}")
     axis.set_yticks([0, 0.5, 1], ["0%", "50%", "100%"])
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)

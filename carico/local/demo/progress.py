@@ -47,4 +47,6 @@ class Progress:
 def _line(run: Run, pods: int, seconds: float, columns: int) -> str:
     about = f" {run.done:>3}/{pods} done  {run.running:>3} running  {seconds:>4.0f} s"
     room = max(5, min(40, columns - LABEL - len(about) - 1))
-    return f"{run.way.label:<{LABEL}}{bar(run.done / pods, room)}{about}"
+    return f"{run.way.label:<{LABEL}}{bar(run.done / pods, room)}{about}"[
+        : columns - 1
+    ]  # a longer one could not be redrawn
