@@ -50,6 +50,14 @@ cluster: setup ## a real Kubernetes with NODES=10 kwok nodes, or with KUBELET=1 
 cluster-down: ## end every cluster of this checkout, leave nothing
 	@PYTHONPATH=tests $(PYTHON) -m cluster.down
 
+.PHONY: pictures recording
+pictures: setup ## take the pictures of the web page in docs/ anew (chromium)
+	@$(BIN)/python tools/pictures.py
+# Without the marks of this make, which would tell of itself in the recording.
+recording: ## record `make demo` for docs/ anew, on a machine that does nothing else
+	@env -u MAKELEVEL -u MAKEFLAGS -u MFLAGS $(PYTHON) tools/record.py docs/recordings/demo.cast make demo
+	@mv carico-demo.png docs/pictures/demo.png
+
 .PHONY: protos
 protos: setup ## make the Python code of protos/ anew
 	@tools/protos.sh
