@@ -12,7 +12,6 @@ import os
 import sys
 import tempfile
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -30,6 +30,7 @@ from playwright.sync_api import Browser, Page
 NODES = int(os.environ.get("NODES", "5000"))
 SECONDS = float(os.environ.get("SECONDS", "20"))
 PODS_PER_SECOND = 20
+SPEED = 2400  # pixels per second: two views of the list
 LONG = 100.0  # ms
 TASK = "RunTask"
 CATEGORIES = ["disabled-by-default-devtools.timeline", "devtools.timeline", "blink.user_timing"]
@@ -43,6 +44,7 @@ FRAMES = """() => {
 def run() -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder, Stage(Path(folder), [], simulated=NODES) as stage:
         print(f"{NODES} nodes report", flush=True)
+        _stand_back()
         with chromium() as browser, _pods_coming(stage):
             trace, frames = _use(browser, stage.url)
     if file := os.environ.get("TRACE"):
@@ -63,6 +65,13 @@ def run() -> dict[str, object]:
     for name, value in figures.items():
         print(f"{name:<20} {value}")
     return figures
+
+
+def _stand_back() -> None:
+    """The cluster runs when the browser does not: people's browsers share no processor with the cluster they look at."""
+    for process in psutil.Process().children(recursive=True):
+        for thread in process.threads():
+            os.sched_setscheduler(thread.id, os.SCHED_IDLE, os.sched_param(0))
 
 
 @contextmanager
@@ -99,22 +108,23 @@ def _use(browser: Browser, url: str) -> tuple[bytes, list[float]]:
 def _scroll(page: Page) -> None:
     """By the wheel as a hand does it, then in leaps by the keyboard, then through another order."""
     grid = page.locator("#grid")
-    grid.hover()
     _wheel(page, SECONDS / 2)
     grid.focus()
     for key in ("End", "Home", *["PageDown"] * 20, "End"):
         page.keyboard.press(key)
-        page.wait_for_timeout(50)
+        page.wait_for_timeout(100)
     page.get_by_role("columnheader", name="Free").get_by_role("button").click()
-    grid.hover()
     _wheel(page, SECONDS / 2)
 
 
 def _wheel(page: Page, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        page.mouse.wheel(0, 600)
-        page.wait_for_timeout(16)
+    """The browser turns the wheel itself: a driver that sent every turn would need a processor of its own."""
+    box = page.locator("#grid").bounding_box()
+    assert box is not None
+    gesture = {"x": box["x"] + 50, "y": box["y"] + 200, "yDistance": -SPEED * seconds, "speed": SPEED}
+    before = page.evaluate("document.getElementById('grid').scrollTop")
+    page.context.new_cdp_session(page).send("Input.synthesizeScrollGesture", gesture | {"gestureSourceType": "mouse"})
+    assert page.evaluate("document.getElementById('grid').scrollTop") - before > SPEED * seconds / 2, "it scrolls"
 
 
 def main_thread_tasks(events: list[dict[str, Any]]) -> tuple[list[float], list[float]]:

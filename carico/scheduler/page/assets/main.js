@@ -1,4 +1,4 @@
-// Puts the parts together: what the stream brings goes into the store, and the parts draw it once per frame.
+// Puts the parts together: what the stream brings goes into the store, and the parts draw it in the next frames.
 
 import { $, announce, duration, say } from "./dom.js";
 import { Detail } from "./detail.js";
@@ -19,17 +19,16 @@ const detail = new Detail(store, (node, step) => nodes.beside(node, step));
 const summary = new Summary(store);
 const waiting = new Waiting(store, openNamed);
 
-let drawing = false;
+// One part per frame: with 5,000 nodes all of them at once would hold a frame up.
+const parts = [() => nodes.update(), () => summary.update(), () => waiting.update(), who];
+let due = [];
 function drawSoon() {
-  if (drawing) return;
-  drawing = true;
-  requestAnimationFrame(() => {
-    drawing = false;
-    nodes.update();
-    summary.update();
-    waiting.update();
-    who();
-  });
+  if (!due.length) requestAnimationFrame(drawNext);
+  due = [...parts];
+}
+function drawNext() {
+  due.shift()();
+  if (due.length) requestAnimationFrame(drawNext);
 }
 
 let role = "";
