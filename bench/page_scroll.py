@@ -68,7 +68,7 @@ def run() -> dict[str, object]:
 
 
 def _stand_back() -> None:
-    """The cluster runs when the browser does not: people's browsers share no processor with the cluster they look at."""
+    """The cluster runs when the browser does not: people's browsers share no processor with their cluster."""
     for process in psutil.Process().children(recursive=True):
         for thread in process.threads():
             os.sched_setscheduler(thread.id, os.SCHED_IDLE, os.sched_param(0))
