@@ -15,6 +15,7 @@ import os
 import socket
 import sys
 import urllib.request
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -62,7 +63,7 @@ class LocalCluster:
         tls = ["--tls-ca", authority.cert]
         aggregator, scheduler = free_port(), free_port()
         self._reports_to = f"localhost:{scheduler}"
-        pages = {"scheduler": free_port(PAGE_PORT), "aggregator": free_port(), "agent": free_port()}
+        pages = {"scheduler": self._page_port(), "aggregator": free_port(), "agent": free_port()}
         self.page = f"http://127.0.0.1:{pages['scheduler']}/"
         await self._word("aggregator", pages, "--grpc-listen", f"localhost:{aggregator}", *tls, *_pair(server))
         await self._word(
@@ -91,6 +92,13 @@ class LocalCluster:
         )
         said = partial(self._has_said, "simulated", "all nodes have reported")
         await self._until("simulated", said, PATIENCE + nodes / 50)
+
+    def _page_port(self) -> int:
+        claimed = claim(PAGE_PORT)
+        if claimed is None:
+            return free_port()
+        weakref.finalize(self, claimed.close)
+        return free_port(PAGE_PORT)
 
     def _has_said(self, name: str, words: str) -> bool:
         return words in (self.folder / "logs" / f"{name}.log").read_text(errors="replace")
@@ -144,6 +152,20 @@ class LocalCluster:
             what = f"was not ready within {seconds:.0f} s" if code is None else f"ended with exit code {code}"
             return "\n".join([f"the {name} of the embedded cluster {what}; the end of its log:", *lines])
         return f"the {name} of the embedded cluster wrote no log"
+
+
+def claim(port: int) -> socket.socket | None:
+    """The right to a port, among embedded clusters, for as long as the socket is open; None if another one has it.
+
+    The scheduler listens seconds after its port was found free, and a second demo may look for one meanwhile.
+    """
+    sign = socket.socket(socket.AF_UNIX)
+    try:
+        sign.bind(f"\0carico-port-{port}")  # a name without a file: it goes with the process, however that ends
+    except OSError:
+        sign.close()
+        return None
+    return sign
 
 
 def free_port(wanted: int = 0) -> int:

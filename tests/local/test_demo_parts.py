@@ -13,7 +13,7 @@ from contextlib import suppress
 import pytest
 
 from carico.cli import main
-from carico.local.cluster import free_port
+from carico.local.cluster import claim, free_port
 from carico.local.demo import figures, latency, picture, progress, workload
 from carico.local.demo.job import WAYS, PodTimes, Run, manifest
 from carico.local.demo.progress import Progress
@@ -140,6 +140,17 @@ def test_a_server_that_is_not_there_is_no_answer():
         asyncio.run(latency.ask(free_port()))
 
 
+def test_only_one_of_two_demos_gets_the_port_that_nobody_listens_on_yet():
+    port = free_port()
+    first = claim(port)
+    assert first is not None
+    with first:
+        assert claim(port) is None
+    again = claim(port)
+    assert again is not None, "its owner has ended"
+    again.close()
+
+
 def test_progress_in_a_pipe_is_whole_lines(runs):
     async def follow(out):
         task = asyncio.create_task(Progress(out).follow(runs[0], 4))
@@ -177,6 +188,7 @@ def test_a_check_of_the_picture_leaves_no_file_and_harms_none(tmp_path):
         (["--png", "/no/such/folder/x.png"], "there is no folder"),
         (["--png", "/"], "cannot be written (Is a directory); choose another"),
         (["--png", "/proc/x.png"], "cannot be written"),
+        (["--png", "x" * 300], "cannot be written (File name too long)"),  # already to ask whether it is there fails
         (["--simulate", "5"], "add --keep"),
     ],
 )

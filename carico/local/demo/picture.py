@@ -21,8 +21,8 @@ def check(file: Path) -> None:
     folder = file.absolute().parent
     if not folder.is_dir():
         raise UsageError(f"--png {file}: there is no folder {folder}; make it, or choose another")
-    was_there = file.exists()
     try:
+        was_there = file.exists()
         file.open("ab").close()
     except OSError as error:
         raise UsageError(
