@@ -2,7 +2,8 @@
 
 One request per connection, and it gives up on a slow or talkative client: it runs inside an agent that may not cost
 anything. Pages without arguments answer GET only; a process that is asked for more adds pages that see the request.
-Such a page may answer with a `Stream`, which goes on until one of the two sides has had enough.
+Such a page may answer with a `Stream`, which goes on until one of the two sides has had enough, or be a coroutine,
+which takes its own time.
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ class Stream(NamedTuple):
     headers: Headers = ()
 
 
+Answer = Page | Stream
+Asked = Callable[[Request], Answer | Awaitable[Answer]]
+
+
 def text(status: HTTPStatus, message: str) -> Page:
     return Page(status, "text/plain; charset=utf-8", f"{message}\n".encode())
 
@@ -73,7 +78,7 @@ class HealthServer:
         address: str,
         registry: CollectorRegistry,
         pages: Mapping[str, Callable[[], Page]],
-        asked: Mapping[str, Callable[[Request], Page | Stream]] | None = None,
+        asked: Mapping[str, Asked] | None = None,
     ) -> None:
         self._host, self._port = split_address(address)
         exposition: Callable[[], Page] = lambda: Page(HTTPStatus.OK, metrics.PAGE_TYPE, metrics.page(registry))  # noqa: E731
@@ -110,7 +115,9 @@ class HealthServer:
         try:
             async with asyncio.timeout(PATIENCE):
                 head = await reader.readuntil(b"\r\n\r\n")
-                answer = self._answer(head, await _body(head, reader) if self._asked else b"")
+                body = await _body(head, reader) if self._asked else b""
+            answer = await self._answer(head, body)
+            async with asyncio.timeout(PATIENCE):
                 writer.write(_response(answer) if isinstance(answer, Page) else _opening(answer))
                 await writer.drain()
             if isinstance(answer, Stream):
@@ -134,7 +141,7 @@ class HealthServer:
             with contextlib.suppress(asyncio.CancelledError, ConnectionError):
                 await leaving
 
-    def _answer(self, head: bytes, body: bytes) -> Page | Stream:
+    async def _answer(self, head: bytes, body: bytes) -> Answer:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3:
             return text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is answered here")
@@ -142,7 +149,8 @@ class HealthServer:
         page = self._pages.get(path)
         try:
             if path in self._asked:
-                return self._asked[path](Request(words[0], dict(parse_qsl(query)), body))
+                answer = self._asked[path](Request(words[0], dict(parse_qsl(query)), body))
+                return await answer if isinstance(answer, Awaitable) else answer
             if page is None:
                 known = sorted([*self._pages, *self._asked])
                 return text(HTTPStatus.NOT_FOUND, f"pages here: {' '.join(known)}")

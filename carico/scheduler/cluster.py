@@ -12,7 +12,7 @@ from typing import Any
 from carico.kube.meta import KubeObject
 from carico.kube.objects import Node, Pod
 from carico.scheduler.changes import Action, Change, node_change, pod_change
-from carico.scheduler.ledger import Ledger
+from carico.scheduler.ledger import Ledger, Lift
 from carico.scheduler.queue import Queue, is_waiting
 from carico.scheduler.snapshot import Snapshot
 from carico.scheduler.template import PodInfo
@@ -29,6 +29,7 @@ class Cluster:
         self._ours, self._now = ours, now
         self.assumed: dict[str, str] = {}  # UID to node, until the watch confirms the binding
         self.rejected = 0  # pods that a kubelet refused after they were bound
+        self.on_lift: Callable[[Lift], object] = _nothing  # for pods that wait elsewhere
 
     # --- what the watches bring ---
 
@@ -130,10 +131,15 @@ class Cluster:
     def _wake(self, now: float) -> None:
         """Pods that wait for capacity, where a node has more of it than before."""
         for lift in self.ledger.lifts:
+            self.on_lift(lift)
             row = self.snapshot.rows.number.get(lift.node)
             if row is not None:
                 self.queue.wake_for_capacity(row, lift.before, lift.after, lift.room, now)
         self.ledger.lifts.clear()
+
+
+def _nothing(_: Lift) -> None:
+    """Nobody waits elsewhere."""
 
 
 def ledger_differences(have: Ledger, fresh: Ledger) -> list[str]:

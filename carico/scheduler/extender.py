@@ -4,35 +4,47 @@
     - urlPrefix: http://carico-scheduler.kube-system:9467/extender
       filterVerb: filter
       prioritizeVerb: prioritize
+      bindVerb: bind
       weight: 5
       nodeCacheCapable: true
 
-An extender is not told when a pod is reserved or given up: between this filter and the binding that the watch brings,
-the pod is in flight. So the node that this extender itself scored best is charged for the pod at once, and the charge
-runs out after `HOLD` seconds unless the watch confirms the pod before. kube-scheduler may weigh otherwise and choose
-another node; then for that long one node carries a charge too many and the chosen one a charge too few. That error is
-bounded by the pods in flight, one for a kube-scheduler whose bindings take less time than the next filter call.
+kube-scheduler decides on the next pod while the one before is still on its way to the API server: in flight. With
+`bindVerb` it hands the pod over here with the node that it chose. That is the last word: the node is asked once more,
+by the same filter, and charged before the binding is sent, so no burst can run away. A refusal there sends the pod back
+to kube-scheduler's queue.
+
+Without `bindVerb` nobody tells an extender which node was chosen. The node that it scored best itself is charged then,
+for some seconds or until the watch brings the binding. kube-scheduler may weigh otherwise; until the watch tells, one
+node carries a charge too many and another one too few, and the error is bounded by the pods in flight.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
+from carico.clock import Clock
+from carico.errors import CaricoError
 from carico.health import Page, Request, text
+from carico.kube import binding
+from carico.kube.binding import Bound, Outcome
+from carico.kube.client import Client
 from carico.kube.objects import Node, Pod
 from carico.scheduler.assembly import Parts
-from carico.scheduler.framework import Cycle
-from carico.scheduler.plugins.capacity import Capacity
+from carico.scheduler.charges import BOUND, Charges
+from carico.scheduler.framework import Code, Cycle
+from carico.scheduler.nudge import Nudge
+from carico.scheduler.plugins.capacity import NO_REPORT, Capacity
 from carico.scheduler.rows import RowArray
 from carico.scheduler.template import PodInfo
-from carico.scheduler.units import counts, units_of
 
-HOLD = 5.0  # s that a charge stands without being confirmed
 JSON = "application/json"
+HIGHEST = 10  # an extender scores from 0 to this
+REMEMBERED = 1000  # pods that were filtered and may come to be bound
 
 
 class _NodeList(msgspec.Struct):
@@ -40,86 +52,169 @@ class _NodeList(msgspec.Struct):
 
 
 class _Arguments(msgspec.Struct, rename="pascal"):
-    pod: Pod = msgspec.field(name="Pod")
-    nodes: _NodeList | None = msgspec.field(name="Nodes", default=None)
-    node_names: list[str] | None = msgspec.field(name="NodeNames", default=None)
+    pod: Pod
+    nodes: _NodeList | None = None
+    node_names: list[str] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        if self.node_names is not None:
+            return self.node_names
+        return [node.name for node in self.nodes.items] if self.nodes is not None else []
+
+
+class _Binding(msgspec.Struct, rename="pascal"):
+    pod_name: str
+    pod_namespace: str
+    node: str
+    uid: str = msgspec.field(name="PodUID")
+
+
+class _Answer(msgspec.Struct):
+    """Which nodes may take a pod, and why the others may not: evicting pods might help there, or not."""
+
+    good: list[str]
+    failed: dict[str, str]
+    hopeless: dict[str, str]
 
 
 class Extender:
-    def __init__(self, parts: Parts, now: Any) -> None:
-        self._parts, self._now = parts, now
-        self._held: dict[str, float] = {}  # UID to the time at which the charge runs out
-        first = next(p.capacity for p in parts.profiles.values())
-        self._capacity = first or Capacity(parts.ledger, now)
+    def __init__(self, parts: Parts, clock: Clock, client: Client | None = None) -> None:
+        self._parts, self._clock, self._client = parts, clock, client
+        self.charges = Charges(parts.ledger, clock.monotonic)
+        self.nudge = Nudge(client, clock)
+        self._filtered: OrderedDict[str, Pod] = OrderedDict()
+        parts.cluster.on_lift = self.nudge.lifted
+        found = next((p.capacity for p in parts.profiles.values() if p.capacity is not None), None)
+        self._capacity = found or Capacity(parts.ledger, clock.monotonic)
+
+    # --- the verbs ---
 
     def filter(self, request: Request) -> Page:
-        asked = _decoded(request)
+        asked = _decoded(request, _Arguments)
         if asked is None:
-            return text(HTTPStatus.BAD_REQUEST, "this is no ExtenderArgs; see kube-scheduler's extender API v1")
-        self._let_go()
-        names = self._names(asked)
-        cycle, rows, known = self._cycle(asked.pod, names)
-        verdict = self._capacity.filter(cycle, rows)
-        failed = {name: "had no capacity report" for name in names if name not in known}
-        good = []
-        for i, name in enumerate(known):
-            if verdict.bits[i]:
-                failed[name] = ", ".join(reason.text for reason in verdict.at(i))
-            else:
-                good.append(name)
-        answer: dict[str, Any] = {"NodeNames": good, "FailedAndUnresolvableNodes": failed, "Error": ""}
-        if asked.node_names is None:
-            return _with_nodes(request, good, failed)
-        return Page(HTTPStatus.OK, JSON, msgspec.json.encode(answer))
+            return _nonsense("ExtenderArgs")
+        self.charges.withdraw(asked.pod.uid)
+        self.charges.let_go()
+        self._remember(asked.pod)
+        answer = self._judge(asked.pod, asked.names)
+        if answer.good:
+            self.nudge.placed(asked.pod.uid)
+        else:
+            self.nudge.refused(asked.pod.uid, self._capacity.need(self._cycle(asked.pod)))
+        if len(answer.good) == 1:  # there is nothing to prioritize then, and kube-scheduler does not ask
+            self.charges.put(asked.pod, answer.good[0])
+        self._count("filter", "fits" if answer.good else "refused")
+        return _filtered(request, answer, names_only=asked.node_names is not None)
 
     def prioritize(self, request: Request) -> Page:
-        asked = _decoded(request)
+        asked = _decoded(request, _Arguments)
         if asked is None:
-            return text(HTTPStatus.BAD_REQUEST, "this is no ExtenderArgs; see kube-scheduler's extender API v1")
-        names = self._names(asked)
-        cycle, rows, known = self._cycle(asked.pod, names)
-        scores = dict.fromkeys(names, 0)
+            return _nonsense("ExtenderArgs")
+        cycle, (rows, known) = self._cycle(asked.pod), self._rows(asked.names)
+        scores = dict.fromkeys(asked.names, 0)
         if len(rows):
-            # An extender scores from 0 to 10.
-            found = np.rint(self._capacity.score(cycle, rows) / 10).astype(int)
+            found = np.rint(self._capacity.score(cycle, rows) * HIGHEST / 100).astype(int)
             scores.update(zip(known, found.tolist(), strict=True))
-            self._charge(asked.pod, known[int(np.argmax(self._capacity.free(cycle, rows)))])
-        answer = [{"Host": name, "Score": score} for name, score in scores.items()]
-        return Page(HTTPStatus.OK, JSON, msgspec.json.encode(answer))
+            self.charges.put(asked.pod, known[int(np.argmax(self._capacity.free(cycle, rows)))])
+        return _json([{"Host": name, "Score": score} for name, score in scores.items()])
 
-    def _names(self, asked: _Arguments) -> list[str]:
-        if asked.node_names is not None:
-            return asked.node_names
-        return [node.name for node in asked.nodes.items] if asked.nodes is not None else []
+    async def bind(self, request: Request) -> Page:
+        asked = _decoded(request, _Binding)
+        if asked is None:
+            return _nonsense("ExtenderBindingArgs")
+        outcome = await self._bind(asked)
+        self._count("bind", outcome.bound.value)
+        return _json({"Error": "" if outcome.bound is Bound.DONE else outcome.why or outcome.bound.value})
 
-    def _cycle(self, pod: Pod, names: list[str]) -> tuple[Cycle, RowArray, list[str]]:
+    # --- inside ---
+
+    async def _bind(self, asked: _Binding) -> Outcome:
+        if self._client is None:
+            return Outcome(Bound.FAILED, "nothing is bound in a dry run")
+        pod = self._filtered.pop(asked.uid, None)
+        try:  # its volumes may have taken longer than we remember
+            pod = pod or await binding.get_pod(self._client, asked.pod_namespace, asked.pod_name)
+        except (CaricoError, OSError) as error:
+            return Outcome(Bound.FAILED, str(error))
+        if pod.uid != asked.uid:
+            return Outcome(Bound.GONE, "another pod has this name now")
+        # Nothing waits from here to the charge: two bindings cannot both take the last place.
+        self.charges.withdraw(pod.uid)
+        answer = self._judge(pod, [asked.node])
+        if not answer.good:
+            why = (answer.failed | answer.hopeless)[asked.node]
+            return Outcome(Bound.FAILED, f"{asked.node} {why} any more")
+        self.charges.put(pod, asked.node, BOUND)
+        outcome = await binding.bind(self._client, pod, asked.node, self._clock)
+        if outcome.bound is not Bound.DONE:
+            self.charges.withdraw(pod.uid)
+        return outcome
+
+    def _remember(self, pod: Pod) -> None:
+        self._filtered[pod.uid] = pod
+        if len(self._filtered) > REMEMBERED:
+            self._filtered.popitem(last=False)
+
+    def _judge(self, pod: Pod, names: list[str]) -> _Answer:
+        """The verdict of Pod-Capacity about these nodes."""
+        cycle, (rows, known) = self._cycle(pod), self._rows(names)
+        status = self._capacity.pre_filter(cycle)
+        if status.code is Code.SKIP:
+            return _Answer(names, {}, {})
+        if not status.ok:
+            return _Answer([], {}, dict.fromkeys(names, status.message))
+        verdict = self._capacity.filter(cycle, rows)
+        answer = _Answer([], {}, {})
+        for i, name in enumerate(known):
+            if not (reasons := verdict.at(i)):
+                answer.good.append(name)
+            else:
+                where = answer.hopeless if any(reason.unresolvable for reason in reasons) else answer.failed
+                where[name] = ", ".join(reason.text for reason in reasons)
+        for name in set(names).difference(known):  # so new that no watch has brought it
+            if self._capacity.rules.on_stale == "requests":
+                answer.good.append(name)
+            else:
+                answer.hopeless[name] = NO_REPORT
+        return answer
+
+    def _cycle(self, pod: Pod) -> Cycle:
+        return Cycle(PodInfo(pod), self._parts.snapshot)
+
+    def _rows(self, names: list[str]) -> tuple[RowArray, list[str]]:
         number = self._parts.snapshot.rows.number
         known = [name for name in names if name in number]
-        return Cycle(PodInfo(pod), self._parts.snapshot), np.array([number[n] for n in known], dtype=np.intp), known
+        return np.array([number[name] for name in known], dtype=np.intp), known
 
-    def _charge(self, pod: Pod, node: str) -> None:
-        if counts(pod):
-            self._parts.ledger.reserve(pod.uid, node, units_of(pod), self._now())
-            self._held[pod.uid] = self._now() + HOLD
-
-    def _let_go(self) -> None:
-        """Charges that ran out; one that was confirmed stays in the ledger as what it is."""
-        now = self._now()
-        for uid in [uid for uid, until in self._held.items() if until <= now]:
-            del self._held[uid]
-            self._parts.ledger.release(uid, now)
+    def _count(self, verb: str, result: str) -> None:
+        self._parts.metrics.extender.labels(verb, result).inc()
 
 
-def _decoded(request: Request) -> _Arguments | None:
+Asked = TypeVar("Asked", _Arguments, _Binding)
+
+
+def _decoded(request: Request, kind: type[Asked]) -> Asked | None:
     try:
-        return msgspec.json.decode(request.body, type=_Arguments)
+        return msgspec.json.decode(request.body, type=kind)
     except msgspec.DecodeError:
         return None
 
 
-def _with_nodes(request: Request, good: list[str], failed: dict[str, str]) -> Page:
-    """Without nodeCacheCapable the nodes travel whole, and must come back as they came."""
+def _nonsense(kind: str) -> Page:
+    return text(HTTPStatus.BAD_REQUEST, f"this is no {kind}; see kube-scheduler's extender API v1")
+
+
+def _json(value: Any) -> Page:
+    return Page(HTTPStatus.OK, JSON, msgspec.json.encode(value))
+
+
+def _filtered(request: Request, answer: _Answer, *, names_only: bool) -> Page:
+    said: dict[str, Any] = {"FailedNodes": answer.failed, "FailedAndUnresolvableNodes": answer.hopeless, "Error": ""}
+    if names_only:
+        return _json({"NodeNames": answer.good, **said})
+    # Without nodeCacheCapable the nodes travel whole, and must come back as they came.
     items = msgspec.json.decode(request.body)["Nodes"].get("items") or []
-    kept = [item for item in items if item["metadata"]["name"] in set(good)]
-    answer = {"Nodes": {"apiVersion": "v1", "kind": "NodeList", "items": kept}, "FailedAndUnresolvableNodes": failed}
-    return Page(HTTPStatus.OK, JSON, msgspec.json.encode(answer | {"Error": ""}))
+    good = set(answer.good)
+    kept = [item for item in items if item["metadata"]["name"] in good]
+    return _json({"Nodes": {"apiVersion": "v1", "kind": "NodeList", "items": kept}, **said})

@@ -80,6 +80,7 @@ class SchedulerMetrics:
         self.refused = counter("carico_refused", "Messages that were refused, by reason.", "reason")
         self.unsupported = counter("carico_unsupported_pods", "Pods that ask for what Carico does not do.", "feature")
         self.conflicts = counter("carico_binding_failures", "Bindings that did not take place, by outcome.", "outcome")
+        self.extender = counter("carico_extender", "Requests of a kube-scheduler, by the answer.", "verb", "result")
         self.events_lost = counter("carico_events_lost", "Events that could not be sent.")
         self.leader = Gauge("carico_leader", "1 while this replica binds.", registry=registry)
         self._children: dict[tuple[str, str], Histogram] = {}

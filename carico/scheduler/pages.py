@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 from prometheus_client.core import GaugeMetricFamily
 
-from carico.health import Page, Request, Stream, probe, text
+from carico.health import Asked, Page, Request, probe, text
 from carico.kube.objects import Pod
 from carico.scheduler.explain import as_table, explain
-from carico.scheduler.extender import JSON, Extender
+from carico.scheduler.extender import JSON
 from carico.scheduler.metrics import Present, gauge
 from carico.scheduler.page import site
 
@@ -35,13 +35,14 @@ def plain(scheduler: Scheduler) -> dict[str, Callable[[], Page]]:
     }
 
 
-def asked(scheduler: Scheduler) -> dict[str, Callable[[Request], Page | Stream]]:
-    extender = Extender(scheduler.parts, scheduler.clock.monotonic)
+def asked(scheduler: Scheduler) -> dict[str, Asked]:
+    extender = scheduler.extender
     return {
         "/explain": lambda request: _explain(scheduler, request),
         "/simulate": lambda request: _simulate(scheduler, request),
         "/extender/filter": extender.filter,
         "/extender/prioritize": extender.prioritize,
+        "/extender/bind": extender.bind,
         **(site.asked(scheduler.live) if scheduler.live is not None else {}),
     }
 

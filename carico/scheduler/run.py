@@ -32,6 +32,7 @@ from carico.scheduler.assembly import Parts, assemble
 from carico.scheduler.binder import Binder
 from carico.scheduler.cycle import Decision, broken, decide
 from carico.scheduler.decisions import Record
+from carico.scheduler.extender import Extender
 from carico.scheduler.failures import Failures
 from carico.scheduler.framework import Code
 from carico.scheduler.garbage import Garbage
@@ -86,6 +87,7 @@ class Scheduler:
             places=settings.binders, may_bind=self.may_bind,
         )  # fmt: skip
         self.failures = Failures(self.client, cluster, self.recorder, metrics, self.clock)
+        self.extender = Extender(self.parts, self.clock, self.client)
         times = LeaseTimes(settings.lease_duration, settings.lease_renew, settings.lease_retry)
         self.election = Election(
             self.client, settings.lease_namespace, settings.lease_name, self.identity, self.clock, times
@@ -113,6 +115,7 @@ class Scheduler:
         )
         lead = asyncio.create_task(self._lead())
         others = [self.watches.run(), self.recorder.run(), self.failures.run(), self._keep_house(), end.wait()]
+        others.append(self.extender.nudge.run())
         if self.live is not None:
             others.append(self.live.run())
         tasks: list[asyncio.Task[Any]] = [lead, *(asyncio.create_task(one) for one in others)]
@@ -254,6 +257,7 @@ class Scheduler:
             if now - flushed_at >= FLUSH_EVERY:
                 flushed_at = now
                 self.parts.queue.flush(now)
+            self.extender.charges.let_go()
             self._garbage.tidy()
             if not self.parts.queue.counts()["active"]:
                 self._garbage.sweep(now)

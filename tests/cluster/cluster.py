@@ -47,12 +47,19 @@ class Cluster(Started):
         kubelet: bool = False,
         containerd_version: str = "2",
         say: Callable[[str], None] = lambda _: None,
+        extenders: list[Object] | None = None,
     ) -> None:
+        """`extenders` go into kube-scheduler's configuration."""
         check(nodes, kubelet)
         self._built = builder.build(_names(nodes, kubelet, containerd_version))
         if kubelet and containerd_version != "2":
             self._built |= containerd.system_binaries()
-        spec: dict[str, Any] = {"control_plane": True, "nodes": nodes, "binaries": self._built}
+        spec: dict[str, Any] = {
+            "control_plane": True,
+            "nodes": nodes,
+            "binaries": self._built,
+            "extenders": extenders or [],
+        }
         if not kubelet:
             super().__init__(spec, say)
             return

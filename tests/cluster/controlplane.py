@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from .api import Api
+from .api import Api, Object
 from .daemons import Daemons
 from .pki import ADMIN, Authority, signing_key
 from .ports import free_port
@@ -47,7 +47,13 @@ class ControlPlane:
 
 
 def start(
-    run: Run, daemons: Daemons, binaries: dict[str, str], nodes: int, node_address: str | None, user_port: int | None
+    run: Run,
+    daemons: Daemons,
+    binaries: dict[str, str],
+    nodes: int,
+    node_address: str | None,
+    user_port: int | None,
+    extenders: list[Object],
 ) -> ControlPlane:
     """Start all four and wait for the API server; writes the user's `kubeconfig`, which may name a forwarded port."""
     port = free_port()
@@ -65,7 +71,7 @@ def start(
     plane = ControlPlane(authority, Api(admin), server)
     daemons.wait_for("kube-apiserver", plane.api.is_ready, log="kube-apiserver")
     daemons.start("kube-controller-manager", _controller_manager(plane, binaries, nodes))
-    daemons.start("kube-scheduler", _scheduler(plane, binaries))
+    daemons.start("kube-scheduler", _scheduler(plane, binaries, extenders))
     return plane
 
 
@@ -159,7 +165,7 @@ def _controller_manager(plane: ControlPlane, binaries: dict[str, str], nodes: in
     ]
 
 
-def _scheduler(plane: ControlPlane, binaries: dict[str, str]) -> list[str]:
+def _scheduler(plane: ControlPlane, binaries: dict[str, str], extenders: list[Object]) -> list[str]:
     pki = plane.authority.folder
     kubeconfig = plane.kubeconfig(pki, "kube-scheduler", "system:kube-scheduler")
     configuration = {
@@ -168,6 +174,7 @@ def _scheduler(plane: ControlPlane, binaries: dict[str, str]) -> list[str]:
         # Its default of 50 requests/s would be what a test measures.
         "clientConnection": {"kubeconfig": str(kubeconfig), "qps": QPS, "burst": BURST},
         "leaderElection": {"leaderElect": False},
+        "extenders": extenders,
     }
     file = pki / "kube-scheduler.json"
     file.write_text(json.dumps(configuration))

@@ -35,11 +35,16 @@ def log_tail(log: Path, lines: int = 15) -> str:
 
 
 class Daemons:
-    """Starts parts, notices their end, waits for conditions."""
+    """Starts parts, notices their end, waits for conditions.
 
-    def __init__(self, logs: Path) -> None:
-        self._logs = logs
+    A part whose name stands in the folder `held` may end; it is started again when the name is gone from there.
+    """
+
+    def __init__(self, logs: Path, held: Path) -> None:
+        self._logs, self._held = logs, held
         self._names: dict[int, str] = {}
+        self._commands: dict[str, tuple[list[str], dict[str, str] | None, tuple[int, ...]]] = {}
+        self._away: set[str] = set()
         self._children: list[subprocess.Popen[bytes]] = []
 
     def start(
@@ -57,6 +62,7 @@ class Daemons:
                 pass_fds=pass_fds,
             )
         self._names[child.pid] = name
+        self._commands[name] = (argv, environment, pass_fds)
         self._children.append(child)  # kept, so that no finaliser complains about a child that runs on
 
     def reap(self) -> None:
@@ -68,10 +74,19 @@ class Daemons:
                 return
             if pid == 0:
                 return
-            if name := self._names.pop(pid, None):
+            name = self._names.pop(pid, None)
+            if name and (self._held / name).exists():
+                self._away.add(name)
+            elif name:
                 log = self._logs / f"{name}.log"
                 code = os.waitstatus_to_exitcode(status)
                 raise ClusterError(f"{name} ended with code {code}; the end of {log}:\n{log_tail(log)}")
+
+    def revive(self) -> None:
+        """Start what was held and is no longer."""
+        for name in [name for name in self._away if not (self._held / name).exists()]:
+            self._away.discard(name)
+            self.start(name, *self._commands[name])
 
     def wait_for(self, what: str, ready: Callable[[], bool], seconds: float = 120.0, log: str | None = None) -> None:
         """Poll until `ready`; give up early when a part dies."""

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,6 +34,7 @@ NOTHING: dict[str, Any] = {
     "containerd": None,
     "control_plane": False,
     "nodes": 0,
+    "extenders": [],
     "binaries": {},
     "user_port": None,
     "inherit": [],
@@ -116,6 +119,22 @@ class Started:
         if done.returncode != 0:
             raise ClusterError(f"{' '.join(argv)}: {done.stderr.strip()}")
         return done.stdout
+
+    @contextmanager
+    def without(self, part: str) -> Iterator[None]:
+        """Kill a part and keep it away; afterwards it is started again as before, and may take a while to be ready."""
+        held = self.run.held / part
+        held.touch()
+        pid = runs.process_of(self.run, part)
+        if pid is None:
+            raise ClusterError(f"no {part} runs in cluster {self.run.id}")
+        try:
+            os.kill(pid, signal.SIGKILL)
+            while Path(f"/proc/{pid}").exists():  # until the inner process has taken note of it
+                time.sleep(0.01)
+            yield
+        finally:
+            held.unlink()
 
     def detach(self) -> None:
         """Let the cluster go on when this process ends; `make cluster-down` ends it."""

@@ -37,7 +37,7 @@ def main(folder: Path) -> None:
     progress = Progress(folder / "progress")
     spec = json.loads((folder / "spec.json").read_text())
     run = Run(folder=folder, link=Path(spec["link"]))
-    daemons = Daemons(folder / "logs")
+    daemons = Daemons(folder / "logs", run.held)
     try:
         _start(run, spec, daemons, progress)
         progress.say(READY)
@@ -59,7 +59,7 @@ def _start(run: Run, spec: dict[str, Any], daemons: Daemons, progress: Progress)
     if not spec["control_plane"]:
         return
     address = sealed.NODE_ADDRESS if spec["sealed"] else None
-    plane = controlplane.start(run, daemons, binaries, spec["nodes"], address, spec["user_port"])
+    plane = controlplane.start(run, daemons, binaries, spec["nodes"], address, spec["user_port"], spec["extenders"])
     if spec["sealed"]:
         _forward(spec, plane, daemons)
     progress.say("API server ready")
@@ -81,6 +81,7 @@ def _forward(spec: dict[str, Any], plane: controlplane.ControlPlane, daemons: Da
 def _watch(daemons: Daemons) -> None:
     while True:
         daemons.reap()
+        daemons.revive()
         time.sleep(0.2)
 
 

@@ -47,6 +47,11 @@ class Run:
         return f"carico-{self.id}"
 
     @property
+    def held(self) -> Path:
+        """Names of the parts that may not run at the moment."""
+        return self.folder / "held"
+
+    @property
     def environment(self) -> dict[str, str]:
         """What marks a process as part of this run."""
         return {MARK: str(self.folder), "TMPDIR": str(self.folder / "tmp"), "HOME": str(self.folder / "tmp")}
@@ -62,7 +67,7 @@ def create() -> Run:
     run_id = secrets.token_hex(4)
     run = Run(folder=_place() / f"carico-{run_id}", link=registry() / run_id)
     _register(run)
-    for name in ("", "tmp", "logs"):
+    for name in ("", "tmp", "logs", "held"):
         (run.folder / name).mkdir(mode=0o700)
     return run
 
@@ -108,6 +113,15 @@ def processes(run: Run) -> list[int]:
     """Ids of all living processes that carry the run's mark, except this one."""
     mark = f"{MARK}={run.folder}\0".encode()
     return [pid for pid in _pids() if pid != os.getpid() and mark in _environment(pid)]
+
+
+def process_of(run: Run, part: str) -> int | None:
+    """The process of a part; None when it does not run."""
+    for pid in processes(run):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].endswith(f"/{part}".encode()):
+                return pid
+    return None
 
 
 def end_processes(run: Run, patience: float = 20.0) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from carico.scheduler.changes import NODE_CAPACITY, Action, Interest
-from carico.scheduler.framework import MAX_SCORE, OK, Cycle, Reason, Reuse, Status, Verdict, unresolvable
+from carico.scheduler.framework import MAX_SCORE, OK, SKIP, Cycle, Reason, Reuse, Status, Verdict, unresolvable
 from carico.scheduler.ledger import Ledger
 from carico.scheduler.rows import RowArray
 from carico.scheduler.template import PodInfo
@@ -50,6 +50,8 @@ class Capacity:
         self._reasons = (Reason(NO_CAPACITY, fixed), Reason(NO_REPORT, True), Reason(STARTING, True))
 
     def pre_filter(self, cycle: Cycle) -> Status:
+        if not counts(cycle.pod.pod):
+            return SKIP  # the agent itself is such a pod: without it there would be no report for ever
         if read_units(cycle.pod.pod) is None:
             text = cycle.pod.pod.metadata.annotations[ANNOTATION]
             return unresolvable(f"annotation {ANNOTATION} is {text!r}, not a number above 0")
@@ -114,7 +116,8 @@ class Capacity:
         return free
 
     def reserve(self, cycle: Cycle, node: str) -> Status:
-        self._ledger.reserve(cycle.pod.uid, node, units_of(cycle.pod.pod), self._now())
+        if counts(cycle.pod.pod):
+            self._ledger.reserve(cycle.pod.uid, node, units_of(cycle.pod.pod), self._now())
         return OK
 
     def unreserve(self, cycle: Cycle, node: str) -> None:

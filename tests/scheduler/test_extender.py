@@ -1,0 +1,198 @@
+"""The extender's three verbs, its charges and its nudges, by the ledger alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+import pytest
+from scheduling import make_node, make_pod, make_report
+
+from carico.health import Request
+from carico.kube.client import ApiError
+from carico.kube.objects import Pod
+from carico.scheduler.assembly import Parts, assemble
+from carico.scheduler.charges import GUESSED
+from carico.scheduler.extender import Extender
+from carico.scheduler.nudge import ANNOTATION
+from carico.settings import SchedulerSettings
+from carico.testing import ManualClock
+
+
+class ApiServer:
+    """What the extender writes; `refuse` is the status that bindings are answered with."""
+
+    def __init__(self) -> None:
+        self.bound: list[tuple[str, str]] = []
+        self.annotated: list[str] = []
+        self.refuse = 0
+
+    async def create(self, path: str, _: Any, thing: dict[str, Any]) -> None:
+        if self.refuse:
+            raise ApiError(self.refuse, "", "made up by a test")
+        self.bound.append((path.split("/")[-2], thing["target"]["name"]))
+
+    async def call(self, method: str, path: str, body: bytes = b"", _: str = "") -> bytes:
+        assert method == "PATCH"
+        assert ANNOTATION.encode() in body
+        self.annotated.append(path.rpartition("/")[2])
+        return b""
+
+
+class Tandem:
+    def __init__(self, nodes: dict[str, float], **settings: Any) -> None:
+        self.clock, self.server = ManualClock(), ApiServer()
+        self.parts: Parts = assemble(SchedulerSettings(validate=True, **settings), self.clock, None)
+        for name, capacity in nodes.items():
+            self.parts.cluster.node_changed(None, make_node(name))
+            self.report(name, capacity)
+        self.extender = Extender(self.parts, self.clock, self.server)  # type: ignore[arg-type]
+
+    def report(self, node: str, capacity: float, counted: tuple[str, ...] = ()) -> None:
+        self.parts.ledger.report(make_report(node, capacity, counted), self.clock.monotonic())
+        self.parts.cluster.capacity_changed()
+
+    def ask(self, verb: str, pod: Pod, names: list[str]) -> Any:
+        body = msgspec.json.encode({"Pod": msgspec.to_builtins(pod), "NodeNames": names})
+        page = getattr(self.extender, verb)(Request("POST", {}, body))
+        assert page.status == HTTPStatus.OK
+        return json.loads(page.body)
+
+    def good(self, pod: Pod, *names: str) -> list[str]:
+        return list(self.ask("filter", pod, list(names))["NodeNames"])
+
+    def bind(self, pod: Pod, node: str) -> str:
+        asked = {"PodName": pod.name, "PodNamespace": pod.namespace, "PodUID": pod.uid, "Node": node}
+        page = asyncio.run(self.extender.bind(Request("POST", {}, msgspec.json.encode(asked))))
+        return str(json.loads(page.body)["Error"])
+
+    def free(self, node: str) -> float:
+        account = self.parts.ledger.account(node)
+        assert account is not None
+        return float(self.parts.ledger.free[account.row])
+
+
+def test_it_filters_and_scores_by_the_ledger() -> None:
+    tandem = Tandem({"a": 5.0, "b": 0.4, "c": 2.5})
+    answer = tandem.ask("filter", make_pod("p"), ["a", "b", "c", "new"])
+    assert answer["NodeNames"] == ["a", "c"]
+    refused = {"b": "had no free capacity", "new": "had no recent capacity report"}
+    assert (answer["FailedAndUnresolvableNodes"], answer["FailedNodes"]) == (refused, {})
+    scores = {entry["Host"]: entry["Score"] for entry in tandem.ask("prioritize", make_pod("p"), ["a", "c"])}
+    assert scores == {"a": 10, "c": 5}
+
+
+def test_evicting_helps_only_if_it_may() -> None:
+    answer = Tandem({"a": 0.0}, preempt_for_capacity=True).ask("filter", make_pod("p"), ["a"])
+    assert (answer["FailedNodes"], answer["FailedAndUnresolvableNodes"]) == ({"a": "had no free capacity"}, {})
+
+
+def test_nodes_without_a_report_follow_the_rule_for_stale_ones() -> None:
+    tandem = Tandem({"a": 0.0}, on_stale="requests")
+    tandem.clock.advance(60)
+    assert tandem.good(make_pod("p"), "a", "new") == ["a", "new"]
+
+
+def test_pods_of_daemon_sets_pass_or_no_agent_could_ever_start() -> None:
+    tandem = Tandem({"a": 0.0})
+    agent = make_pod("agent", owner="DaemonSet")
+    assert tandem.good(agent, "a", "new") == ["a", "new"]
+    assert tandem.bind(agent, "a") == ""
+    assert tandem.free("a") == 0
+
+
+def test_units_that_are_no_number_are_refused_with_the_reason() -> None:
+    answer = Tandem({"a": 5.0}).ask("filter", make_pod("p", units="many"), ["a"])
+    assert "annotation carico.dev/units is 'many'" in answer["FailedAndUnresolvableNodes"]["a"]
+
+
+def test_the_likely_node_is_charged_until_the_watch_knows_better() -> None:
+    tandem = Tandem({"a": 1.5, "b": 1.2})
+    tandem.ask("prioritize", make_pod("p"), ["a", "b"])
+    assert tandem.good(make_pod("q"), "a", "b") == ["b"]
+    tandem.clock.advance(GUESSED)
+    assert tandem.good(make_pod("q"), "a", "b") == ["a", "b"]
+    tandem.ask("prioritize", make_pod("r"), ["a", "b"])
+    tandem.parts.cluster.pod_changed(None, make_pod("r", node="b"))
+    tandem.clock.advance(GUESSED)
+    assert tandem.good(make_pod("s"), "a", "b") == ["a"]
+
+
+def test_the_only_node_is_charged_at_once_because_nobody_asks_for_its_score() -> None:
+    tandem = Tandem({"a": 1.5, "b": 0.0})
+    assert tandem.good(make_pod("p"), "a", "b") == ["a"]
+    assert tandem.good(make_pod("q"), "a", "b") == []
+
+
+def test_a_pod_does_not_stand_in_its_own_way() -> None:
+    tandem = Tandem({"a": 1.5})
+    for _ in range(3):
+        assert tandem.good(make_pod("p"), "a") == ["a"]
+
+
+def test_a_charge_that_ran_out_goes_even_if_nobody_asks_again() -> None:
+    tandem = Tandem({"a": 1.5})
+    tandem.good(make_pod("p"), "a")
+    tandem.clock.advance(GUESSED)
+    tandem.extender.charges.let_go()
+    assert (tandem.free("a"), len(tandem.extender.charges)) == (1.5, 0)
+
+
+def test_binding_is_the_last_word() -> None:
+    """Both pods were filtered while there was room for one; kube-scheduler chose the same node for both."""
+    tandem = Tandem({"a": 1.5, "b": 1.5})
+    for name in ("p", "q"):
+        assert tandem.good(make_pod(name), "a", "b") == ["a", "b"]
+    assert tandem.bind(make_pod("p"), "a") == ""
+    assert tandem.bind(make_pod("q"), "a") == "a had no free capacity any more"
+    assert tandem.good(make_pod("q"), "a", "b") == ["b"]  # it comes back from kube-scheduler's queue
+    assert tandem.bind(make_pod("q"), "b") == ""
+    assert tandem.server.bound == [("p", "a"), ("q", "b")]
+    tandem.clock.advance(GUESSED)  # a slow watch
+    assert tandem.good(make_pod("r"), "a", "b") == []
+    tandem.report("a", 0.5, counted=("uid-p",))
+    assert tandem.free("a") == 0.5
+
+
+def test_a_binding_that_failed_gives_its_charge_back() -> None:
+    tandem = Tandem({"a": 1.5})
+    tandem.good(make_pod("p"), "a")
+    tandem.server.refuse = 422
+    assert tandem.bind(make_pod("p"), "a") == "made up by a test"
+    assert tandem.free("a") == 1.5
+
+
+def test_a_node_that_rose_is_nudged_only_for_those_who_wait_for_it() -> None:
+    tandem = Tandem({"a": 0.0, "b": 0.0})
+    tandem.report("a", 2.0)
+    tandem.report("a", 0.0)
+    assert tandem.good(make_pod("p", units=2), "a", "b") == []
+    tandem.report("a", 1.5)  # not enough
+    tandem.report("b", 2.5)
+    asyncio.run(tandem.extender.nudge.round())
+    assert tandem.server.annotated == ["b"]
+    asyncio.run(tandem.extender.nudge.round())
+    assert tandem.server.annotated == ["b"]
+    assert tandem.good(make_pod("p", units=2), "a", "b") == ["b"]
+    tandem.report("a", 5.0)
+    asyncio.run(tandem.extender.nudge.round())
+    assert tandem.server.annotated == ["b"]
+
+
+def test_nodes_that_travel_whole_come_back_whole() -> None:
+    tandem = Tandem({"a": 5.0, "b": 0.4})
+    nodes = [{"metadata": {"name": name}, "secret": name} for name in ("a", "b")]
+    body = msgspec.json.encode({"Pod": msgspec.to_builtins(make_pod("p")), "Nodes": {"items": nodes}})
+    answer = json.loads(tandem.extender.filter(Request("POST", {}, body)).body)
+    assert answer["Nodes"]["items"] == [nodes[0]]
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"Pod": 5}'])
+def test_nonsense_is_refused(body: bytes) -> None:
+    extender, request = Tandem({"a": 5.0}).extender, Request("POST", {}, body)
+    assert extender.filter(request).status == HTTPStatus.BAD_REQUEST
+    assert extender.prioritize(request).status == HTTPStatus.BAD_REQUEST
+    assert asyncio.run(extender.bind(request)).status == HTTPStatus.BAD_REQUEST

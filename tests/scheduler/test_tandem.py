@@ -1,0 +1,125 @@
+"""A stock kube-scheduler with Carico as its extender: pods of `default-scheduler` respect Pod-Capacity too."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import time
+import urllib.request
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from cluster.cluster import Cluster, pod
+from cluster.fixtures import needs_scale
+from cluster.ports import free_port
+from fleet import Fleet, SchedulerProcess
+
+from carico.kube import credentials
+from carico.kube.client import Client
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, needs_scale]
+
+NODES, CAPACITY, PODS, LAG = 10, 10, 300, 3.0
+ROOM = NODES * CAPACITY
+# kwok's pods run at once: nothing but Pod-Capacity is to hold anybody back here.
+STORMS = ("--startup-limit", "1000", "--startup-limit-idle", "1000")
+
+
+class Stage:
+    def __init__(self, cluster: Cluster, namespace: str, process: SchedulerProcess, grpc_port: int) -> None:
+        self.cluster, self.namespace, self.process, self._grpc_port = cluster, namespace, process, grpc_port
+
+    def fleet(self, client: Client) -> Fleet:
+        nodes = {f"kwok-{i:04d}": float(CAPACITY) for i in range(NODES)}
+        return Fleet(client, nodes, [f"127.0.0.1:{self._grpc_port}"], self.namespace, LAG)
+
+    def create(self, count: int) -> None:
+        pods = (pod(f"p-{i}", ["x"]) for i in range(count))
+        self.cluster.api.post_all(f"/api/v1/namespaces/{self.namespace}/pods", pods)
+
+    def pods(self, selector: str = "") -> list[dict[str, Any]]:
+        return list(self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/pods{selector}")["items"])
+
+    def count(self, verb: str, result: str) -> float:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.process.page_port}/metrics", timeout=30) as page:
+            name = rf'^carico_extender_total{{result="{result}",verb="{verb}"}} (.*)$'
+            found = re.search(name, page.read().decode(), re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+
+@contextmanager
+def tandem(**verbs: Any) -> Iterator[Stage]:
+    """A cluster of its own, because an extender is part of kube-scheduler's configuration."""
+    pages, grpc = free_port(), free_port()
+    base = {"urlPrefix": f"http://127.0.0.1:{pages}/extender", "filterVerb": "filter", "prioritizeVerb": "prioritize"}
+    extender = {**base, "weight": 5, "nodeCacheCapable": True, **verbs}
+    with Cluster(NODES, extenders=[extender]) as cluster, cluster.namespace() as namespace:
+        process = SchedulerProcess(cluster.kubeconfig, grpc, "--validate", "--listen", f"127.0.0.1:{pages}", *STORMS)
+        try:
+            yield Stage(cluster, namespace, process, grpc)
+        finally:
+            process.stop(signal.SIGKILL)
+
+
+def play(stage: Stage, scenario: Callable[[Fleet], Awaitable[None]]) -> Fleet:
+    async def whole() -> Fleet:
+        client = Client(credentials.from_kubeconfig(stage.cluster.kubeconfig))
+        fleet = stage.fleet(client)
+        async with fleet.at_work():
+            await scenario(fleet)
+        await client.close()
+        return fleet
+
+    return asyncio.run(whole())
+
+
+async def burst(stage: Stage, fleet: Fleet, count: int = PODS) -> None:
+    await asyncio.to_thread(stage.create, count)
+    await fleet.until(ROOM)
+    await asyncio.sleep(LAG + 3)  # now every report has counted every pod: whoever overloads, does it here
+
+
+@pytest.mark.timeout(300)
+def test_a_burst_does_not_run_away_and_room_that_comes_back_is_used() -> None:
+    with tandem(bindVerb="bind") as stage:
+
+        async def scenario(fleet: Fleet) -> None:
+            await burst(stage, fleet)
+            assert (fleet.bound, fleet.worst) == (ROOM, 0)
+            waiting = await asyncio.to_thread(stage.pods, "?fieldSelector=spec.nodeName%3D")
+            assert len(waiting) == PODS - ROOM
+            said = {c["message"] for item in waiting for c in item["status"].get("conditions", [])}
+            assert any("had no free capacity" in message for message in said), said
+            # Nothing happens in the API server now: only the report says that there is more room.
+            began = time.monotonic()
+            fleet.capacity["kwok-0003"] += 5
+            await fleet.until(ROOM + 5)
+            print(f"room that came back was used after {time.monotonic() - began:.1f} s")
+
+        fleet = play(stage, scenario)
+        print(f"worst {fleet.worst:+g}; {stage.count('bind', 'failed'):g} bindings came too late")
+        assert (fleet.bound, fleet.worst) == (ROOM + 5, 0)
+        assert all(len(nodes) == 1 for nodes in fleet.bound_to.values())
+        assert stage.count("bind", "done") == ROOM + 5
+
+
+@pytest.mark.timeout(300)
+def test_without_the_bind_verb_the_error_is_bounded_by_the_pods_in_flight() -> None:
+    with tandem() as stage:
+        fleet = play(stage, lambda fleet: burst(stage, fleet, 2 * PODS))
+        print(f"worst {fleet.worst:+g}, {fleet.bound} bound")
+        assert fleet.bound >= ROOM
+        assert fleet.worst <= 20  # without any charge it would be 50
+        assert all(len(nodes) == 1 for nodes in fleet.bound_to.values())
+
+
+@pytest.mark.timeout(300)
+def test_without_carico_an_ignorable_extender_is_left_out() -> None:
+    """Which is what lets Carico's own pods start in a cluster that relies on it."""
+    with tandem(ignorable=True) as stage:
+        stage.process.stop(signal.SIGKILL)
+        stage.create(5)
+        stage.cluster.wait_for("binding", lambda: all(item["spec"].get("nodeName") for item in stage.pods()), 60)
