@@ -37,6 +37,7 @@ WORDS: dict[str, Word] = {
     "scheduler": Word("carico.scheduler.command", "place pods by what the nodes can really still take"),
     "explain": Word("carico.scheduler.ask", "why a pod runs where it runs, or why it does not"),
     "simulate-placement": Word("carico.scheduler.ask", "where a pod would go now, without creating it"),
+    "decisions": Word("carico.scheduler.review", "what a scheduler decided, held to the rules once more"),
     "doctor": Word("carico.doctor.command", "what is missing on this machine or cluster, and how to mend it"),
     "completion": Word("carico.completion", "completion of words and flags in bash, zsh or fish"),
 }

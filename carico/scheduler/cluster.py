@@ -18,8 +18,6 @@ from carico.scheduler.snapshot import Snapshot
 from carico.scheduler.template import PodInfo
 from carico.scheduler.units import counts, units_of
 
-REJECTED = ("OutOfcpu", "OutOfmemory", "OutOfpods", "NodeAffinity", "NodePorts", "UnexpectedAdmissionError")
-
 
 class Cluster:
     def __init__(
@@ -28,7 +26,6 @@ class Cluster:
         self.snapshot, self.ledger, self.queue = snapshot, ledger, queue
         self._ours, self._now = ours, now
         self.assumed: dict[str, str] = {}  # UID to node, until the watch confirms the binding
-        self.rejected = 0  # pods that a kubelet refused after they were bound
         self.on_lift: Callable[[Lift], object] = _nothing  # for pods that wait elsewhere
 
     # --- what the watches bring ---
@@ -89,8 +86,6 @@ class Cluster:
     # --- inside ---
 
     def _pod_gone(self, pod: Pod, now: float) -> None:
-        if pod.terminal and pod.status.reason in REJECTED:
-            self.rejected += 1
         self.assumed.pop(pod.uid, None)
         self.snapshot.remove_pod(pod.uid)
         self.snapshot.unnominate(pod.uid)

@@ -1,16 +1,20 @@
 """A bounded ring of what was decided, to be read (`/debug/decisions`), dumped and replayed.
 
-One record is one line of JSON. `replay` puts the records of a dump through a fresh ledger and says where it would have
-disagreed: a node that was promised while it had less free capacity than the record needs.
+One record is one line of JSON. `replay` goes through a dump in its order and holds every decision to the rules again,
+by another threshold if wanted: a node that was promised with less free capacity than the pod needs, a pod that was
+promised two nodes. `carico decisions` does that for people (review.py).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import islice
 
 import msgspec
+
+ROUNDED = 0.0005  # pods; records are rounded to three places
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -23,7 +27,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     result: str = "scheduled"  # scheduled, unschedulable, error, and later: bound, gone, elsewhere, failed
     feasible: int = 0
     nodes: int = 0
-    free_before: float = 0.0  # pods
+    free_before: float | None = None  # pods; None: the node was not judged by its report
     units: float = 1.0
     reasons: str = ""
     micros: float = 0.0  # the cycle's time
@@ -53,8 +57,12 @@ class Ring:
 
 
 def load(dump: bytes) -> list[Record]:
-    decoder = msgspec.json.Decoder(Record)
-    return [decoder.decode(line) for line in dump.splitlines() if line]
+    """The records of a dump; lines that are none, such as a log around them, are passed over."""
+    decoder, records = msgspec.json.Decoder(Record), []
+    for line in dump.splitlines():
+        with suppress(msgspec.DecodeError):
+            records.append(decoder.decode(line))
+    return records
 
 
 def replay(records: Iterable[Record], threshold: float = 1.0) -> list[str]:
@@ -66,7 +74,7 @@ def replay(records: Iterable[Record], threshold: float = 1.0) -> list[str]:
             placed.pop(record.uid, None)
         if record.result != "scheduled":
             continue
-        if record.free_before < threshold * record.units - 1e-9:
+        if record.free_before is not None and record.free_before < threshold * record.units - ROUNDED:
             wrong.append(f"{record.pod} went to {record.node}, which had only {record.free_before:g} pods free")
         if placed.get(record.uid, record.node) != record.node:
             wrong.append(f"{record.pod} was promised {placed[record.uid]} and then {record.node}")

@@ -80,6 +80,12 @@ class SchedulerMetrics:
         self.refused = counter("carico_refused", "Messages that were refused, by reason.", "reason")
         self.unsupported = counter("carico_unsupported_pods", "Pods that ask for what Carico does not do.", "feature")
         self.conflicts = counter("carico_binding_failures", "Bindings that did not take place, by outcome.", "outcome")
+        self.rejected = counter(
+            "carico_rejected_pods", "Pods that a kubelet refused after they were bound.", "reason", "scheduler"
+        )
+        self.stale_placements = counter(
+            "carico_stale_placements", "Pods that were given a node without a recent report, by the rule.", "on_stale"
+        )
         self.extender = counter("carico_extender", "Requests of a kube-scheduler, by the answer.", "verb", "result")
         self.events_lost = counter("carico_events_lost", "Events that could not be sent.")
         self.leader = Gauge("carico_leader", "1 while this replica binds.", registry=registry)

@@ -39,8 +39,9 @@ from carico.scheduler.garbage import Garbage
 from carico.scheduler.page.live import Live, Standing
 from carico.scheduler.profiles import Profile
 from carico.scheduler.queue import Queued
+from carico.scheduler.rejections import Rejections
 from carico.scheduler.reports import ReportListener
-from carico.scheduler.units import units_of
+from carico.scheduler.units import counts, units_of
 from carico.scheduler.watches import Watches
 from carico.settings import SchedulerSettings
 from carico.wire.report_server import METHOD, ReportService
@@ -88,6 +89,7 @@ class Scheduler:
         )  # fmt: skip
         self.failures = Failures(self.client, cluster, self.recorder, metrics, self.clock)
         self.extender = Extender(self.parts, self.clock, self.client)
+        self.rejections = Rejections(self.client, metrics, self.clock)
         times = LeaseTimes(settings.lease_duration, settings.lease_renew, settings.lease_retry)
         self.election = Election(
             self.client, settings.lease_namespace, settings.lease_name, self.identity, self.clock, times
@@ -115,7 +117,7 @@ class Scheduler:
         )
         lead = asyncio.create_task(self._lead())
         others = [self.watches.run(), self.recorder.run(), self.failures.run(), self._keep_house(), end.wait()]
-        others.append(self.extender.nudge.run())
+        others += [self.extender.nudge.run(), self.rejections.run()]
         if self.live is not None:
             others.append(self.live.run())
         tasks: list[asyncio.Task[Any]] = [lead, *(asyncio.create_task(one) for one in others)]
@@ -208,6 +210,8 @@ class Scheduler:
         took = perf_counter() - began
         self.parts.metrics.algorithm_seconds.observe(took)
         self._record(profile, queued, decision, took)
+        if decision.remark:
+            self.parts.metrics.stale_placements.labels(self.settings.on_stale).inc()
         if decision.node:
             self.binder.start(profile, queued, decision, began)
             return
@@ -218,11 +222,15 @@ class Scheduler:
 
     def _record(self, profile: Profile, queued: Queued, decision: Decision, took: float) -> None:
         pod = queued.info.pod
+        by_report = profile.capacity is not None and counts(pod)
+        if decision.remark and self.settings.on_stale == "requests":
+            by_report = False
+        free = round(decision.free_before, 3) if decision.node and by_report else None
         result = "scheduled" if decision.node else "error" if decision.code is Code.ERROR else "unschedulable"
         self.parts.ring.add(
             Record(
                 self.clock.wall(), pod.key, pod.uid, profile.name, queued.attempts, decision.node, result,
-                decision.feasible, self.parts.snapshot.node_count, round(decision.free_before, 3), units_of(pod),
+                decision.feasible, self.parts.snapshot.node_count, free, units_of(pod),
                 decision.message, round(took * 1e6, 1),
             )
         )  # fmt: skip

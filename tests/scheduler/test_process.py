@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -145,12 +146,61 @@ def test_the_more_important_pod_makes_room_for_itself(stage: Stage) -> None:
         stage.cluster.api.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/{namespace}")
 
 
+def test_a_node_is_nominated_while_the_victim_leaves(stage: Stage) -> None:
+    with stage.cluster.namespace() as namespace:
+        priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": namespace}}
+        stage.cluster.api.post("/apis/scheduling.k8s.io/v1/priorityclasses", priority | {"value": 1000})
+        only = {"nodeSelector": {"kubernetes.io/hostname": "kwok-0002"}, "requests": {"cpu": "30"}}
+        stage.create(namespace, "low", **only)
+        stage.node_of(namespace, "low")
+        low = f"/api/v1/namespaces/{namespace}/pods/low"
+        stage.cluster.api.patch(low, {"metadata": {"finalizers": ["carico.test/stays"]}})  # it leaves when we say so
+        stage.create(namespace, "high", priorityClassName=namespace, **only)
+
+        def nominated() -> str | None:
+            return stage.get(namespace, "high")["status"].get("nominatedNodeName")
+
+        assert stage.cluster.wait_for("nomination", nominated) == "kwok-0002"
+        stage.create(namespace, "thief", **only)  # as large, less important
+        stage.refusal(namespace, "thief")
+        stage.cluster.api.patch(low, {"metadata": {"finalizers": None}})
+        assert stage.node_of(namespace, "high") == "kwok-0002"
+        assert "nodeName" not in stage.get(namespace, "thief")["spec"]
+        stage.cluster.api.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/{namespace}")
+
+
 def test_what_is_not_supported_is_refused_loudly(stage: Stage) -> None:
     with stage.cluster.namespace() as namespace:
         claims = [{"name": "gpu", "resourceClaimName": "none"}]
         stage.create(namespace, "p", resourceClaims=claims)
         assert "does not support dynamic resource allocation" in stage.refusal(namespace, "p")
         assert 'carico_unsupported_pods_total{feature="dynamic resource allocation' in stage.page("/metrics")
+
+
+def test_pods_that_a_kubelet_refuses_are_counted(stage: Stage) -> None:
+    with stage.cluster.namespace() as namespace:
+        stage.create(namespace, "p")
+        stage.node_of(namespace, "p")
+        path = f"/api/v1/namespaces/{namespace}/pods/p"
+        stage.cluster.wait_for("p to run", lambda: stage.get(namespace, "p")["status"]["phase"] == "Running")
+        stage.cluster.api.patch(f"{path}/status", {"status": {"phase": "Failed", "reason": "OutOfcpu"}})
+        counted = 'carico_rejected_pods_total{reason="OutOfcpu",scheduler="carico"} 1.0'
+        stage.cluster.wait_for("the count", lambda: counted in stage.page("/metrics"))
+
+
+def test_the_last_decisions_are_replayed(stage: Stage) -> None:
+    with stage.cluster.namespace() as namespace:
+        stage.create(namespace, "p")
+        node = stage.node_of(namespace, "p")
+        server = ("--server", f"http://127.0.0.1:{stage.process.page_port}")
+        told = stage.word("decisions", *server, "--pod", f"{namespace}/p")
+        assert node in told
+        assert "none broke the rules" in told
+        os.kill(stage.process.pid, signal.SIGUSR2)
+        stage.process.wait_for(f'"pod":"{namespace}/p".*"node":"{node}"')
+        stage.process.wait_for("the ledger adds up")
+        dumped = stage.word("decisions", "-", "--pod", f"{namespace}/p", stdin=stage.process.log())
+        assert node in dumped
 
 
 @only_real

@@ -69,7 +69,7 @@ export class Waiting {
       node ? h("span", { class: "arrow", "aria-label": "to" , role: "img" }, "→") : null, target,
       h("span", { class: "badge push", "data-kind": kind }, RESULTS[result] ?? result));
     const told = placed
-      ? `${pods(free)} free there; ${count(feasible)} of ${count(nodes)} nodes could take it${attempt > 1 ? `; try ${attempt}` : ""}; ${Math.round(micros)} µs`
+      ? `${free === null ? "judged without a report" : `${pods(free)} free there`}; ${count(feasible)} of ${count(nodes)} nodes could take it${attempt > 1 ? `; try ${attempt}` : ""}; ${Math.round(micros)} µs`
       : why;
     return h("li", {}, line, told ? h("p", { class: "why" }, told) : null);
   }

@@ -1,0 +1,53 @@
+"""The ring of decisions: bounded, dumped, read back, replayed, shown to people."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from carico.cli import main
+from carico.scheduler.decisions import Record, Ring, load, replay
+
+
+def record(pod: str, node: str, free: float | None = 5.0, result: str = "scheduled") -> Record:
+    return Record(0.0, pod, f"uid-{pod}", "carico", 1, node, result, free_before=free)
+
+
+def test_the_ring_is_bounded_dumped_and_read_back() -> None:
+    ring = Ring(3)
+    for i in range(5):
+        ring.add(record(f"p{i}", "a"))
+    assert [each.pod for each in load(ring.dump())] == ["p2", "p3", "p4"]
+    assert len(ring.of_pod("p3")) == 1
+    assert load(b"a line of the log\n" + ring.dump() + b"{}\n") == load(ring.dump())
+
+
+def test_a_replay_finds_what_must_not_be() -> None:
+    assert replay([record("p", "a"), record("p", "a", result="failed"), record("p", "b")]) == []
+    assert replay([record("p", "a"), record("p", "b")]) == ["p was promised a and then b"]
+    assert replay([record("p", "a", free=0.4)]) == ["p went to a, which had only 0.4 pods free"]
+    assert replay([record("p", "a", free=None)]) == []  # nobody asked a report
+    assert len(replay([record("p", "a", free=1.5)], threshold=2)) == 1
+
+
+def test_people_read_and_replay_a_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ring, file = Ring(10), tmp_path / "dump"
+    for name, free in (("default/p", 3.0), ("default/q", 1.2)):
+        ring.add(record(name, "node-7", free))
+    file.write_bytes(ring.dump())
+    assert main(["decisions", str(file), "--pod", "default/q"]) == 0
+    shown = capsys.readouterr().out
+    assert "default/q" in shown
+    assert "default/p" not in shown
+    assert "replayed 2 decisions (2 scheduled): none broke the rules" in shown
+    assert main(["decisions", str(file), "--threshold", "2", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["wrong"] == ["default/q went to node-7, which had only 1.2 pods free"]
+
+
+@pytest.mark.parametrize("argv", [[], ["x", "--server", "http://y"], ["/no/such/file"], ["--server", "nonsense"]])
+def test_where_it_cannot_read_it_says_so(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["decisions", *argv]) == 2
+    assert capsys.readouterr().err.startswith("carico: ")
