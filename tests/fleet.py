@@ -64,9 +64,12 @@ class Fleet:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def silence(self, node: str) -> None:
-        """The node's agent dies: its streams break."""
-        self._talking[node].cancel()
+    def silence(self, node: str, *, broken: bool) -> None:
+        """The node's agent dies and its streams break, or it hangs and they stay open."""
+        if broken:
+            self._talking[node].cancel()
+        else:
+            del self._clients[node]
 
     async def until(self, bound: int, seconds: float = 90.0) -> None:
         with contextlib.suppress(TimeoutError):
@@ -92,7 +95,7 @@ class Fleet:
 
     async def _speak(self) -> None:
         while True:
-            for node, client in self._clients.items():
+            for node, client in list(self._clients.items()):
                 self._offer(node, client)
             await asyncio.sleep(TICK)
 

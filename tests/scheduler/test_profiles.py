@@ -5,13 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from scheduling import make_node, make_pod, make_report
 
 from carico.errors import UsageError
 from carico.knobs import load
 from carico.scheduler.assembly import assemble
+from carico.scheduler.cycle import decide
 from carico.scheduler.plugins import registry
 from carico.scheduler.profiles import chosen, weights_of
+from carico.scheduler.template import PodInfo
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 
@@ -70,18 +74,44 @@ def test_no_profile_and_no_order_are_refused() -> None:
         assemble(SchedulerSettings(profiles={"x": {"plugins": ["Capacity"]}}), ManualClock(), None)
 
 
-def test_a_plugin_of_another_package_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Entry:
-        name, value = "Mine", "mine:make"
+def test_a_plugin_of_another_package_is_found_by_its_entry_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package as pip would leave it: a module, and a .dist-info that names the entry point."""
+    (tmp_path / "their_plugin.py").write_text(THEIR_PLUGIN)
+    info = tmp_path / "their_plugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{registry.GROUP}]\nTheirs = their_plugin:make\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    clock = ManualClock()
+    settings = SchedulerSettings(profiles={"carico": {"enable": ["Theirs"], "weights": {"Theirs": 100}}})
+    parts = assemble(settings, clock, None)
+    for name in ("good", "better", "odd"):
+        parts.cluster.node_changed(None, make_node(name))
+        parts.ledger.report(make_report(name, 5.0), clock.monotonic())
+    pod = PodInfo(make_pod("p"))
+    assert decide(parts.profiles["carico"], parts.cluster, pod, np.random.default_rng(1)).node == "better"
+    with pytest.raises(UsageError, match="no plugin is called 'Their'; did you mean 'Theirs'"):
+        names("carico", {"enable": ["Their"]})
 
-        @staticmethod
-        def load() -> Any:
-            class Mine:
-                name = "Mine"
-                interests = ()
 
-            return lambda _: Mine()
+THEIR_PLUGIN = """
+import numpy as np
+from carico.scheduler.framework import Reuse, Verdict
 
-    monkeypatch.setattr(registry, "entry_points", lambda group: [Entry()] if group == registry.GROUP else [])
-    parts = assemble(SchedulerSettings(profiles={"carico": {"enable": ["Mine"]}}), ManualClock(), None)
-    assert parts.profiles["carico"].plugins[-1].name == "Mine"
+class Theirs:
+    name, reuse, interests = "Theirs", Reuse.NODE, ()
+
+    def names(self, cycle, rows):
+        return [cycle.snapshot.name(int(row)) for row in (cycle.snapshot.all_rows() if rows is None else rows)]
+
+    def filter(self, cycle, rows):
+        return Verdict.refuse(np.array([name == "odd" for name in self.names(cycle, rows)]), "odd name")
+
+    def score(self, cycle, rows):
+        return np.array([100.0 if name == "better" else 0.0 for name in self.names(cycle, rows)])
+
+def make(tools):
+    return Theirs()
+"""

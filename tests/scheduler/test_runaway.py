@@ -29,6 +29,7 @@ NODES, PODS, CAPACITY, LAG = 20, 500, 10, 5.0
 ROOM = NODES * CAPACITY
 # Short, so that a new leader comes within the test's time.
 QUICK = ("--lease-duration", "4", "--lease-renew", "3", "--lease-retry", "0.5")
+PATIENT = ("--lease-duration", "60", "--lease-renew", "50")
 
 
 class Stage:
@@ -124,6 +125,26 @@ def test_nor_when_the_leader_of_two_is_killed(stage: Stage) -> None:
 
     fleet = play(stage, kill)
     second.wait_for("leads now", 60)
+    assert fleet.worst <= 1
+    assert fleet.bound == ROOM
+    assert all(len(nodes) == 1 for nodes in fleet.bound_to.values())
+
+
+def test_nor_when_the_leader_hands_over(stage: Stage) -> None:
+    """SIGTERM: bindings under way are finished, the Lease is given back, and the other one need not wait for it."""
+    first = stage.scheduler(0, *PATIENT)
+    first.wait_for("leads now", 60)
+    second = stage.scheduler(1, *PATIENT)
+    took: list[float] = []
+
+    def end(_: Fleet) -> None:
+        began = time.monotonic()
+        assert first.stop(signal.SIGTERM, 30) == 0
+        second.wait_for("leads now", 60)
+        took.append(time.monotonic() - began)
+
+    fleet = play(stage, end)
+    assert took[0] < 30  # its Lease would have lasted 60 s
     assert fleet.worst <= 1
     assert fleet.bound == ROOM
     assert all(len(nodes) == 1 for nodes in fleet.bound_to.values())

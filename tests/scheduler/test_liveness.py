@@ -1,0 +1,57 @@
+"""When a scheduler calls itself dead, so that whatever runs it starts it anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from carico.scheduler.run import RENEWAL_LIMIT, STALL_LIMIT, Scheduler
+from carico.settings import SchedulerSettings
+from carico.testing import ManualClock
+
+KUBECONFIG = """
+current-context: c
+contexts: [{name: c, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: u, user: {}}]
+"""
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Scheduler:
+    file = tmp_path / "kubeconfig"
+    file.write_text(KUBECONFIG)
+    clock = ManualClock()
+    return Scheduler(SchedulerSettings(kubeconfig=file, listen="127.0.0.1:0", plaintext=True), clock)
+
+
+def turn(scheduler: Scheduler, seconds: float) -> None:
+    assert isinstance(scheduler.clock, ManualClock)
+    scheduler.clock.advance(seconds)
+
+
+def test_an_event_loop_that_does_not_turn(scheduler: Scheduler) -> None:
+    turn(scheduler, STALL_LIMIT)
+    assert scheduler.why_not_alive() is None
+    turn(scheduler, 1)
+    assert scheduler.why_not_alive() == "the event loop has not turned for 11 s"
+
+
+def test_a_leader_that_does_not_renew(scheduler: Scheduler) -> None:
+    scheduler.election.leading, scheduler.election.renewed_at = True, scheduler.clock.monotonic()
+    assert scheduler.may_bind()
+    turn(scheduler, 10)
+    assert not scheduler.may_bind()  # long before anybody calls it dead
+    turn(scheduler, RENEWAL_LIMIT - 10 + 1)
+    scheduler._turned_at = scheduler.clock.monotonic()
+    assert scheduler.why_not_alive() == "this leader has not renewed its lease for 21 s"
+    scheduler.election.leading = False
+    assert scheduler.why_not_alive() is None
+
+
+def test_nobody_is_ready_before_the_first_lists(scheduler: Scheduler) -> None:
+    assert scheduler.why_not_ready() == "the first lists of the API server's objects are not complete"
+    for reflector in scheduler.watches.all:
+        reflector.synced.set()
+    assert scheduler.why_not_ready() is None
