@@ -23,13 +23,14 @@ from carico.metrics import new_registry
 from carico.runtime import open_source
 from carico.settings import AgentSettings
 from carico.telemetry.sampler import Sampler
-from carico.types import ClusterModel, Estimate
+from carico.types import ClusterModel, Estimate, NodeSize
 from carico.wire.exchange import ExchangeClient
 from carico.wire.report_client import ReportClient
 
 log = logging.getLogger(__name__)
 
 KEEP_EVERY = 30.0  # s between two writes of the state file
+MEASURE_EVERY = 10.0  # s between two looks at the node's size: processors come and go, but not every second
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +61,8 @@ class Agent:
         self._pipeline = Pipeline(settings, settings.dimensions, settings.rate_hz)
         self._memory = Memory(settings.state_file, self._pipeline)
         name = settings.node_name or socket.gethostname()
-        self._node = Node(name, secrets.randbits(63), settings.dimensions, self._sampler.size)
+        self._measured, self._measured_at = self._sampler.size(), clock.monotonic()
+        self._node = Node(name, secrets.randbits(63), settings.dimensions, self._size)
         registry = new_registry("agent")
         refused = refusal_counter(registry)
         self._exchange = ExchangeClient(settings, clock, self._adopt, refused) if settings.aggregator else None
@@ -113,6 +115,12 @@ class Agent:
             self._exchange.offer(self._node.model(evidence, estimate.pods))
         if self._reports is not None:
             self._reports.offer(self._node.report(estimate, self._source.table, self._clock))
+
+    def _size(self) -> NodeSize:
+        now = self._clock.monotonic()
+        if now - self._measured_at >= MEASURE_EVERY:
+            self._measured, self._measured_at = self._sampler.size(), now
+        return self._measured
 
     def _adopt(self, model: ClusterModel) -> None:
         self._node.adopt(model, self._pipeline)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from carico.types import LocalModel
 
 DIRECTION_FLOOR = 0.1  # usage; below it a change counts as if the usage were this
@@ -44,8 +42,8 @@ class Asking:
         return self._direction_moved(model, last) or self._cost_moved(model, last)
 
     def _direction_moved(self, new: LocalModel, old: LocalModel) -> bool:
-        size = max(float(np.linalg.norm(old.basis[:, 0])), DIRECTION_FLOOR)
-        return float(np.linalg.norm(new.basis[:, 0] - old.basis[:, 0])) > self._share * size
+        before, now = old.basis[:, 0].tolist(), new.basis[:, 0].tolist()
+        return math.dist(now, before) > self._share * max(math.hypot(*before), DIRECTION_FLOOR)
 
     def _cost_moved(self, new: LocalModel, old: LocalModel) -> bool:
         if new.cost is None or old.cost is None:

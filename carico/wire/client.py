@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE = 0.1  # s before the second attempt
 LONGEST_PAUSE = 2.0  # s; doubled until here, and jittered so that a cluster does not come back in one wave
 STATUS_WITHIN = 0.5  # s
+SAME_TIME = 1e-6  # s: two sums of the same moment may differ by rounding
 END: Any = aio.EOF  # type: ignore[attr-defined]
 RESOLVE_EVERY = 5.0  # s between two looks at the addresses behind a name
 
@@ -59,11 +60,20 @@ class StreamClient:
         self._choose = choose
         self._patience = patience
         self._news = asyncio.Event()
+        self._pausing_until: float | None = None  # s, monotonic; None while not pausing
         self._unanswered_since: float | None = None
         self.address: str | None = None  # the other side, once it has taken or said something
 
     def wake(self) -> None:
-        """The talker has something new to say."""
+        """The talker has something new to say; a pause is broken off only if that is due before its end.
+
+        Most of what an agent offers, once a second, is not: waking the stream's task for it would cost as much as
+        making it.
+        """
+        if self._pausing_until is not None:
+            now = self._clock.monotonic()
+            if now + self._talker.wait(now) >= self._pausing_until - SAME_TIME:
+                return
         self._news.set()
 
     async def run(self) -> None:
@@ -126,11 +136,14 @@ class StreamClient:
         seconds = self._talker.wait(now)
         if self._unanswered_since is not None:
             seconds = min(seconds, self._unanswered_since + (self._patience or 0.0) - now + 0.01)
+        self._pausing_until = now + seconds
         try:
             async with asyncio.timeout(max(0.0, seconds) if seconds < 3600 else None):
                 await self._news.wait()
         except TimeoutError:
             pass
+        finally:
+            self._pausing_until = None
 
     async def _listen(self, call: Any, address: str) -> None:
         try:
