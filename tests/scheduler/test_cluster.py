@@ -183,6 +183,14 @@ def test_ignore_still_obeys_the_last_report() -> None:
     assert not world.attempt()[1].node
 
 
+def test_the_last_report_also_decides_which_stale_node_is_best() -> None:
+    for best in ("a", "b"):
+        world = World({"a": 3.0, "b": 3.0} | {best: 9.0}, on_stale="ignore")
+        world.clock.advance(60)
+        world.see(make_pod("p"))
+        assert world.attempt()[1].node == best
+
+
 def test_a_start_storm_is_held_back_and_goes_on_as_pods_start() -> None:
     world = World({"a": 50.0}, startup_limit=2, startup_limit_idle=2)
     for i in range(4):

@@ -87,9 +87,8 @@ class Capacity:
         self._ledger.fit()
         free = self.free(cycle, rows)
         np.maximum(free, 0.0, out=free)
-        fresh = self._ledger.fresh(self._now())
-        if not fresh.all():
-            free[~_pick(fresh, cycle, rows)] = 0.0
+        if self.rules.on_stale == "requests":
+            free[~_pick(self._ledger.fresh(self._now()), cycle, rows)] = 0.0
         most = float(free.max(initial=0.0))
         if most > 0:
             free *= MAX_SCORE / most
