@@ -156,6 +156,11 @@ def _resize(rng: Random, pod: Object) -> None:
         pod["status"]["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
 
 
+def ports_of(pod: Object) -> set[tuple[str, int]]:
+    """Protocol and number of a running pod's host ports."""
+    return {(port["protocol"], port["hostPort"]) for port in pod["spec"]["containers"][0].get("ports", ())}
+
+
 def _port(rng: Random) -> Object:
     number = rng.choice(PORTS)
     port: Object = {"containerPort": number, "hostPort": number, "protocol": rng.choice(("TCP", "TCP", "UDP"))}

@@ -41,10 +41,24 @@ def make(seed: int, waiting: int) -> World:
     for i in range(rng.randint(0, 3 * len(found))):
         node = rng.choice(found)["metadata"]["name"]
         running.append(pods.running(rng, f"r{i}", prefix if rng.random() < 0.8 else other, node))
+    _free_ports_of_ended(running)
     asked = [pods.waiting(rng, f"p{i}", prefix, found) for i in range(waiting)]
     # Pods may be left over from a node that has gone.
     there = [node for node in found if rng.random() < 0.96]
     return World(prefix, spaces, there, stock, _named(running, prefix), _named(asked, prefix))
+
+
+def _free_ports_of_ended(running: list[Object]) -> None:
+    """An ended pod has no host port that another pod of its node has: no scheduler would have put both there.
+
+    kube-scheduler keeps the ports of a node as a set. When one of two users ends, the port is free for it until it
+    restarts; Carico counts the users.
+    """
+    for pod in running:
+        if pod["status"]["phase"] == "Succeeded":
+            others = (p for p in running if p is not pod and p["spec"]["nodeName"] == pod["spec"]["nodeName"])
+            if pods.ports_of(pod) & {port for other in others for port in pods.ports_of(other)}:
+                del pod["spec"]["containers"][0]["ports"]
 
 
 def _namespace(name: str, labels: dict[str, str]) -> Object:
