@@ -62,10 +62,8 @@ class Memory:
 
     def __init__(self, proc: Path, form: str) -> None:
         self._file = KernelFile(proc / "meminfo")
+        self.fetch = self._file.read
         self._form = form
-
-    def fetch(self) -> bytes:
-        return self._file.read()
 
     def usage(self, fetched: bytes, now: float) -> float | None:  # noqa: ARG002  a level, not a counter
         if self._form == "available":

@@ -37,10 +37,8 @@ class Pressure:
     def __init__(self, proc: Path, resource: str) -> None:
         self.name = f"pressure_{resource}"
         self._file = KernelFile(proc / "pressure" / resource, size=512)
+        self.fetch = self._file.read
         self._before: tuple[float, int] | None = None
-
-    def fetch(self) -> bytes:
-        return self._file.read()
 
     def usage(self, fetched: bytes, now: float) -> float | None:
         before, self._before = self._before, None  # after a text that says nothing there is no interval to speak of

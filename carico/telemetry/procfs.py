@@ -32,18 +32,15 @@ class KernelFile:
         try:
             if self._fd < 0:
                 self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            return self._read()
+            text = os.pread(self._fd, self._size, 0)
+            while len(text) == self._size:
+                self._size *= 2
+                text = os.pread(self._fd, self._size, 0)
+            while self._pages and (more := os.pread(self._fd, self._size, len(text))):
+                text += more
         except OSError as error:
             self.close()
             raise self._problem(error) from error
-
-    def _read(self) -> bytes:
-        text = os.pread(self._fd, self._size, 0)
-        while len(text) == self._size:
-            self._size *= 2
-            text = os.pread(self._fd, self._size, 0)
-        while self._pages and (more := os.pread(self._fd, self._size, len(text))):
-            text += more
         return text
 
     def _problem(self, error: OSError) -> SourceError:

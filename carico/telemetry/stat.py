@@ -94,10 +94,8 @@ class Processors:
 
     def __init__(self, proc: Path) -> None:
         self._file = KernelFile(proc / "stat")
+        self.fetch = self._file.read
         self._before: CpuTimes | None = None
-
-    def fetch(self) -> bytes:
-        return self._file.read()
 
     def usage(self, fetched: bytes, now: float) -> float | None:  # noqa: ARG002  the counters are their own clock
         times = parse_times(fetched)
