@@ -58,7 +58,7 @@ JOB = {
     "metadata": {"name": "j"},
     "spec": {
         "completions": 4,
-        "suspend": True,  # nobody shall make its pods
+        "managedBy": "example.com/nobody",  # nobody shall make its pods or touch its status
         "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}},
     },
 }
