@@ -48,7 +48,7 @@ class Pronto:
         self._mean = tuple([m + (1.0 - FORGET) * c for m, c in zip(self._mean, centred, strict=True)])
         self._window[self._seconds % len(self._window)] = row
         self._seconds += 1
-        self._gram = FORGET * self._gram + (1.0 - FORGET) * np.outer(row, row)
+        self._gram = FORGET * self._gram + (1.0 - FORGET) * row[:, None] * row
         return self.rejecting
 
     def _spikes(self, row: Vector) -> float:

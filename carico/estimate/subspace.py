@@ -54,7 +54,8 @@ def merge(a: Subspace, b: Subspace, weight: float) -> Subspace:
 
 def damp(past: Subspace, columns: Matrix, weight: float) -> Subspace:
     """`weight` of the past and the rest of new columns."""
-    return decompose(np.hstack((math.sqrt(weight) * past.basis, math.sqrt(1.0 - weight) * columns)))
+    parts = (math.sqrt(weight) * past.basis, math.sqrt(1.0 - weight) * columns)
+    return decompose(np.concatenate(parts, axis=1))
 
 
 def from_gram(gram: Matrix) -> Subspace:
