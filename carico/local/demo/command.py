@@ -28,6 +28,7 @@ from carico.settings import ViewSettings
 from carico.telemetry.sampler import Sampler
 from carico.telemetry.stat import CpuTimes, parse_times, utilisation
 
+CAUSE_WITHIN = 2.0  # s
 REST = 3.0  # s between two runs, in which the machine comes to rest
 LOOK = 1.0  # s of looking at the machine before anything starts
 BUSY = 0.25  # of all processors: more than a desktop at rest uses
@@ -164,6 +165,9 @@ async def _unless(cluster: LocalCluster, work: Coroutine[Any, Any, T]) -> T:
     working, failing = asyncio.ensure_future(work), asyncio.ensure_future(cluster.failed())
     try:
         await asyncio.wait({working, failing}, return_when=asyncio.FIRST_COMPLETED)
+        if not failing.done() and not working.cancelled() and working.exception() is not None:
+            # Work breaks when a process ends under it; that end is the cause, and word of it may come a moment later.
+            await asyncio.wait({failing}, timeout=CAUSE_WITHIN)
         if failing.done():
             raise CaricoError(failing.result())
         return await working
