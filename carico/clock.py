@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from carico.beat import BeatLoop
+from carico.beat import BeatLoop, Step, chain
 
 
 class Clock(Protocol):
@@ -22,16 +22,13 @@ class Clock(Protocol):
     def call_at(self, when: float, callback: Callable[[], None]) -> Callable[[], object]:
         """Calls back at monotonic time `when`; what it returns calls that off."""
 
-    def beat_at(self, when: float, callback: Callable[[], None]) -> Callable[[], object]:
-        """As `call_at`, for what happens again and again: cheaper where the event loop can do it."""
+    def beat(self, first: float, step: Step) -> Callable[[], object]:
+        """Calls `step` at `first`, then at every time that it returned; what this returns calls that off."""
 
 
 class SystemClock:
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def wall(self) -> float:
-        return time.time()
+    monotonic = staticmethod(time.monotonic)  # as it is: the agent asks several times in a tick
+    wall = staticmethod(time.time)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -39,9 +36,9 @@ class SystemClock:
     def call_at(self, when: float, callback: Callable[[], None]) -> Callable[[], object]:
         return asyncio.get_running_loop().call_at(when, callback).cancel  # the loop's time is monotonic time
 
-    def beat_at(self, when: float, callback: Callable[[], None]) -> Callable[[], object]:
+    def beat(self, first: float, step: Step) -> Callable[[], object]:
         loop = asyncio.get_running_loop()
-        return loop.beat_at(when, callback) if isinstance(loop, BeatLoop) else self.call_at(when, callback)
+        return loop.beat(first, step) if isinstance(loop, BeatLoop) else chain(self.call_at, first, step)
 
 
 class Ticker:
@@ -59,25 +56,30 @@ class Ticker:
     async def run(self, step: Callable[[float], object]) -> None:
         """Calls `step` at every tick, with how late it came in seconds, until cancelled or until it raises."""
         broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._schedule(self._clock.monotonic(), step, broken)
-        try:
-            await broken
-        finally:
-            self._call_off()
+        due = self._clock.monotonic()
 
-    def _schedule(self, due: float, step: Callable[[float], object], broken: asyncio.Future[None]) -> None:
-        def tick() -> None:
+        def tick() -> float:
+            nonlocal due
             try:
                 step(max(0.0, self._clock.monotonic() - due))
             except Exception as error:
-                broken.set_exception(error)
-            else:
-                self._schedule(self._next(due), step, broken)
+                if not broken.done():
+                    broken.set_exception(error)
+                return math.inf
+            due = self._next(due)
+            return due
 
-        self._call_off = self._clock.beat_at(due, tick)
+        call_off = self._clock.beat(due, tick)
+        try:
+            await broken
+        finally:
+            call_off()
 
     def _next(self, due: float) -> float:
         """The first multiple of the period that is still to come."""
-        passed = max(0, math.floor((self._clock.monotonic() - due) / self._period))
+        ahead, now = due + self._period, self._clock.monotonic()
+        if now < ahead:
+            return ahead
+        passed = math.floor((now - due) / self._period)
         self.missed += passed
         return due + (passed + 1) * self._period

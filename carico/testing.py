@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from carico.beat import Step, chain
 from carico.clock import Clock, SystemClock
 from carico.kube import credentials
 from carico.kube.client import Client
@@ -72,7 +73,8 @@ class ManualClock:
 
         return call_off
 
-    beat_at = call_at
+    def beat(self, first: float, step: Step) -> Callable[[], object]:
+        return chain(self.call_at, first, step)
 
     def advance(self, seconds: float) -> None:
         """Time passes while nobody looks: a stall. Sleepers wake at the next `turn`."""

@@ -8,6 +8,7 @@ node rejects jobs. Neither Pronto's paper nor the report gives window or thresho
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -58,11 +59,13 @@ class Pronto:
         if total <= 0.0:
             return 0.0
         past = self._window[: self._seconds] @ model.u
-        mean = past.sum(axis=0) / len(past)
-        variance = (past * past).sum(axis=0) / len(past) - mean * mean
-        spread = np.sqrt(np.maximum(variance, LEAST_SPREAD**2))
-        spikes = np.maximum((row @ model.u - mean) / spread, 0.0)
-        return float(spikes @ model.s) / total
+        count, spikes = len(past), 0.0
+        sums, squares = past.sum(axis=0).tolist(), (past * past).sum(axis=0).tolist()
+        for x, s, sum_, square in zip((row @ model.u).tolist(), model.s.tolist(), sums, squares, strict=True):
+            mean = sum_ / count
+            spread = math.sqrt(max(square / count - mean * mean, LEAST_SPREAD**2))
+            spikes += s * max((x - mean) / spread, 0.0)
+        return spikes / total
 
     def save(self) -> dict[str, object]:
         filled = self._window[: self._seconds]

@@ -88,10 +88,12 @@ def restore(state: Mapping[str, object], key: str, size: int, longest: float) ->
 def _signed(u: Matrix, s: Vector) -> Matrix:
     """Turn every column towards more usage; of non-negative data the first one has no negative entry at all."""
     turned: Matrix = u * np.where(u.sum(axis=0) < 0.0, -1.0, 1.0)
-    if turned[:, 0].min() < -TIE:
+    least = turned[:, 0].min()
+    if least < -TIE:
         turned = _untied(turned, s)
-    rounding = (turned[:, 0] < 0.0) & (turned[:, 0] >= -TIE)
-    turned[rounding, 0] = 0.0
+    if least < 0.0:
+        first = turned[:, 0]
+        first[(first < 0.0) & (first >= -TIE)] = 0.0  # rounding
     return turned
 
 

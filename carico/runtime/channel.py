@@ -19,6 +19,7 @@ OPTIONS = [
     ("grpc.max_receive_message_length", 64 << 20),  # a listing carries every container's whole specification
     # Each try is a new channel: it must not inherit the waiting time of the one before, nor go through a proxy.
     ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.http2.bdp_probe", 0),
     ("grpc.enable_http_proxy", 0),
     # gRPC sends the socket's path as authority, which Go's HTTP/2 refuses.
     ("grpc.default_authority", "localhost"),

@@ -65,7 +65,7 @@ class PodTable:
 
     def count(self, now: float) -> PodCount:
         settle = self._settings.settle
-        unsettled = sum(now - start < settle for start in self._youngest)
+        unsettled = sum([now - start < settle for start in self._youngest])
         return PodCount(running=len(self._youngest), churn=self._churns(now), unsettled=unsettled)
 
     def counted(self) -> frozenset[str]:

@@ -15,6 +15,7 @@ from carico.wire.server import MESSAGE_LIMIT
 
 OPTIONS: list[tuple[str, str | int]] = [
     ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+    ("grpc.http2.bdp_probe", 0),
     # gRPC's own pause between attempts grows to two minutes; ours is in client.py.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),

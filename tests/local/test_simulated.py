@@ -75,7 +75,7 @@ def test_no_more_pods_run_than_the_agents_have_room_for(stage: Stage) -> None:
     assert max(nodes.count(f"sim-{i:04d}") for i in range(NODES)) == ROOM
     gone = next(pod["metadata"]["name"] for pod in stage.pods() if pod["status"]["phase"] == "Running")
     stage.cluster.api.delete(f"/api/v1/namespaces/default/pods/{gone}")
-    after = ["Pending"] * 4 + ["Running"] * (NODES * ROOM)  # the deleted pod is in the list until its node lets go of it
+    after = ["Pending"] * 4 + ["Running"] * (NODES * ROOM)  # the deleted one is listed until its node lets go
     stage.until("its place to be taken", lambda: stage.phases() == after)
 
 
