@@ -114,9 +114,14 @@ class Client:
         self._binary = True  # as far as we know, the server reads protobuf
         self.sent = 0  # requests, for tests and metrics
 
-    async def call(self, method: str, path: str, body: bytes = b"", content_type: str = JSON) -> bytes:
-        """The body of a good answer; ApiError for a bad one, HttpError or OSError when there was none."""
-        response = await self.exchange(method, path, body, content_type)
+    async def call(
+        self, method: str, path: str, body: bytes = b"", content_type: str = JSON, *, urgent: bool = False
+    ) -> bytes:
+        """The body of a good answer; ApiError for a bad one, HttpError or OSError when there was none.
+
+        What is urgent does not wait for the rate limit.
+        """
+        response = await self.exchange(method, path, body, content_type, urgent=urgent)
         if response.status >= 400:
             raise api_error(response)
         return response.body
@@ -132,8 +137,11 @@ class Client:
             self._binary = False
         await self.call("POST", path, msgspec.json.encode(thing))
 
-    async def exchange(self, method: str, path: str, body: bytes = b"", content_type: str = JSON) -> Response:
-        await self._limit.take()
+    async def exchange(
+        self, method: str, path: str, body: bytes = b"", content_type: str = JSON, *, urgent: bool = False
+    ) -> Response:
+        if not urgent:
+            await self._limit.take()
         if not self.sent:
             await asyncio.to_thread(self._credentials.token)  # a credential plugin may be slow the first time
         message = self._message(method, path, body, content_type)

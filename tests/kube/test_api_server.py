@@ -316,6 +316,20 @@ def test_one_leader_at_a_time_and_a_quick_hand_over(play: Callable[[Scenario], N
     play(scenario)
 
 
+def test_a_lease_does_not_wait_for_the_rate_limit(play: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        client = Client(credentials.from_kubeconfig(place.proxy.kubeconfig), qps=0.001, burst=1)
+        try:
+            await client.call("GET", "/version")  # the next one would have its turn in a quarter of an hour
+            election = Election(client, place.namespace, "carico", "only", CLOCK)
+            await asyncio.wait_for(election.acquire(), PATIENCE)
+            assert election.leading
+        finally:
+            await client.close()
+
+    play(scenario)
+
+
 def test_a_dead_leader_is_followed_after_its_time_and_one_that_is_cut_off_steps_down_before(
     play: Callable[[Scenario], None],
 ) -> None:
