@@ -299,15 +299,16 @@ def test_repetitions_become_a_series(play: Callable[[Scenario], None]) -> None:
 
 def test_one_leader_at_a_time_and_a_quick_hand_over(play: Callable[[Scenario], None]) -> None:
     async def scenario(place: Place) -> None:
-        times = LeaseTimes(duration=3, renew=2, retry=0.2)
+        # Longer than anybody waits here: only the hand-over can bring the second one in.
+        times = LeaseTimes(duration=10 * PATIENCE, renew=9 * PATIENCE, retry=0.2)
         first, second = (
             Election(place.client, place.namespace, "carico", name, CLOCK, times) for name in ("first", "second")
         )
         await first.acquire()
         waiting = asyncio.create_task(second.acquire())
-        await asyncio.sleep(1)
+        await place.until(lambda: second.holder == "first")
+        await asyncio.sleep(1)  # some more tries
         assert not waiting.done()
-        assert second.holder == "first"
         await first.release()
         await asyncio.wait_for(waiting, PATIENCE)
         assert second.leading
@@ -334,14 +335,14 @@ def test_a_dead_leader_is_followed_after_its_time_and_one_that_is_cut_off_steps_
     play: Callable[[Scenario], None],
 ) -> None:
     async def scenario(place: Place) -> None:
-        times = LeaseTimes(duration=3, renew=1.5, retry=0.2)
+        times = LeaseTimes(duration=6, renew=1.5, retry=0.2)
         first, second = (
             Election(place.client, place.namespace, "carico", name, CLOCK, times) for name in ("first", "second")
         )
         await first.acquire()
         keeping = asyncio.create_task(first.keep())
         waiting = asyncio.create_task(second.acquire())
-        await asyncio.sleep(0.5)
+        await place.until(lambda: second.holder == "first")
         place.proxy.fault = lambda _method, path: 500 if "/leases" in path else None
         await asyncio.wait_for(keeping, PATIENCE)
         assert not first.leading
