@@ -13,6 +13,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from cluster.ports import free_port
+
 from carico.kube import credentials
 
 LOSE = -1
@@ -29,7 +31,7 @@ class FaultyServer:
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
-        self._port = 0
+        self._port = free_port()  # nobody takes it for an outgoing connection while this server is shut
 
     async def __aenter__(self) -> FaultyServer:
         await self.open()
@@ -48,7 +50,6 @@ class FaultyServer:
 
     async def open(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
-        self._port = self._server.sockets[0].getsockname()[1]
 
     async def shut(self) -> None:
         """As if the API server had died: nobody listens, everything open is closed."""

@@ -27,6 +27,8 @@ from carico.scheduler.run import Scheduler
 from carico.settings import SchedulerSettings
 
 NODES, PODS, PATIENCE = 5, 60, 90.0
+SHORT = {"lease_duration": 4.0, "lease_renew": 3.0}  # for those who are to lose it
+LONG = {"lease_duration": 100.0, "lease_renew": 90.0}  # no fault and no busy machine outlasts it
 
 
 class Stage:
@@ -40,7 +42,7 @@ class Stage:
         self.settings = SchedulerSettings(
             kubeconfig=proxy.kubeconfig, listen="127.0.0.1:0", grpc_listen=f"127.0.0.1:{port}", plaintext=True,
             validate=True, heartbeat=1.0, first_backoff=0.2, last_backoff=0.5, startup_limit=50, startup_limit_idle=50,
-            lease_namespace=namespace, lease_duration=4, lease_renew=3, lease_retry=0.3,
+            lease_namespace=namespace, lease_retry=0.3, **LONG,
         )  # fmt: skip
         self.scheduler = Scheduler(self.settings)
 
@@ -144,7 +146,7 @@ def test_the_api_server_is_away_in_the_middle(play: Callable[[Scenario], None]) 
             await stage.fleet.until(PODS // 4)
             await stage.proxy.shut()
             await stage.create(PODS // 2, PODS)
-            await asyncio.sleep(1.5)  # shorter than the lease: this replica still leads when it is back
+            await asyncio.sleep(1.5)  # far shorter than the lease: this replica still leads when it is back
             await stage.proxy.open()
             await stage.settled()
             stage.check()
@@ -168,6 +170,7 @@ def test_watches_are_cut_again_and_again(play: Callable[[Scenario], None]) -> No
 
 def test_a_leader_that_loses_its_lease_ends_and_binds_no_more(play: Callable[[Scenario], None]) -> None:
     async def scenario(stage: Stage) -> None:
+        stage.use(**SHORT)
         async with running(stage) as task:
             await stage.create(0, 5)
             await stage.fleet.until(5)
@@ -179,7 +182,7 @@ def test_a_leader_that_loses_its_lease_ends_and_binds_no_more(play: Callable[[Sc
             await asyncio.sleep(0.5)
             assert not [path for _, path in stage.proxy.seen if path.endswith("/binding")]
         stage.proxy.fault = lambda _method, _path: None
-        stage.use()  # whatever ran it starts it anew
+        stage.use(**LONG)  # whatever ran it starts it anew
         async with running(stage):
             await stage.settled(10)
             stage.check(10)
