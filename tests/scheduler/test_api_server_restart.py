@@ -6,7 +6,8 @@ import asyncio
 import json
 import signal
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ PATIENCE = 120.0  # s; an API server takes up to 30 s to come back on a busy mac
 SLOWLY = ("--qps", "60", "--burst", "20")
 OPEN = ("--startup-limit", "1000", "--startup-limit-idle", "1000", "--validate")
 LONG = ("--lease-duration", "100", "--lease-renew", "90")  # this leader outlives the absence
-SHORT = ("--lease-duration", "4", "--lease-renew", "2", "--lease-retry", "0.5")  # and this one must end
+SHORT = ("--lease-duration", "8", "--lease-renew", "6", "--lease-retry", "0.5")  # and this one must end
 
 
 class Stage:
@@ -77,9 +78,9 @@ def stage() -> Iterator[Stage]:
                 process.stop(signal.SIGKILL)
 
 
-def restart_api_server(cluster: Cluster) -> None:
+def restart_api_server(cluster: Cluster, meanwhile: Callable[[], object]) -> None:
     with cluster.without("kube-apiserver"):
-        pass
+        meanwhile()
     cluster.wait_for("the API server", lambda: _ready(cluster), PATIENCE)
 
 
@@ -95,19 +96,19 @@ async def play(stage: Stage, flags: tuple[str, ...], *, ends: bool) -> None:
     nodes = {f"kwok-{i:04d}": CAPACITY for i in range(NODES)}
     fleet = Fleet(client, nodes, [f"127.0.0.1:{port}" for port in stage.ports], stage.namespace, lag=1.0)
     async with fleet.at_work():
+        await asyncio.to_thread(stage.create)  # first: on a busy machine this takes longer than all the bindings
         leader = await asyncio.to_thread(stage.scheduler, 0, *SLOWLY, *flags)
-        await asyncio.to_thread(stage.create)
         await fleet.until(BEFORE)
         at_kill = fleet.bound
         assert BEFORE <= at_kill < PODS, "the kill must come in the midst of the bindings"
-        await asyncio.to_thread(restart_api_server, stage.cluster)
+        lost = partial(leader.wait_for, "the lease was lost", PATIENCE) if ends else bool
+        await asyncio.to_thread(restart_api_server, stage.cluster, lost)
         if ends:
-            await asyncio.to_thread(leader.wait_for, "the lease was lost", PATIENCE)
-            leader = await asyncio.to_thread(stage.scheduler, 0, *flags)
+            leader = await asyncio.to_thread(stage.scheduler, 0, *LONG)
         await fleet.until(PODS, PATIENCE)
         assert fleet.bound == PODS
         assert all(len(found) == 1 for found in fleet.bound_to.values())
-        fresh = await asyncio.to_thread(stage.scheduler, 1, *flags)
+        fresh = await asyncio.to_thread(stage.scheduler, 1, *LONG)
         await _same(leader, fresh)
         assert replay(load(await asyncio.to_thread(page, leader, "/debug/decisions"))) == []
         if not ends:  # no Event is lost either; one that ends takes those with it that it could not send
