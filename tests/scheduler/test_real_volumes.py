@@ -89,7 +89,8 @@ def test_a_claim_gets_the_volume_of_the_chosen_node(place: Place) -> None:
         place.why("p", "didn't find available persistent volumes to bind")
         place.api.post("/api/v1/persistentvolumes", volume(name, "kwok-0003"))
         assert place.node_of("p") == "kwok-0003"
-        assert place.phase("data") == "Bound"
+        # The volume controller writes the claim's phase after the binding itself, which is what the pod waits for.
+        place.cluster.wait_for("the claim's phase", lambda: place.phase("data") == "Bound")
     finally:
         place.api.delete(f"/api/v1/persistentvolumes/{name}")
         place.api.delete(f"{classes}/{CLASS}")
