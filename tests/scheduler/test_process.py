@@ -211,9 +211,13 @@ def test_both_schedulers_share_the_nodes(stage: Stage) -> None:
             stage.create(namespace, f"theirs-{i}", schedulerName="default-scheduler", requests={"cpu": "2"})
         nodes = [stage.node_of(namespace, f"{who}-{i}") for who in ("ours", "theirs") for i in range(10)]
         assert max(nodes.count(node) for node in nodes) * 2 <= 32  # cores of a node
-        known = json.loads(stage.page("/debug/ledger"))["nodes"]
         uid = stage.get(namespace, "theirs-0")["metadata"]["uid"]
-        assert any(uid in row["pods"] for row in known.values())
+
+        def known() -> bool:
+            rows = json.loads(stage.page("/debug/ledger"))["nodes"].values()
+            return any(uid in row["pods"] for row in rows)
+
+        stage.cluster.wait_for("our ledger to have their pod", known)  # its own watch tells the scheduler
 
 
 def test_the_words_explain_and_simulate(stage: Stage) -> None:
