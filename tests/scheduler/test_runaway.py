@@ -27,8 +27,8 @@ pytestmark = pytest.mark.slow
 
 NODES, PODS, CAPACITY, LAG = 20, 500, 10, 5.0
 ROOM = NODES * CAPACITY
-# Short, so that a new leader comes within the test's time.
-QUICK = ("--lease-duration", "4", "--lease-renew", "3", "--lease-retry", "0.5")
+# Short, so that a new leader comes within the test's time; long enough for a leader on a machine that stalls.
+QUICK = ("--lease-duration", "10", "--lease-renew", "8", "--lease-retry", "0.5")
 PATIENT = ("--lease-duration", "60", "--lease-renew", "50")
 
 
@@ -96,7 +96,7 @@ def play(stage: Stage, act: Callable[[Fleet], object], scheduler: str = "carico"
 
 
 def test_a_burst_never_overloads_a_node(stage: Stage) -> None:
-    stage.scheduler()
+    stage.scheduler(0, *PATIENT)
     fleet = play(stage, lambda _: None)
     assert fleet.worst <= 1
     assert fleet.bound == ROOM
@@ -107,7 +107,7 @@ def test_nor_when_the_scheduler_is_killed_in_the_middle(stage: Stage) -> None:
 
     def kill(_: Fleet) -> None:
         first.stop(signal.SIGKILL)
-        stage.scheduler()
+        stage.scheduler(0, *PATIENT)
 
     fleet = play(stage, kill)
     assert fleet.worst <= 1
@@ -118,7 +118,7 @@ def test_nor_when_the_scheduler_is_killed_in_the_middle(stage: Stage) -> None:
 def test_nor_when_the_leader_of_two_is_killed(stage: Stage) -> None:
     first = stage.scheduler(0)
     first.wait_for("leads now", 60)
-    second = stage.scheduler(1)
+    second = stage.scheduler(1, *PATIENT)
 
     def kill(_: Fleet) -> None:
         first.stop(signal.SIGKILL)
@@ -153,6 +153,6 @@ def test_nor_when_the_leader_hands_over(stage: Stage) -> None:
 def test_the_older_rule_does_overload(stage: Stage, tmp_path: Path) -> None:
     config = tmp_path / "report.toml"
     config.write_text("[scheduler.profiles.report]\n")
-    stage.scheduler(0, "--config", str(config), "--startup-limit", "100", "--startup-limit-idle", "100")
+    stage.scheduler(0, *PATIENT, "--config", str(config), "--startup-limit", "100", "--startup-limit-idle", "100")
     fleet = play(stage, lambda _: None, "report")
     assert fleet.worst > 1
