@@ -40,8 +40,8 @@ def run(plane: Plane, world: World, pods: list[Object]) -> Bound:
         if feasible is None:
             continue
         node = _given(plane, world, pod, feasible)
-        if node and node not in feasible:
-            # Kube-scheduler may have looked before it heard of the pod before this one.
+        if _differ(node, feasible):
+            # Kube-scheduler may have looked before it heard of the pod before this one, or of a volume.
             _delete(plane, world, pod["metadata"]["name"])
             time.sleep(1.0)
             feasible = _asked(plane, world, pod) or frozenset()
@@ -51,9 +51,13 @@ def run(plane: Plane, world: World, pods: list[Object]) -> Bound:
         else:
             result.refused += 1
             _delete(plane, world, pod["metadata"]["name"])
-        if (node and node not in feasible) or (not node and feasible):
+        if _differ(node, feasible):
             result.wrong.append((pod, node, feasible))
     return result
+
+
+def _differ(node: str, feasible: frozenset[str]) -> bool:
+    return node not in feasible if node else bool(feasible)
 
 
 def _asked(plane: Plane, world: World, pod: Object) -> frozenset[str] | None:

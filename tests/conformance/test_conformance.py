@@ -5,6 +5,7 @@ The seed is fixed and printed; another one, or more pods: `PYTHONPATH=tests pyth
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -76,5 +77,5 @@ def test_pods_are_bound_where_kube_scheduler_would(plane: Plane) -> None:
             total.bound, total.refused, seed = total.bound + found.bound, total.refused + found.refused, seed + 1
             assert not found.wrong, found.wrong[:3]
     finally:
-        process.stop()
+        process.stop(signal.SIGKILL)
     print(f"{total.bound} pods bound, {total.refused} fit nowhere, seeds 5000 to {seed - 1}")
