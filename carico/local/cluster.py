@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import socket
 import sys
 import urllib.request
@@ -27,6 +28,8 @@ from carico.local.simulated import GROUP, node_names
 from carico.wire.certificates import Authority, Pair
 
 PATIENCE = 30.0  # s for each process to say that it is ready
+# Below those that Linux gives to outgoing connections: none takes one before its process listens, seconds later.
+PORTS = range(20_000, 32_000)
 PAGE_PORT = 9467  # of the scheduler's page, if it is free: people can find it again
 LAST_WORDS = 5  # lines of a log
 SETTINGS = """\
@@ -170,14 +173,14 @@ def claim(port: int) -> socket.socket | None:
 
 def free_port(wanted: int = 0) -> int:
     """A port of this machine that nobody listens on; `wanted` if it is one."""
-    for port in (wanted, 0):
+    for port in ([wanted] if wanted else []) + random.sample(PORTS, 100):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return int(probe.getsockname()[1])
+            return port
     raise CaricoError("no port of this machine is free")
 
 
