@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from local.strays import AS_USER, bearers_of, new_token
+from local.strays import AS_USER, bearers_of, groups_of, new_token
 
 from carico.local.keeper import marks
 from carico.local.processes import Command, Ended, Guard, StartFailed, sweep
@@ -167,11 +167,13 @@ def test_a_job_ends_with_all_that_it_left_behind() -> None:
     with_guard(scenario)
 
 
-def test_stop_asks_first_and_kills_then() -> None:
+def test_stop_asks_first_and_kills_then(tmp_path: Path) -> None:
     async def scenario(guard: Guard) -> None:
-        polite = await guard.start(shell("trap 'exit 7' TERM; echo; while true; do sleep 0.05; done"))
-        deaf = await guard.start(shell("trap '' TERM; while true; do sleep 0.05; done"))
-        await asyncio.sleep(0.3)  # for the traps to be set, in processes that have no clock of ours
+        said = [tmp_path / name for name in ("polite", "deaf")]
+        traps = [f"trap '{trap}' TERM; echo set; while true; do sleep 0.05; done" for trap in ("exit 7", "")]
+        polite, deaf = [await guard.start(shell(trap, stdout=str(out))) for trap, out in zip(traps, said, strict=True)]
+        while not all(out.read_text() for out in said):  # noqa: ASYNC110 - the traps are set in other processes
+            await asyncio.sleep(0.02)
         assert (await polite.stop(10)).code == 7
         assert (await deaf.stop(0.2)).signal == signal.SIGKILL
 
@@ -214,14 +216,10 @@ def test_a_killed_keeper_takes_its_jobs_along_and_is_replaced() -> None:
 def test_no_control_group_is_left() -> None:
     async def scenario(guard: Guard) -> None:
         await guard.start(shell("sleep 100", group=True))
-        assert _groups(guard.mark)
+        assert groups_of(guard.mark)
 
     with_guard(scenario)
-    assert not _groups(f".{os.getpid()}.")
-
-
-def _groups(part: str) -> list[Path]:
-    return [path for path in Path("/sys/fs/cgroup").rglob("carico-*") if part in path.name]
+    assert not groups_of(f".{os.getpid()}.")
 
 
 def test_sweep_leaves_the_living_alone() -> None:

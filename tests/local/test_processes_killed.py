@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from local.strays import AS_USER, bearers_of, new_token
+from local.strays import AS_USER, bearers_of, groups_of, new_token
 
 from carico.local.processes import sweep
 
@@ -100,10 +100,6 @@ asyncio.run(main())
         supervisor.wait()
     until_gone(token)
     deadline = time.monotonic() + 20
-    while (left := _groups_of(inner[0])) and time.monotonic() < deadline:
+    while (left := groups_of(f".{inner[0]}.")) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not left
-
-
-def _groups_of(supervisor: int) -> list[Path]:
-    return [path for path in Path("/sys/fs/cgroup").rglob("carico-*") if f".{supervisor}." in path.name]
