@@ -119,6 +119,8 @@ async def _registered(place: Place, name: str, running: asyncio.Task[None]) -> N
             try:
                 found = await place.call("GET", f"/api/v1/nodes/{name}")
                 if found.get("status", {}).get("conditions"):
+                    # Its lease is made last, a request after its status.
+                    await place.call("GET", f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}")
                     return
             except ApiError:
                 pass

@@ -42,8 +42,10 @@ def test_the_node_describes_this_machine(tmp_path: Path) -> None:
 
 def test_a_pod_runs_and_succeeds(tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
-        await place.pod("p", "sh", "-c", "echo hello; sleep 0.3")
+        go = tmp_path / "go"  # it may not end before it was seen to run
+        await place.pod("p", "sh", "-c", f"echo hello; until [ -e {go} ]; do sleep 0.05; done; sleep 0.3")
         running = await place.until_phase("p", "Running")
+        go.touch()
         assert "running" in state(running)
         conditions = {one["type"]: one["status"] for one in running["status"]["conditions"]}
         assert conditions["Ready"] == "True"
@@ -160,7 +162,7 @@ def test_deletion_gives_grace_and_waits_for_the_end(tmp_path: Path) -> None:
         await place.delete("polite")
         await place.until_gone("polite")
         assert log.read_text().split() == ["ready", "bye"]
-        assert not list((place.folder / "pods").iterdir())
+        await until(lambda: not list((place.folder / "pods").iterdir()))  # the node clears up after its last word
 
     play(scenario, tmp_path)
 

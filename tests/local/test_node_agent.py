@@ -98,7 +98,8 @@ def test_a_killed_node_leaves_nothing_and_the_next_one_goes_on(tmp_path: Path) -
             await place.pod("never", "sh", "-c", script)
             await place.pod("always", "sleep", "1000", restartPolicy="Always")
             await place.until_phase("always", "Running")
-            await place.until("never", lambda pod: pod["status"]["phase"] == "Running" and pidfile.exists())
+            await place.until("never", lambda _: pidfile.exists() and pidfile.read_text())
+            await place.until_phase("never", "Running")
             os.kill(first.pid, signal.SIGKILL)
             await until(lambda: not psutil.pid_exists(int(pidfile.read_text())))
             first.wait()
@@ -107,9 +108,10 @@ def test_a_killed_node_leaves_nothing_and_the_next_one_goes_on(tmp_path: Path) -
                 failed = await place.until_phase("never", "Failed")
                 assert state(failed)["terminated"]["reason"] == "ContainerStatusUnknown"
                 again = await place.until(
-                    "always", lambda pod: pod["status"]["containerStatuses"][0]["restartCount"] == 1
+                    "always",
+                    lambda pod: pod["status"]["containerStatuses"][0]["restartCount"] and "running" in state(pod),
                 )
-                assert "running" in state(again)
+                assert again["status"]["containerStatuses"][0]["restartCount"] == 1
             finally:
                 second.terminate()
                 assert second.wait(20) == 0
