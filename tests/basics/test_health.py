@@ -111,8 +111,8 @@ def test_a_stream_goes_on_until_the_client_leaves_and_ends_with_the_server() -> 
             assert b"Content-Length" not in head
             assert await reader.readexactly(5) == b"first"
         connections[0][1].close()
-        await asyncio.wait_for(until(lambda: len(ended) == 1), 5)
-        await asyncio.wait_for(server.stop(), 5)
+        await asyncio.wait_for(until(lambda: len(ended) == 1), 30)
+        await asyncio.wait_for(server.stop(), 30)
         assert await connections[1][0].read() == b""
         connections[1][1].close()
 
@@ -120,12 +120,16 @@ def test_a_stream_goes_on_until_the_client_leaves_and_ends_with_the_server() -> 
     assert ended == ["ended", "ended"]
 
 
-def test_a_client_that_never_asks_does_not_keep_the_server(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_that_never_asks_does_not_keep_the_server(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "PATIENCE", 60.0)  # so that a stall of the machine is not taken for it
+
     async def scenario() -> float:
         server = health.HealthServer("127.0.0.1:0", new_registry("test"), {})
         reader, writer = await asyncio.open_connection("127.0.0.1", await server.start())
         writer.write(b"GET /metr")
-        await asyncio.wait_for(until(lambda: bool(server._clients)), 5)
+        await asyncio.wait_for(until(lambda: bool(server._clients)), 30)
         before = asyncio.get_running_loop().time()
         await server.stop()
         took = asyncio.get_running_loop().time() - before
@@ -133,7 +137,7 @@ def test_a_client_that_never_asks_does_not_keep_the_server(caplog: pytest.LogCap
         writer.close()
         return took
 
-    assert asyncio.run(scenario()) < health.PATIENCE / 5
+    assert asyncio.run(scenario()) < health.PATIENCE / 2
     assert caplog.text == ""
 
 
