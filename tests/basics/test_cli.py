@@ -68,7 +68,7 @@ def test_a_wrong_flag_is_answered_in_one_line_with_a_hint(words: tuple[str, ...]
 
 
 def test_what_a_recording_holds_as_json(tmp_path: Path) -> None:
-    done = carico("--log-level", "error", "record", str(tmp_path / "r.npz"), "--seconds", "0.5", "--json")
+    done = carico("--log-level", "error", "record", str(tmp_path / "r.npz"), "--seconds", "2", "--json")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert said["samples"] > 0

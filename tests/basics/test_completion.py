@@ -33,7 +33,7 @@ def in_fish(line: str, folder: Path) -> set[str]:
     return {offered.split("\t")[0] for offered in lines}
 
 
-def in_zsh(line: str, folder: Path) -> set[str]:
+def zsh_offers(wanted: set[str], line: str, folder: Path) -> None:
     """zsh completes at a terminal only: tmux is one, with a line typed into it and the list read from its screen."""
     (folder / "_carico").write_text(script("zsh"))
     start = f"PS1='> '; fpath=({folder} $fpath); autoload -Uz compinit; compinit -u -D"
@@ -44,25 +44,24 @@ def in_zsh(line: str, folder: Path) -> set[str]:
     def screen() -> str:
         return subprocess.run([*tmux, "capture-pane", "-p"], capture_output=True, text=True, check=True).stdout
 
-    def until(holds: Callable[[str], bool]) -> str:
+    def until(holds: Callable[[str], bool]) -> None:
         for _ in range(300):
             if holds(screen()):
-                return screen()
+                return
             time.sleep(0.1)
         raise AssertionError(screen())
 
     environ = {**os.environ, "ZDOTDIR": str(folder), "TERM": "screen"}
     subprocess.run([*tmux, "new-session", "-d", "-x", "200", "-y", "100", "zsh -d"], env=environ, check=True)
     try:
-        until(lambda shown: "ready" in shown)
+        until(lambda shown: "ready\n>" in shown)  # at its prompt: what is typed before goes past its line editor
         subprocess.run([*tmux, "send-keys", "-l", line], check=True)
         until(lambda shown: line.rstrip() in shown)
         subprocess.run([*tmux, "send-keys", "Tab"], check=True)
         subprocess.run([*tmux, "send-keys", "C-d"], check=True)  # lists what is left to choose from
-        shown = until(lambda shown: len(shown.strip().splitlines()) > 2)
+        until(lambda shown: wanted <= {word for row in shown.splitlines()[2:] for word in row.split()})
     finally:
         subprocess.run([*tmux, "kill-server"], check=True)
-    return {word for row in shown.splitlines()[2:] for word in row.split()}
 
 
 def _offered(command: list[str], folder: Path) -> set[str]:
@@ -100,6 +99,6 @@ def test_files_where_files_are_wanted(offered: Callable[[str, Path], set[str]], 
 @pytest.mark.slow
 @pytest.mark.needs("zsh", "tmux")
 def test_zsh_offers_them_at_its_prompt(tmp_path: Path) -> None:
-    assert {"agent", "aggregator"} <= in_zsh("carico ag", tmp_path)
-    assert {"--rate-hz", "--runtime"} <= in_zsh("carico agent --r", tmp_path)
-    assert {"containerd", "cri", "cgroup"} <= in_zsh("carico agent --runtime c", tmp_path)
+    zsh_offers({"agent", "aggregator"}, "carico ag", tmp_path)
+    zsh_offers({"--rate-hz", "--runtime"}, "carico agent --r", tmp_path)
+    zsh_offers({"containerd", "cri", "cgroup"}, "carico agent --runtime c", tmp_path)
