@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from cluster.ports import free_port
 from listening import ListeningScheduler
 from running import AgentProcess, Process, agent
 
@@ -24,10 +25,11 @@ def server(authority: Authority) -> Pair:
     return authority.issue("localhost", "localhost", "127.0.0.1")
 
 
-def aggregator(server: Pair, port: str = "0") -> tuple[Process, str]:
+def aggregator(server: Pair, port: int) -> Process:
     listen = ["--listen", "127.0.0.1:0", "--grpc-listen", f"127.0.0.1:{port}"]
     process = Process("aggregator", *listen, "--tls-cert", str(server.cert), "--tls-key", str(server.key))
-    return process, process.wait_for(r"gRPC on port (\d+)")[1]
+    process.wait_for(r"gRPC on port \d+")
+    return process
 
 
 def test_every_scheduler_hears_of_the_node(authority: Authority, server: Pair) -> None:
@@ -46,10 +48,9 @@ def test_every_scheduler_hears_of_the_node(authority: Authority, server: Pair) -
 
 
 def test_a_scheduler_that_comes_back_hears_the_newest_state_at_once(authority: Authority, server: Pair) -> None:
-    with ListeningScheduler(*server) as scheduler:
-        target = scheduler.target
-        port = int(target.rpartition(":")[2])
-        flags = ["--schedulers", target, "--tls-ca", str(authority.cert), "--runtime", "none"]
+    port = free_port()  # that nobody else is given while no scheduler listens
+    with ListeningScheduler(*server, port=port) as scheduler:
+        flags = ["--schedulers", scheduler.target, "--tls-ca", str(authority.cert), "--runtime", "none"]
         process = AgentProcess(*flags)
         before = scheduler.wait_for(lambda report: report.node == "node-1")
     try:
@@ -65,13 +66,14 @@ def test_a_scheduler_that_comes_back_hears_the_newest_state_at_once(authority: A
 
 
 def test_without_an_aggregator_the_node_works_on_and_finds_it_when_it_comes(authority: Authority, server: Pair) -> None:
-    first, port = aggregator(server)
+    port = free_port()
+    first = aggregator(server, port)
     with agent("--aggregator", f"localhost:{port}", "--tls-ca", str(authority.cert), "--runtime", "none") as process:
         process.wait_for("talking to localhost")
         first.stop(signal.SIGKILL)
         process.wait_for("no stream to localhost.*trying again")
         assert process.get("/readyz") == (200, "ok\n")
-        second, _ = aggregator(server, port)
+        second = aggregator(server, port)
         try:
             connected = 'carico_connections{to="aggregator"} 1.0'
             process.wait_until(lambda: connected in process.get("/metrics")[1], "connected again")

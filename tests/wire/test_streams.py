@@ -8,6 +8,7 @@ import logging
 
 import grpc
 import pytest
+from cluster.ports import free_port
 from grpc import aio
 
 from carico.clock import SystemClock
@@ -88,12 +89,17 @@ async def test_a_report_arrives_and_a_forged_name_is_refused_in_band(tls, node_r
     scheduler = Scheduler(tls.server)
     port = await scheduler.start()
     refusals = []
-    agent = ReportClient(with_files(tls.node("n1"), f"localhost:{port}"), SystemClock(), refusals.append)
+
+    def refused(reason):
+        refusals.append(reason)
+        scheduler.news.set()
+
+    agent = ReportClient(with_files(tls.node("n1"), f"localhost:{port}"), SystemClock(), refused)
     task = asyncio.create_task(agent.run())
     agent.offer(node_report())
     await scheduler.until(lambda: scheduler.reports)
     agent.offer(node_report(node="n2", churn=True))
-    await scheduler.until(lambda: scheduler.refused)
+    await scheduler.until(lambda: scheduler.refused and refusals)
     agent.offer(node_report(pods=9))
     await scheduler.until(lambda: len(scheduler.reports) == 2)
     assert scheduler.refused == ["identity"]
@@ -109,7 +115,7 @@ async def test_a_report_arrives_and_a_forged_name_is_refused_in_band(tls, node_r
 async def test_after_a_restart_the_newest_report_comes_with_its_sets(tls, node_report, monkeypatch):
     monkeypatch.setattr(client, "LONGEST_PAUSE", 0.2)
     scheduler = Scheduler(tls.server)
-    port = await scheduler.start()
+    port = await scheduler.start(free_port())  # that nobody else is given before it starts again
     agent = ReportClient(with_files(tls.node("n1"), f"127.0.0.1:{port}"), SystemClock())
     task = asyncio.create_task(agent.run())
     agent.offer(node_report(pod_capacity=1.0))
