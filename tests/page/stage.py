@@ -102,7 +102,7 @@ class Stage:
 
     def get(self, path: str) -> tuple[int, dict[str, str], str]:
         try:
-            with urllib.request.urlopen(self.url.rstrip("/") + path, timeout=10) as answer:
+            with urllib.request.urlopen(self.url.rstrip("/") + path, timeout=30) as answer:
                 return answer.status, dict(answer.headers), answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:

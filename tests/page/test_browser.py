@@ -24,18 +24,13 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         yield stage
 
 
-def cell(page: Page, node: str, label: str) -> str:
-    row = page.locator("#space .row", has_text=node).first
-    return row.locator(f"[data-label='{label}']").inner_text()
-
-
 def test_it_shows_the_cluster_and_follows_it(stage: Stage, tab: Tab) -> None:
     page = tab(stage.url)
     expect(page.locator("#space .row:visible .name")).to_have_text(["node-1", "node-2", "node-10"])
     expect(page.locator("#role")).to_have_text("leads")
     expect(page.locator("[data-figure=nodes] .big")).to_have_text("3")
     expect(page.locator("#space .row", has_text="node-10").locator(".badge")).to_have_text("settled")
-    assert cell(page, "node-2", "CPU") == "20 %"
+    expect(page.locator("#space .row", has_text="node-2").locator("[data-label=CPU]")).to_have_text("20 %")
     before = int(page.locator("[data-figure=pods] .big").inner_text())
     stage.create_pod("shown-1")
     decision = page.locator("#decisions li", has_text="shown-1").first
@@ -72,6 +67,7 @@ def test_a_node_in_detail(stage: Stage, tab: Tab) -> None:
 
 def test_the_scheduler_may_end_and_start_again(stage: Stage, tab: Tab) -> None:
     page = tab(stage.url)
+    expect(page.locator("#identity")).not_to_be_empty()  # it is drawn some frames after the link is live
     before = page.locator("#identity").inner_text()
     stage.stop_scheduler(signal.SIGKILL)
     expect(page.locator("#link")).to_have_attribute("data-state", "lost")
