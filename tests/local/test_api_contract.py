@@ -200,6 +200,7 @@ CONVERSATIONS: dict[str, list[Step]] = {
         made("during"),
         Step("PATCH", PODS + "/before", {"metadata": {"labels": {"x": "1"}}}, MERGE),
         Step("DELETE", PODS + "/before"),
+        Step("GET", PODS),  # after a consistent list the real one's cache, which feeds its watches, knows it all
         Step("GET", PODS + "?watch=1&timeoutSeconds=1&resourceVersion={rv}"),
         Step("GET", PODS + "?watch=1&timeoutSeconds=1&resourceVersion={rv}&labelSelector=x%3D1"),
         Step("GET", PODS + "?watch=1&timeoutSeconds=1"),

@@ -64,6 +64,12 @@ class Kubectl:
         path = f"/api/v1/namespaces/{self.namespace}/pods/{name}/binding"
         self.cluster.api.post(path, {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}})
 
+    def says(self, name: str, phase: str, state: dict[str, Any]) -> None:
+        """What a node would say of a pod."""
+        status = {"name": "main", "image": "i", "imageID": "", "ready": False, "restartCount": 0, "state": state}
+        body = {"status": {"phase": phase, "containerStatuses": [status]}}
+        self.cluster.api.patch(f"/api/v1/namespaces/{self.namespace}/pods/{name}/status", body)
+
     def pod(self, name: str) -> dict[str, Any]:
         return dict(self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/pods/{name}"))
 
@@ -205,11 +211,9 @@ def test_delete_waits_for_the_node_and_force_does_not(kubectl: Kubectl) -> None:
 
 
 def test_logs_are_shown_and_followed(kubectl: Kubectl) -> None:
-    kubectl(
-        "apply", "-f", "-", stdin=MANIFEST.replace("name: web", "name: web\n  annotations: {carico.dev/runs-for: 3s}")
-    )
-    kubectl.bind("web", "kwok-0000")
-    kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=60s")
+    kubectl("apply", "-f", "-", stdin=MANIFEST)
+    kubectl.bind("web", "a-node-that-nobody-plays")  # it ends when the test says so
+    kubectl.says("web", "Running", {"running": {"startedAt": "2026-01-01T00:00:00Z"}})
     file = kubectl.cluster.logs / kubectl.pod("web")["metadata"]["uid"] / "main.log"
     file.parent.mkdir(parents=True)
     file.write_text("one\ntwo\nthree\n")
@@ -221,6 +225,7 @@ def test_logs_are_shown_and_followed(kubectl: Kubectl) -> None:
         with file.open("a") as more:
             more.write("four\n")
         assert following.stdout.readline() == "four\n"
+        kubectl.says("web", "Succeeded", {"terminated": {"exitCode": 0, "reason": "Completed"}})
         assert following.stdout.read() == ""  # the pod has ended, and so has its log
     assert following.returncode == 0
     assert "container nothing is not valid" in kubectl("logs", "web", "-c", "nothing", fails=True)
