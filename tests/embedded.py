@@ -51,7 +51,7 @@ class Module:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         if self._child.poll() is None:
             self._child.send_signal(number)
-        return self._child.wait(timeout=20)
+        return self._child.wait(timeout=PATIENCE)
 
 
 class EmbeddedCluster:

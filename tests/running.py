@@ -45,7 +45,7 @@ class Process:
         assert match is not None, f"no line matches {pattern!r} within {seconds} s:\n{self.log()}"
         return match
 
-    def stop(self, number: signal.Signals = signal.SIGTERM, seconds: float = 10.0) -> int:
+    def stop(self, number: signal.Signals = signal.SIGTERM, seconds: float = 30.0) -> int:
         if self._child.poll() is None:
             self._child.send_signal(number)
         code = self._child.wait(timeout=seconds)
@@ -69,7 +69,7 @@ class AgentProcess(Process):
 
     def get(self, path: str) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
