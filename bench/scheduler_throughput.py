@@ -3,6 +3,10 @@
 The same 2,000 pods are made while the scheduler is stopped; the clock runs from its waking to the last binding, and to
 the last Event, as a watch of the benchmark sees them. Carico has a report from every node, by the agents' own sending
 rule; the process that makes them is counted apart. CASE=plain runs one case, ROUNDS and PODS change the size.
+
+Each has the credential that it has in a cluster: kube-scheduler the client certificate that kubeadm gives it, Carico
+the token of a ServiceAccount with kube-scheduler's own ClusterRoles. The API server checks a certificate at every
+request and a token every ten seconds; CREDENTIAL=certificate gives Carico one as well, to see what that makes.
 """
 
 from __future__ import annotations
@@ -182,8 +186,7 @@ def stock_scheduler(cluster: Cluster) -> psutil.Process:
 def carico(cluster: Cluster) -> Iterator[tuple[psutil.Process, psutil.Process]]:
     """Carico's scheduler, and the process that reports for every node."""
     port = free_port()
-    flags = ("--no-leader-elect",)
-    scheduler = SchedulerProcess(cluster.kubeconfig, port, *flags)
+    scheduler = SchedulerProcess(_credential(cluster), port, "--no-leader-elect")
     command = [sys.executable, "-m", "bench.report_generator", str(cluster.kubeconfig), f"127.0.0.1:{port}"]
     generator = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1])
     try:
@@ -196,6 +199,12 @@ def carico(cluster: Cluster) -> Iterator[tuple[psutil.Process, psutil.Process]]:
         if generator.stdout is not None:
             generator.stdout.close()
         scheduler.stop(signal.SIGKILL)
+
+
+def _credential(cluster: Cluster) -> Path:
+    if os.environ.get("CREDENTIAL") == "certificate":
+        return cluster.kubeconfig
+    return cluster.kubeconfig_of_account("carico-scheduler", "system:kube-scheduler", "system:volume-scheduler")
 
 
 async def label_zones(client: Client) -> None:

@@ -213,7 +213,7 @@ class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, TlsFiles)
         300.0, "s after which a waiting pod is tried again even if nothing helpful happened", least=1
     )
     event_queue: int = knob(20_000, "Events that may wait to be sent before scheduling waits for them", least=1)
-    event_workers: int = knob(128, "Events sent at once while no pod waits for its binding", least=1)
+    event_workers: int = knob(400, "Events sent at once while no pod waits for its binding", least=1)
     page: bool = knob(True, "serve the web page at / of the address above")
     decisions: int = knob(10_000, "decisions kept for /debug/decisions", least=1)
     per_node_metrics: int = knob(1000, "nodes above which /metrics has no series per node", least=0)

@@ -6,6 +6,7 @@ bound to the node that we chose is success, anything else is somebody else's dec
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
@@ -56,7 +57,10 @@ def now_text(wall: float) -> str:
     return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-async def bind(client: Client, pod: Pod, node: str, clock: Clock) -> Outcome:
+async def bind(
+    client: Client, pod: Pod, node: str, clock: Clock, may_bind: Callable[[], bool] = lambda: True
+) -> Outcome:
+    """`may_bind` is asked right before each try: the Lease may be lost while this one waits for its turn."""
     meta = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
     thing = {"metadata": meta, "target": target}
@@ -64,8 +68,11 @@ async def bind(client: Client, pod: Pod, node: str, clock: Clock) -> Outcome:
     wait, why = FIRST_WAIT, ""
     for _ in range(RETRIES + 1):
         pause = wait
+        await client.turn()
+        if not may_bind():
+            return Outcome(Bound.FAILED, "this replica no longer leads")
         try:
-            await client.create(path, protobuf.BINDING, thing)
+            await client.create(path, protobuf.BINDING, thing, urgent=True)
             return DONE
         except ApiError as error:
             if error.status in (404, 409):

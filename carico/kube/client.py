@@ -12,6 +12,7 @@ arrives twice (binding.py does: the second one is a conflict that it looks into)
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
@@ -108,6 +109,8 @@ class Client:
         self._limit = RateLimit(qps, burst, clock or SystemClock())
         self._places = asyncio.Semaphore(connections)
         self._idle: list[Connection] = []
+        # Of the newest connection: a burst opens hundreds, and each whole handshake costs both sides a millisecond.
+        self._session: ssl.SSLSession | None = None
         self._agent = f"{agent}/{__version__}"
         self._heads: dict[tuple[str, str], bytes] = {}
         self._token: str | None = None
@@ -126,22 +129,26 @@ class Client:
             raise api_error(response)
         return response.body
 
-    async def create(self, path: str, kind: protobuf.Kind, thing: dict[str, Any]) -> None:
+    async def turn(self) -> None:
+        """Waits for the rate limit: for who must look round once more before something urgent is sent."""
+        await self._limit.take()
+
+    async def create(self, path: str, kind: protobuf.Kind, thing: dict[str, Any], *, urgent: bool = False) -> None:
         """POST of an object; in binary, unless this server has said that it does not understand that."""
         if self._binary:
-            response = await self.exchange("POST", path, protobuf.write(kind, thing), protobuf.MEDIA)
+            response = await self.exchange("POST", path, protobuf.write(kind, thing), protobuf.MEDIA, urgent=urgent)
             if response.status < 400:
                 return
             if response.status != UNKNOWN_MEDIA:
                 raise api_error(response)
             self._binary = False
-        await self.call("POST", path, msgspec.json.encode(thing))
+        await self.call("POST", path, msgspec.json.encode(thing), urgent=urgent)
 
     async def exchange(
         self, method: str, path: str, body: bytes = b"", content_type: str = JSON, *, urgent: bool = False
     ) -> Response:
         if not urgent:
-            await self._limit.take()
+            await self.turn()
         if not self.sent:
             await asyncio.to_thread(self._credentials.token)  # a credential plugin may be slow the first time
         message = self._message(method, path, body, content_type)
@@ -160,6 +167,8 @@ class Client:
                 except BaseException:
                     connection.close()
                     raise
+            if fresh:
+                self._session = connection.session
             if connection.open:
                 self._idle.append(connection)
         return response
@@ -217,7 +226,7 @@ class Client:
         name = (where.server_name or where.host) if where.tls else None
         try:
             async with asyncio.timeout(CONNECT_PATIENCE):
-                return Connection(await connect(where.host, where.port, where.tls, name))
+                return Connection(await connect(where.host, where.port, where.tls, name, self._session))
         except (OSError, TimeoutError) as error:
             why = str(error) or "no answer"
             raise HttpError(f"the API server at {where.authority} cannot be reached: {why}") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
@@ -87,6 +88,10 @@ class Connection:
     @property
     def open(self) -> bool:
         return self._lost is None and self.reusable
+
+    @property
+    def session(self) -> ssl.SSLSession | None:
+        return self._channel.session
 
     def close(self) -> None:
         self.reusable = False

@@ -18,17 +18,26 @@ IN_A_ROW = 32  # pieces that are taken before other connections get their turn
 WAIT = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-async def connect(host: str, port: int, tls: ssl.SSLContext | None, name: str | None) -> socket.socket:
-    """A connected socket that does not block; with TLS the handshake is done and the certificate checked."""
+async def connect(
+    host: str, port: int, tls: ssl.SSLContext | None, name: str | None, session: ssl.SSLSession | None = None
+) -> socket.socket:
+    """A connected socket that does not block; with TLS the handshake is done and the certificate checked.
+
+    With the session of an earlier connection no certificate has to be checked again, by neither side.
+    """
     loop = asyncio.get_running_loop()
     why: OSError = OSError(f"{host} has no address")
-    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+    try:  # a number is looked up by nobody, so no thread has to wait for it
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for family, kind, protocol, _, address in found:
         raw = socket.socket(family, kind, protocol)
         try:
             raw.setblocking(False)
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await loop.sock_connect(raw, address)
-            return raw if tls is None else await _secured(raw, tls, name)
+            return raw if tls is None else await _secured(raw, tls, name, session)
         except OSError as error:
             raw.close()
             why = error
@@ -38,8 +47,10 @@ async def connect(host: str, port: int, tls: ssl.SSLContext | None, name: str | 
     raise why
 
 
-async def _secured(raw: socket.socket, tls: ssl.SSLContext, name: str | None) -> ssl.SSLSocket:
-    secured = tls.wrap_socket(raw, server_hostname=name, do_handshake_on_connect=False)
+async def _secured(
+    raw: socket.socket, tls: ssl.SSLContext, name: str | None, session: ssl.SSLSession | None
+) -> ssl.SSLSocket:
+    secured = tls.wrap_socket(raw, server_hostname=name, do_handshake_on_connect=False, session=session)
     try:
         while True:
             try:
@@ -82,6 +93,11 @@ class Channel:
         self._unsent = b""
         self._reading = self.closed = False
         self.resume()
+
+    @property
+    def session(self) -> ssl.SSLSession | None:
+        """What a later connection can go on with; there after the first bytes have come."""
+        return self._sock.session if isinstance(self._sock, ssl.SSLSocket) else None
 
     def send(self, data: bytes) -> None:
         if self._unsent:

@@ -101,10 +101,8 @@ class Binder:
             status = await bind.bind(cycle, node)
             if status.code is not Code.SKIP:
                 return Outcome(Bound.DONE if status.ok else Bound.FAILED, status.message)
-        if not self._may_bind():
-            return Outcome(Bound.FAILED, "this replica no longer leads")
         with profile.timed("Bind"):
-            return await binding.bind(self._client, cycle.pod.pod, node, self._clock)
+            return await binding.bind(self._client, cycle.pod.pod, node, self._clock, self._may_bind)
 
     def _done(self, profile: Profile, queued: Queued, decision: Decision, began: float) -> None:
         pod, node = decision.cycle.pod.pod, decision.node

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -90,6 +91,23 @@ class Cluster(Started):
         """A kubeconfig for another user, for tests of rights."""
         authority = pki.Authority(self.folder / "pki")
         return authority.kubeconfig(self.folder / f"{user}.kubeconfig", f"https://{self.api.address}", user, groups)
+
+    def kubeconfig_of_account(self, name: str, *roles: str, namespace: str = "kube-system") -> Path:
+        """A kubeconfig with the token of a new ServiceAccount that has these ClusterRoles: what a pod would have."""
+        self.api.post(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})
+        account = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+        for role in roles:
+            given = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+            binding = {"metadata": {"name": f"{name}-{role}"}, "roleRef": given, "subjects": [account]}
+            self.api.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+        token = self.api.post(path, {"spec": {"expirationSeconds": 86_400}})["status"]["token"]
+        config = json.loads(self.kubeconfig.read_text())
+        config["users"][0]["user"] = {"token": token}
+        file = self.folder / f"{name}.kubeconfig"
+        file.touch(mode=0o600)
+        file.write_text(json.dumps(config, indent=1) + "\n")
+        return file
 
     def kubectl(self, *argv: str, stdin: str | None = None) -> str:
         """Run kubectl as the administrator and return what it prints."""

@@ -97,6 +97,19 @@ def test_tls_and_what_a_kubeconfig_can_hold(any_cluster: AnyCluster) -> None:
     asyncio.run(scenario())
 
 
+def test_a_second_connection_goes_on_with_the_session_of_the_first(any_cluster: AnyCluster) -> None:
+    async def scenario() -> None:
+        who = credentials.from_kubeconfig(any_cluster(5).kubeconfig)
+        client = Client(who)
+        await client.call("GET", "/version")
+        await asyncio.gather(*(client.call("GET", "/version") for _ in range(3)))
+        reused = [getattr(connection._channel._sock, "session_reused", None) for connection in client._idle]
+        assert reused.count(True) == (2 if who.tls else 0)  # the first of three had none to go on with
+        await client.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_closed_idle_connection_goes_unnoticed(play: Callable[[Scenario], None]) -> None:
     async def scenario(place: Place) -> None:
         for _ in range(3):
@@ -313,6 +326,23 @@ def test_one_leader_at_a_time_and_a_quick_hand_over(play: Callable[[Scenario], N
         await asyncio.wait_for(waiting, PATIENCE)
         assert second.leading
         assert not first.leading
+
+    play(scenario)
+
+
+def test_a_binding_whose_leader_fell_while_it_waited_for_its_turn_is_not_sent(play: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        pod, leads = await place.pod("late"), [True]
+        client = Client(credentials.from_kubeconfig(place.proxy.kubeconfig), qps=2, burst=1)
+        try:
+            await client.call("GET", "/version")  # the next one has its turn in half a second
+            bound = asyncio.create_task(binding.bind(client, pod, "kwok-0001", CLOCK, lambda: leads[0]))
+            await asyncio.sleep(0)
+            leads[0] = False
+            assert (await bound).bound is Bound.FAILED
+            assert not (await binding.get_pod(place.client, place.namespace, "late")).spec.node_name
+        finally:
+            await client.close()
 
     play(scenario)
 
