@@ -51,6 +51,9 @@ def run() -> dict[str, float]:
         with _every_core_busy():
             busy = _measure(process)
         memory = psutil.Process(process.pid).memory_info().rss / 1e6
+        asked = time.monotonic()
+        process.stop()
+        stopped = time.monotonic() - asked
     reading = _reading_alone()
     rows = {
         "cpu_percent_idle": (idle["cpu"], "% of a core, machine idle"),
@@ -59,6 +62,7 @@ def run() -> dict[str, float]:
         "rss_mb": (memory, "MB resident"),
         "tick_lateness_p99_ms": (idle["late"], "ms, machine idle"),
         "tick_lateness_p99_busy_ms": (busy["late"], "ms, every core saturated"),
+        "stop_seconds": (stopped, "s from SIGTERM to its end"),
     }
     for name, (value, unit) in rows.items():
         print(f"{name:<28} {value:>8.3f}  {unit}")
