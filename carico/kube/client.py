@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -33,6 +33,17 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 UNKNOWN_MEDIA = 415
 CONNECT_PATIENCE = 10.0  # s
 ANSWER_PATIENCE = 30.0  # s for a whole answer; lists of 30,000 pods come in pages
+
+
+# Asked right before a request is sent, when its connection is there: False keeps it from being sent.
+Fence = Callable[[], bool]
+
+
+class FencedError(CaricoError):
+    """The request was not sent: this replica no longer leads."""
+
+    def __init__(self) -> None:
+        super().__init__("this replica no longer leads")
 
 
 class _Status(msgspec.Struct):
@@ -118,13 +129,20 @@ class Client:
         self.sent = 0  # requests, for tests and metrics
 
     async def call(
-        self, method: str, path: str, body: bytes = b"", content_type: str = JSON, *, urgent: bool = False
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        content_type: str = JSON,
+        *,
+        urgent: bool = False,
+        fence: Fence | None = None,
     ) -> bytes:
         """The body of a good answer; ApiError for a bad one, HttpError or OSError when there was none.
 
-        What is urgent does not wait for the rate limit.
+        What is urgent does not wait for the rate limit. FencedError if `fence` says no when it could be sent.
         """
-        response = await self.exchange(method, path, body, content_type, urgent=urgent)
+        response = await self.exchange(method, path, body, content_type, urgent=urgent, fence=fence)
         if response.status >= 400:
             raise api_error(response)
         return response.body
@@ -133,19 +151,35 @@ class Client:
         """Waits for the rate limit: for who must look round once more before something urgent is sent."""
         await self._limit.take()
 
-    async def create(self, path: str, kind: protobuf.Kind, thing: dict[str, Any], *, urgent: bool = False) -> None:
+    async def create(
+        self,
+        path: str,
+        kind: protobuf.Kind,
+        thing: dict[str, Any],
+        *,
+        urgent: bool = False,
+        fence: Fence | None = None,
+    ) -> None:
         """POST of an object; in binary, unless this server has said that it does not understand that."""
         if self._binary:
-            response = await self.exchange("POST", path, protobuf.write(kind, thing), protobuf.MEDIA, urgent=urgent)
+            body = protobuf.write(kind, thing)
+            response = await self.exchange("POST", path, body, protobuf.MEDIA, urgent=urgent, fence=fence)
             if response.status < 400:
                 return
             if response.status != UNKNOWN_MEDIA:
                 raise api_error(response)
             self._binary = False
-        await self.call("POST", path, msgspec.json.encode(thing), urgent=urgent)
+        await self.call("POST", path, msgspec.json.encode(thing), urgent=urgent, fence=fence)
 
     async def exchange(
-        self, method: str, path: str, body: bytes = b"", content_type: str = JSON, *, urgent: bool = False
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        content_type: str = JSON,
+        *,
+        urgent: bool = False,
+        fence: Fence | None = None,
     ) -> Response:
         if not urgent:
             await self.turn()
@@ -155,6 +189,9 @@ class Client:
         async with self._places:
             while True:
                 connection, fresh = await self._connection()
+                if fence is not None and not fence():
+                    self._idle.append(connection)
+                    raise FencedError
                 try:
                     self.sent += 1
                     async with asyncio.timeout(ANSWER_PATIENCE):

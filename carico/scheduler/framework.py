@@ -195,13 +195,23 @@ class Nomination:
     victims: tuple[PodInfo, ...]
 
 
+class Wait:
+    """Nothing new has to be done: victims of an earlier nomination are still leaving. The nomination stays."""
+
+
+WAIT = Wait()
+
+
 @runtime_checkable
 class PostFilter(Protocol):
-    """Asked when no node was feasible: what could be done about it?"""
+    """Asked when no node was feasible: what could be done about it?
+
+    A `Nomination` makes room, WAIT keeps the nomination that the pod has, None clears it.
+    """
 
     name: str
 
-    def post_filter(self, cycle: Cycle, feasibility: Feasibility) -> Nomination | None: ...
+    def post_filter(self, cycle: Cycle, feasibility: Feasibility) -> Nomination | Wait | None: ...
 
 
 @runtime_checkable
