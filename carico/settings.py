@@ -178,6 +178,9 @@ class LedgerSettings:
     heartbeat: float = knob(5.0, "s between two reports of a quiet node, up to 1,500 nodes", least=0.1)
     startup_limit: int = knob(8, "pods that may be starting on a node whose fullest resource is used up", least=1)
     startup_limit_idle: int = knob(32, "the same on an idle node; in between in proportion", least=1)
+    startup_patience: float = knob(
+        60.0, "s after which a pod that does not start no longer counts as starting", least=1
+    )
     preempt_for_capacity: bool = knob(False, "evict pods of lower priority when only Pod-Capacity is missing")
     validate: bool = knob(False, "re-check the ledger's sums after every step; for tests, slow")
 

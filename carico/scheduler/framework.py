@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from carico.scheduler.changes import Interest
 from carico.scheduler.rows import Mask, RowArray
+from carico.scheduler.supply import Needs
 from carico.scheduler.template import PodInfo
 from carico.types import Vector
 
@@ -184,6 +185,26 @@ class Filter(Protocol):
 
     def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
         """An answer for each of `rows`; None means every row of the snapshot, 0 … len − 1."""
+        ...
+
+
+@runtime_checkable
+class Supply(Protocol):
+    """A filter that refuses a row exactly when the row has less of something than the pod needs.
+
+    Pods that it refused are woken by amounts instead of hints (supply.py): whenever a row changes, those that the row
+    can hold. `filter` and `available` must agree, or the pod waits for the next change that a hint recognises.
+    """
+
+    name: str
+    supply: str  # what the amounts are called in Need.supply; the same for plugins that answer alike
+
+    def needs(self, cycle: Cycle) -> Needs:
+        """What the pod of this cycle needs; the pre-filter has run."""
+        ...
+
+    def available(self, resource: str, row: int) -> float:
+        """What the row has; −inf where the filter would refuse the row whatever the pod needs."""
         ...
 
 

@@ -157,6 +157,8 @@ class Scheduler:
     async def _led(self) -> None:
         """A new leader first makes sure that it has seen every binding of the one before."""
         await self.watches.pods.refresh()
+        now = self.clock.monotonic()
+        self.parts.ledger.expect_reports(now + self.listener.heartbeat())
         self.parts.queue.activate_all()
         await self.reports.announce()
         await self._schedule()
@@ -266,6 +268,7 @@ class Scheduler:
                 flushed_at = now
                 self.parts.queue.flush(now)
             self.extender.charges.let_go()
+            self.parts.cluster.tick()
             self._garbage.tidy()
             if not self.parts.queue.counts()["active"]:
                 self._garbage.sweep(now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from carico.scheduler import requests
 from carico.scheduler.changes import Action, Interest
 from carico.scheduler.framework import Bits, Cycle, Reason, Reuse, Verdict
 from carico.scheduler.rows import Mask, RowArray
+from carico.scheduler.snapshot import Snapshot
+from carico.scheduler.supply import Need, Needs
 from carico.scheduler.template import PodInfo
 
 TOO_MANY = Reason("Too many pods")
@@ -19,12 +22,15 @@ TOO_MANY = Reason("Too many pods")
 class NodeResourcesFit:
     name = "NodeResourcesFit"
     reuse = Reuse.ROW
+    supply = "requests"
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
 
     @property
     def interests(self) -> tuple[Interest, ...]:
         return (
-            Interest("Pod", Action.DELETE, _left_a_node),
-            Interest("Pod", Action.POD_SCALE_DOWN),
+            Interest("Pod", Action.POD_SCALE_DOWN, _asks_for_less),
             Interest("Node", Action.ADD | Action.NODE_ALLOCATABLE, _could_hold),
         )
 
@@ -48,6 +54,15 @@ class NodeResourcesFit:
         return Verdict(bits, tuple(reasons))
 
 
+    def needs(self, cycle: Cycle) -> Needs:
+        wanted = cycle.pod.template.requests.items()
+        amounts = (Need(self.supply, name, amount, amount) for name, amount in wanted if amount > 0)
+        return (Need(self.supply, requests.PODS, 1, 1), *amounts)
+
+    def available(self, resource: str, row: int) -> float:
+        return float(self._snapshot.free(resource)[row]) if row < len(self._snapshot) else -math.inf
+
+
 def _wide_enough(count: int) -> Any:
     """The unsigned type with a bit for every reason; API limits keep pods far below 31 resources."""
     return next(kind for kind in (np.uint8, np.uint16, np.uint32, np.uint64) if np.iinfo(kind).bits >= min(count, 64))
@@ -57,8 +72,9 @@ def _mark(bits: Bits, where: Mask, bit: int) -> None:
     bits |= where.astype(bits.dtype) << bits.dtype.type(bit)
 
 
-def _left_a_node(pod: PodInfo, old: Pod, new: object) -> bool:
-    return bool(old.spec.node_name or old.status.nominated_node_name)
+def _asks_for_less(pod: PodInfo, old: Pod, new: Pod) -> bool:
+    """The waiting pod itself was resized. What running pods give back is seen on their row."""
+    return new.uid == pod.uid
 
 
 def _could_hold(pod: PodInfo, old: Node | None, new: Node) -> bool:

@@ -72,7 +72,7 @@ BUILT_IN: dict[str, Factory] = {
     "TaintToleration": lambda _: TaintToleration(),
     "NodeAffinity": lambda _: NodeAffinity(),
     "NodePorts": lambda _: NodePorts(),
-    "NodeResourcesFit": lambda _: NodeResourcesFit(),
+    "NodeResourcesFit": lambda tools: NodeResourcesFit(tools.snapshot),
     "VolumeRestrictions": lambda _: VolumeRestrictions(),
     "NodeVolumeLimits": lambda _: NodeVolumeLimits(),
     "VolumeBinding": lambda tools: VolumeBinding(tools.client, tools.clock),
@@ -82,7 +82,7 @@ BUILT_IN: dict[str, Factory] = {
     "NodeDeclaredFeatures": lambda _: NodeDeclaredFeatures(),
     "ImageLocality": lambda _: ImageLocality(),
     "Capacity": _capacity,
-    "DefaultPreemption": lambda _: DefaultPreemption(),
+    "DefaultPreemption": lambda tools: DefaultPreemption(tools.clock.monotonic),
 }
 
 DEFAULT = tuple(BUILT_IN)
