@@ -1,21 +1,19 @@
 """What happens to a pod that found no node: others may have to make room, people are told, and it waits.
 
 The pod's condition and its Event trail behind: a pod that fails again before its condition was written is written once,
-with the latest reason.
+with the latest reason (kube/writer.py).
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import OrderedDict
 
 from carico.clock import Clock
-from carico.errors import CaricoError
-from carico.kube import binding
-from carico.kube.client import ApiError, Client
+from carico.kube import pod_writes
+from carico.kube.client import Client
 from carico.kube.events import Event, Recorder
 from carico.kube.objects import Pod
+from carico.kube.writer import Writer
 from carico.scheduler.cluster import Cluster
 from carico.scheduler.cycle import Decision
 from carico.scheduler.framework import Code, Nomination
@@ -26,21 +24,19 @@ from carico.scheduler.template import PodInfo
 
 log = logging.getLogger(__name__)
 
-WRITERS = 4  # conditions that are written at once
-
 
 class Failures:
     def __init__(
-        self, client: Client, cluster: Cluster, recorder: Recorder, metrics: SchedulerMetrics, clock: Clock
+        self,
+        client: Client,
+        writer: Writer,
+        cluster: Cluster,
+        recorder: Recorder,
+        metrics: SchedulerMetrics,
+        clock: Clock,
     ) -> None:
-        self._client, self._cluster, self._recorder, self._clock = client, cluster, recorder, clock
-        self._metrics = metrics
-        self._told: OrderedDict[str, tuple[Pod, str, str, str | None]] = OrderedDict()
-        self._news = asyncio.Semaphore(0)
-        self._evictions: set[asyncio.Task[None]] = set()
-
-    def __len__(self) -> int:
-        return len(self._told) + len(self._evictions)
+        self._client, self._writer, self._cluster = client, writer, cluster
+        self._recorder, self._metrics, self._clock = recorder, metrics, clock
 
     def handle(self, queued: Queued, decision: Decision) -> None:
         info = decision.cycle.pod
@@ -66,41 +62,32 @@ class Failures:
             and (said.status, said.reason, said.message) == ("False", reason, decision.message)
         ):
             return
-        if pod.uid not in self._told:
-            self._news.release()
-        self._told[pod.uid] = (pod, reason, decision.message, nominated)
+        if nominated is not None:
+            self._writer.put(
+                pod_writes.nomination(self._client, pod, nominated, wanted=lambda: pod.uid in self._cluster.queue)
+            )
+        self._writer.put(
+            pod_writes.condition(
+                self._client, pod, reason, decision.message, self._clock,
+                wanted=lambda: pod.uid in self._cluster.queue,
+                on_end=lambda error: log.warning("condition of %s: %s", pod.key, error) if error else None,
+            )
+        )  # fmt: skip
 
     def _preempt(self, info: PodInfo, nomination: Nomination) -> None:
         self._metrics.preemptions.inc()
         self._metrics.victims.observe(len(nomination.victims))
         self._cluster.snapshot.nominate(info, nomination.node)
         for victim in nomination.victims:
-            task = asyncio.get_running_loop().create_task(self._evict(victim.pod, info.pod, nomination.node))
-            self._evictions.add(task)
-            task.add_done_callback(self._evictions.discard)
+            self._evict(victim.pod, info.pod, nomination.node)
 
-    async def _evict(self, victim: Pod, preemptor: Pod, node: str) -> None:
-        try:
-            await binding.evict(self._client, victim, preemptor.spec.scheduler_name, self._clock)
-        except (CaricoError, OSError) as error:
-            log.warning("evicting %s for %s failed: %s", victim.key, preemptor.key, error)
-            return
-        note = f"Preempted by pod {preemptor.uid} on node {node}"
-        self._recorder.put_now(Event(victim, "Normal", "Preempted", "Preempting", note, preemptor))
+    def _evict(self, victim: Pod, preemptor: Pod, node: str) -> None:
+        def ended(error: Exception | None) -> None:
+            if error is not None:
+                log.warning("evicting %s for %s failed: %s", victim.key, preemptor.key, error)
+                return
+            note = f"Preempted by pod {preemptor.uid} on node {node}"
+            self._recorder.put_now(Event(victim, "Normal", "Preempted", "Preempting", note, preemptor))
 
-    async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(WRITERS):
-                group.create_task(self._writer())
-
-    async def _writer(self) -> None:
-        while True:
-            await self._news.acquire()
-            _, (pod, reason, message, nominated) = self._told.popitem(last=False)
-            try:
-                await binding.mark_unschedulable(self._client, pod, reason, message, nominated, self._clock)
-            except ApiError as error:
-                if error.status not in binding.NOT_THIS_POD:
-                    log.warning("condition of %s: %s", pod.key, error)
-            except (CaricoError, OSError) as error:
-                log.warning("condition of %s: %s", pod.key, error)
+        scheduler = preemptor.spec.scheduler_name
+        self._writer.put(pod_writes.eviction(self._client, victim, scheduler, self._clock, on_end=ended))
