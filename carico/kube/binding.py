@@ -1,4 +1,4 @@
-"""What a scheduler writes about a pod: where it runs, why it does not run yet, who had to make room.
+"""The binding of a pod to a node.
 
 A binding may reach the API server twice (a broken connection hides the answer). A conflict is therefore looked into:
 bound to the node that we chose is success, anything else is somebody else's decision.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -18,7 +17,7 @@ from carico.clock import Clock
 from carico.errors import CaricoError
 from carico.kube import protobuf
 from carico.kube.chunked import HttpError
-from carico.kube.client import STRATEGIC_PATCH, ApiError, Client
+from carico.kube.client import ApiError, Client
 from carico.kube.objects import Pod
 
 RETRIES = 4  # times that a binding is sent again after 429, 5xx or a broken connection
@@ -102,44 +101,6 @@ async def _look(client: Client, pod: Pod, node: str, cause: CaricoError) -> Outc
     if present.spec.node_name == node:
         return Outcome(Bound.DONE)
     return Outcome(Bound.ELSEWHERE, f"it runs on {present.spec.node_name} already")
-
-
-async def mark_unschedulable(
-    client: Client, pod: Pod, reason: str, message: str, nominated: str | None, clock: Clock
-) -> None:
-    """PodScheduled=False, which people and autoscalers read; `nominated` None leaves that field as it is."""
-    condition = {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": reason,
-        "message": message,
-        "lastProbeTime": None,
-        "lastTransitionTime": now_text(clock.wall())[:19] + "Z",
-    }
-    status: dict[str, Any] = {"conditions": [condition]}
-    if nominated is not None:
-        status["nominatedNodeName"] = nominated or None
-    body = msgspec.json.encode({"metadata": {"uid": pod.uid}, "status": status})
-    await client.call("PATCH", pod_path(pod, "/status"), body, STRATEGIC_PATCH)
-
-
-async def evict(client: Client, victim: Pod, preemptor: str, clock: Clock) -> None:
-    """Deletes a victim of preemption, having said so in its status; one that is gone already is fine."""
-    condition = {
-        "type": "DisruptionTarget",
-        "status": "True",
-        "reason": "PreemptionByScheduler",
-        "message": f"{preemptor}: preempting to accommodate a higher priority pod",
-        "lastTransitionTime": now_text(clock.wall())[:19] + "Z",
-    }
-    said = msgspec.json.encode({"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}})
-    options = msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": victim.uid}})
-    try:
-        await client.call("PATCH", pod_path(victim, "/status"), said, STRATEGIC_PATCH)
-        await client.call("DELETE", pod_path(victim), options)
-    except ApiError as error:
-        if error.status not in NOT_THIS_POD:
-            raise
 
 
 async def get_pod(client: Client, namespace: str, name: str) -> Pod:

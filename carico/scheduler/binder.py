@@ -22,7 +22,8 @@ from carico.scheduler.decisions import Record, Ring
 from carico.scheduler.framework import Code
 from carico.scheduler.metrics import SchedulerMetrics
 from carico.scheduler.profiles import Profile
-from carico.scheduler.queue import Queued, Refusal
+from carico.scheduler.queue import Queued
+from carico.scheduler.unschedulable import Refusal
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +107,7 @@ class Binder:
 
     def _done(self, profile: Profile, queued: Queued, decision: Decision, began: float) -> None:
         pod, node = decision.cycle.pod.pod, decision.node
-        self._cluster.queue.done(pod.uid)
+        self._cluster.queue.done(pod.uid, self._clock.monotonic())
         self.bound += 1
         for plugin in profile.post_binds:
             plugin.post_bind(decision.cycle, node)
@@ -142,4 +143,4 @@ class Binder:
             note = f"binding to {decision.node} failed: {outcome.why}"
             self._recorder.put_now(Event(info.pod, "Warning", "FailedScheduling", "Scheduling", note))
         else:
-            self._cluster.queue.done(info.uid)
+            self._cluster.queue.done(info.uid, self._clock.monotonic())

@@ -35,7 +35,7 @@ class Charges:
     def withdraw(self, uid: str) -> None:
         """The pod is looked at anew: what it was charged before must not stand in its own way."""
         if self._until.pop(uid, None) is not None:
-            self._ledger.release(uid, self._now())
+            self._ledger.release(uid)
 
     def let_go(self) -> None:
         """Charges that ran out; a pod that is bound stays in the ledger as what it is."""

@@ -132,7 +132,7 @@ def refusal_of(profile: Profile, cycle: Cycle, feasibility: Feasibility) -> Refu
     plugins = frozenset(feasibility.refusing)
     if not feasibility.verdicts:  # a pre-filter refused it, which may look at anything of the pod
         return Refusal(plugins, profile.interests(plugins))
-    concerned = feasibility.concerned()
+    concerned = frozenset(feasibility.concerned())
     scope, kept = profile.scope(cycle.pod, concerned), frozenset(feasibility.nominated)
     supplies = [p for p in profile.supplies if p.name not in cycle.skipped]
     if not concerned.intersection(p.name for p in supplies):

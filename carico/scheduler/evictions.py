@@ -61,7 +61,9 @@ class Evictions:
         """Whether a pod is still nominated for which it is evicted; forgets those that are not."""
         preemptors = self._preemptors.get(victim, {})
         nominated = self._cluster.snapshot.nominated
-        standing = {uid: pod for uid, pod in preemptors.items() if uid in nominated and victim in nominated[uid].victims}
+        standing = {
+            uid: pod for uid, pod in preemptors.items() if uid in nominated and victim in nominated[uid].victims
+        }
         for uid in preemptors.keys() - standing.keys():
             self._answered(uid, victim)
         if standing:

@@ -84,7 +84,7 @@ class Extender:
         self.charges = Charges(parts.ledger, clock.monotonic)
         self.nudge = Nudge(client, clock)
         self._filtered: OrderedDict[str, Pod] = OrderedDict()
-        parts.cluster.on_lift = self.nudge.lifted
+        parts.cluster.on_room = self.nudge.rose
         found = next((p.capacity for p in parts.profiles.values() if p.capacity is not None), None)
         self._capacity = found or Capacity(parts.ledger, clock.monotonic)
 

@@ -27,8 +27,8 @@ class Failures:
     def __init__(
         self,
         client: Client,
-        cluster: Cluster,
         writer: Writer,
+        cluster: Cluster,
         recorder: Recorder,
         metrics: SchedulerMetrics,
         clock: Clock,

@@ -13,6 +13,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from carico.kube.writes import Urgency
+
 
 def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
     """
@@ -91,8 +93,17 @@ class SchedulerMetrics:
         )
         self.extender = counter("carico_extender", "Requests of a kube-scheduler, by the answer.", "verb", "result")
         self.events_lost = counter("carico_events_lost", "Events that could not be sent.")
+        self.writes = counter(
+            "carico_writes",
+            "Tries to write to the API server, and writes that were dropped, by result.",
+            "kind",
+            "result",
+        )
         self.leader = Gauge("carico_leader", "1 while this replica binds.", registry=registry)
         self._children: dict[tuple[str, str], Histogram] = {}
+
+    def written(self, kind: Urgency, result: str) -> None:
+        self.writes.labels(kind.name.lower(), result).inc()
 
     @contextmanager
     def point(self, point: str, profile: str) -> Iterator[None]:

@@ -17,7 +17,6 @@ from carico.clock import Clock
 from carico.errors import CaricoError
 from carico.kube.binding import now_text
 from carico.kube.client import MERGE_PATCH, Client
-from carico.scheduler.ledger import Lift
 
 log = logging.getLogger(__name__)
 
@@ -42,10 +41,9 @@ class Nudge:
     def placed(self, uid: str) -> None:
         self._refused.pop(uid, None)
 
-    def lifted(self, lift: Lift) -> None:
+    def rose(self, node: str, free: float) -> None:
         if self._refused:
-            before, _ = self._rose.get(lift.node, (lift.before, 0.0))
-            self._rose[lift.node] = (min(before, lift.before), lift.after)
+            self._rose[node] = (float("-inf"), free)
             self._news.set()
 
     async def run(self) -> None:

@@ -131,7 +131,9 @@ def _present(scheduler: Scheduler) -> Iterable[GaugeMetricFamily]:
     fresh = ledger.fresh(scheduler.clock.monotonic())[: len(snapshot)]
     stale = int(np.count_nonzero(snapshot.present[: len(fresh)] & ~fresh))
     yield GaugeMetricFamily("carico_stale_nodes", "Nodes without a recent report.", value=stale)
-    yield GaugeMetricFamily("carico_pods_waiting_for_capacity", "Pods that wait for Pod-Capacity.", value=queue.refused_by("Capacity"))
+    yield GaugeMetricFamily(
+        "carico_pods_waiting_for_capacity", "Pods that wait for Pod-Capacity.", value=queue.refused_by("Capacity")
+    )
     yield GaugeMetricFamily("carico_events_waiting", "Events that trail behind.", value=len(scheduler.recorder))
     if snapshot.node_count <= scheduler.settings.per_node_metrics:
         rows = {(node,): account.row for node, account in ledger.accounts()}

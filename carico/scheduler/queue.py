@@ -394,7 +394,6 @@ class Queue:
             queued.ticket = self._serial
             self._unschedulable.add(queued, self._key(queued), queued.refusal)
 
-
     def _ungate(self, queued: Queued) -> None:
         for interests, pods in list(self._gated.items()):
             if pods.pop(queued.uid, None) is not None and not pods:

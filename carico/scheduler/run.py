@@ -27,6 +27,8 @@ from carico.kube import credentials
 from carico.kube.client import Client
 from carico.kube.events import Recorder
 from carico.kube.lease import Election, LeaseTimes
+from carico.kube.writer import Writer
+from carico.kube.writes import Urgency
 from carico.scheduler import pages
 from carico.scheduler.assembly import Parts, assemble
 from carico.scheduler.binder import Binder
@@ -78,6 +80,10 @@ class Scheduler:
         self.parts: Parts = assemble(settings, self.clock, self.client)
         cluster, metrics = self.parts.cluster, self.parts.metrics
         self.watches = Watches(self.client, cluster, self.clock)
+        self.writer = Writer(
+            self.client, self.clock, self.may_bind, workers=settings.writers, event_workers=settings.event_workers,
+            busy=self._busy, on_result=metrics.written,
+        )  # fmt: skip
         self.recorder = Recorder(
             self.client, "carico-scheduler", f"carico-scheduler-{self.identity}", self.clock,
             capacity=settings.event_queue, workers=settings.event_workers, busy=self._busy,
@@ -87,7 +93,7 @@ class Scheduler:
             self.client, cluster, self.recorder, self.parts.ring, metrics, self.clock,
             places=settings.binders, may_bind=self.may_bind,
         )  # fmt: skip
-        self.failures = Failures(self.client, cluster, self.recorder, metrics, self.clock)
+        self.failures = Failures(self.client, self.writer, cluster, self.recorder, metrics, self.clock)
         self.extender = Extender(self.parts, self.clock, self.client)
         self.rejections = Rejections(self.client, metrics, self.clock)
         times = LeaseTimes(settings.lease_duration, settings.lease_renew, settings.lease_retry)
@@ -116,7 +122,7 @@ class Scheduler:
             "scheduler %s, %s: gRPC on port %d, pages on port %d", __version__, self.identity, grpc_port, page_port
         )
         lead = asyncio.create_task(self._lead())
-        others = [self.watches.run(), self.recorder.run(), self.failures.run(), self._keep_house(), end.wait()]
+        others = [self.watches.run(), self.recorder.run(), self.writer.run(), self._keep_house(), end.wait()]
         others += [self.extender.nudge.run(), self.rejections.run()]
         if self.live is not None:
             others.append(self.live.run())
@@ -134,6 +140,7 @@ class Scheduler:
         try:
             async with asyncio.timeout(5):
                 await self.binder.drain()
+                await self.writer.drain(Urgency.CONDITION)
                 await self.recorder.drain()
         except TimeoutError:
             log.warning("ending with %d bindings and %d events unsent", self.binder.under_way, len(self.recorder))

@@ -53,7 +53,7 @@ NO_REFUSAL = Refusal()
 class Group:
     """Waiting pods that are judged alike."""
 
-    __slots__ = ("_heap", "_reachable", "actions", "info", "key", "kept", "on_the_way", "refusal", "size")
+    __slots__ = ("_heap", "_reachable", "actions", "info", "kept", "key", "on_the_way", "refusal", "size")
 
     def __init__(self, key: Any, info: PodInfo) -> None:
         self.key, self.info = key, info
@@ -112,9 +112,7 @@ class Group:
         return could_help(self.refusal.interests, self.info, change, hint_failed)
 
 
-def could_help(
-    interests: tuple[Interest, ...], info: PodInfo, change: Change, hint_failed: HintFailed
-) -> bool:
+def could_help(interests: tuple[Interest, ...], info: PodInfo, change: Change, hint_failed: HintFailed) -> bool:
     """A hint that breaks counts as yes: better one attempt in vain than a pod that waits for nothing."""
     for interest in interests:
         try:

@@ -14,13 +14,14 @@ from cluster.fixtures import AnyCluster
 from faulty import CUT, LOSE, FaultyServer
 
 from carico.clock import SystemClock
-from carico.kube import binding, credentials
+from carico.kube import binding, credentials, pod_writes
 from carico.kube.binding import Bound
 from carico.kube.client import ApiError, Client
 from carico.kube.events import Event, Recorder
 from carico.kube.lease import Election, LeaseTimes
 from carico.kube.objects import Pod
 from carico.kube.watch import Reflector, Resource
+from carico.kube.writes import always
 
 CLOCK = SystemClock()
 PATIENCE = 60.0  # s; on a busy machine
@@ -234,12 +235,14 @@ def test_bindings_that_cannot_be(play: Callable[[Scenario], None]) -> None:
 def test_the_condition_that_autoscalers_read(play: Callable[[Scenario], None]) -> None:
     async def scenario(place: Place) -> None:
         pod = await place.pod("p")
-        await binding.mark_unschedulable(place.client, pod, "Unschedulable", "0/5 nodes …", "kwok-0003", CLOCK)
+        await pod_writes.condition(place.client, pod, "Unschedulable", "0/5 nodes …", CLOCK).send(always)
+        await pod_writes.nomination(place.client, pod, "kwok-0003").send(always)
         status = (await binding.get_pod(place.client, place.namespace, "p")).status
         [condition] = [c for c in status.conditions if c.type == "PodScheduled"]
         said = (condition.status, condition.reason, condition.message)
         assert (*said, status.nominated_node_name) == ("False", "Unschedulable", "0/5 nodes …", "kwok-0003")
-        await binding.mark_unschedulable(place.client, pod, "Unschedulable", "again", "", CLOCK)
+        await pod_writes.condition(place.client, pod, "Unschedulable", "again", CLOCK).send(always)
+        await pod_writes.nomination(place.client, pod, "").send(always)
         status = (await binding.get_pod(place.client, place.namespace, "p")).status
         assert (status.conditions[-1].message, status.nominated_node_name) == ("again", "")
 
@@ -251,9 +254,11 @@ def test_an_evicted_pod_is_told_why_and_only_that_pod_goes(play: Callable[[Scena
         old = await place.pod("victim")
         await place.delete("victim")
         new = await place.pod("victim")
-        await binding.evict(place.client, old, "carico", CLOCK)  # another pod of that name: left alone
+        await pod_writes.eviction(place.client, old, "carico", CLOCK).send(
+            always
+        )  # another pod of that name: left alone
         assert not (await binding.get_pod(place.client, place.namespace, "victim")).terminating
-        await binding.evict(place.client, new, "carico", CLOCK)
+        await pod_writes.eviction(place.client, new, "carico", CLOCK).send(always)
         with pytest.raises(ApiError, match="404"):
             await binding.get_pod(place.client, place.namespace, "victim")
 

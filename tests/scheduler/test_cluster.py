@@ -11,7 +11,8 @@ from carico.kube.objects import Pod
 from carico.scheduler.assembly import Parts, assemble
 from carico.scheduler.binder import unreserve
 from carico.scheduler.cycle import Decision, decide
-from carico.scheduler.queue import Queued, Refusal
+from carico.scheduler.queue import Queued
+from carico.scheduler.unschedulable import Refusal
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 
@@ -78,7 +79,7 @@ def test_no_more_pods_than_capacity_however_many_wait() -> None:
         world.see(make_pod(f"p{i}"))
     chosen = [world.attempt()[1].node for _ in range(10)]
     assert sorted(node for node in chosen if node) == ["a", "a", "b"]
-    assert world.queue.hungry == 7
+    assert world.queue.refused_by("Capacity") == 7
 
 
 def test_the_message_counts_nodes_by_reason() -> None:
@@ -218,7 +219,7 @@ def test_missing_capacity_evicts_nobody_unless_told_to() -> None:
         world.see(make_pod("low", node="a", phase="Running", priority=0))
         world.report("a", 0.0, counted=("uid-low",))
         world.see(make_pod("high", priority=100))
-        nomination = world.attempt()[1].nomination
+        nomination = world.attempt()[1].preemption
         assert [victim.pod.name for victim in nomination.victims] == ["low"] if told and nomination else not nomination
         assert (nomination is not None) == told
 

@@ -53,7 +53,6 @@ class NodeResourcesFit:
             reasons += [Reason(f"Insufficient {name}"), Reason(f"Insufficient {name}", unresolvable=True)]
         return Verdict(bits, tuple(reasons))
 
-
     def needs(self, cycle: Cycle) -> Needs:
         wanted = cycle.pod.template.requests.items()
         amounts = (Need(self.supply, name, amount, amount) for name, amount in wanted if amount > 0)

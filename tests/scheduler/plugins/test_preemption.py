@@ -23,7 +23,7 @@ def preempt(world: World, pod: Pod) -> Nomination | None:
     cycle = Cycle(PodInfo(pod), world.snapshot)
     found = world.filters.run(cycle)
     assert not len(found.rows)
-    return DefaultPreemption(seed=1).post_filter(cycle, found)
+    return DefaultPreemption(lambda: 0.0, seed=1).post_filter(cycle, found)
 
 
 def victims(nomination: Nomination | None) -> list[str]:
