@@ -182,6 +182,7 @@ class Cluster:
             self._nomination_ended(info.uid, now)
             if said:
                 self.snapshot.nominate(info, said)
+            self.queue.activate(info.uid, now)
 
     def _room_freed(self, uid: str, now: float) -> None:
         """The pod no longer takes room on its node, assumed or bound, whatever the reason: those who wait may try."""
@@ -203,7 +204,7 @@ class Cluster:
         if node := self.snapshot.unnominate(uid):
             row = self.snapshot.rows.number.get(node)
             if row is not None:
-                self.queue.on_row_opened(row, now)
+                self.queue.on_row(row, now)
 
     def _wake(self, now: float) -> None:
         """Pods that wait for an amount, on rows that may have more of it than before."""

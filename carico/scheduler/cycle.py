@@ -19,7 +19,7 @@ from carico.scheduler.feasible import Feasibility
 from carico.scheduler.framework import Code, Cycle, Nomination, Status, Wait
 from carico.scheduler.profiles import Profile
 from carico.scheduler.template import PodInfo
-from carico.scheduler.unschedulable import Refusal
+from carico.scheduler.unschedulable import Refusal, Scope
 from carico.types import Vector
 
 log = logging.getLogger(__name__)
@@ -133,7 +133,10 @@ def refusal_of(profile: Profile, cycle: Cycle, feasibility: Feasibility) -> Refu
     if not feasibility.verdicts:  # a pre-filter refused it, which may look at anything of the pod
         return Refusal(plugins, profile.interests(plugins))
     concerned = frozenset(feasibility.concerned())
-    scope, kept = profile.scope(cycle.pod, concerned), frozenset(feasibility.nominated)
+    kept = frozenset(feasibility.nominated)
+    # A node that is kept for this pod is kept from all others that are like it.
+    nominated = cycle.pod.uid in cycle.snapshot.nominated
+    scope = Scope.POD if nominated else profile.scope(cycle.pod, concerned)
     supplies = [p for p in profile.supplies if p.name not in cycle.skipped]
     if not concerned.intersection(p.name for p in supplies):
         return Refusal(plugins or concerned, profile.interests(concerned), kept=kept, scope=scope)

@@ -224,33 +224,15 @@ class Queue:
             woken += 1
         return woken
 
-    def on_row(self, row: int, now: float) -> int:
-        """The row may have more of something than before: wakes the pods that it could hold now, best first."""
-        if not self._unschedulable.any_needs:
-            return 0
-        room = Room(row, self.supplies, self._promised)
-        heads = [(group.best(), group) for group in self._unschedulable.held_by(row, room)]
-        best = [(*entry[:2], group) for entry, group in heads if entry is not None]
-        heapq.heapify(best)
-        woken = 0
-        while best:
-            _, _, group = heapq.heappop(best)
-            entry, needs = group.best(), group.refusal.needs
-            if entry is None or not room.holds(needs):
-                continue
-            self._wake_for(entry[2], row, needs, now)
-            woken += 1
-            if (following := group.best()) is not None:
-                heapq.heappush(best, (*following[:2], group))
-        return woken
+    def on_row(self, row: int, now: float) -> None:
+        """The row may have more of something than before: wakes the pods that it could hold now, best first.
 
-    def on_row_opened(self, row: int, now: float) -> None:
-        """The row is no longer kept for a nominated pod: those who were kept off it may try."""
-        for group in self._unschedulable.kept_off(row):
-            group.open(row)
+        Also those that it is kept from: there may be enough for the nominated pod and for them.
+        """
+        for group in self._unschedulable.open(row):
             if not group.refusal.needs:
-                self._wake_group(group, "NominationEnded", now)
-        self.on_row(row, now)
+                self._wake_group(group, "NodeRoom", now)
+        self._wake_by_room(row, now)
 
     def tick(self, now: float) -> None:
         """Moves pods whose pause has ended."""
@@ -293,6 +275,25 @@ class Queue:
         if queued.place == "gated":
             return queued.gate is not None and queued.gate.broken
         return queued.place == "waiting" and now - queued.failed_at > self._flush_after
+
+    def _wake_by_room(self, row: int, now: float) -> int:
+        if not self._unschedulable.any_needs:
+            return 0
+        room = Room(row, self.supplies, self._promised)
+        heads = [(group.best(), group) for group in self._unschedulable.held_by(row, room)]
+        best = [(*entry[:2], group) for entry, group in heads if entry is not None]
+        heapq.heapify(best)
+        woken = 0
+        while best:
+            _, _, group = heapq.heappop(best)
+            entry, needs = group.best(), group.refusal.needs
+            if entry is None or not room.holds(needs):
+                continue
+            self._wake_for(entry[2], row, needs, now)
+            woken += 1
+            if (following := group.best()) is not None:
+                heapq.heappush(best, (*following[:2], group))
+        return woken
 
     def _wake_group(self, group: Group, event: str, now: float) -> int:
         """Unless a pod of it is on its way already: that one has not been tried since, and will see what happened."""
@@ -340,7 +341,7 @@ class Queue:
             room = Room(row, self.supplies, self._promised)
             if room.holds(group.refusal.needs):  # the filters refuse what the amounts allow: no wake-up can help
                 group.close(row)
-        self.on_row(row, now)
+        self._wake_by_room(row, now)
 
     def _requeue(self, queued: Queued, event: str, now: float) -> None:
         if queued.ready_at > now and queued.place != "gated":

@@ -131,6 +131,7 @@ class Unschedulable:
         self._groups: dict[Any, Group] = {}
         self._by_kind: dict[str, dict[Group, None]] = {}
         self._by_needs: dict[Needs, dict[Group, None]] = {}
+        self._by_kept: dict[int, dict[Group, None]] = {}
 
     def __iter__(self) -> Iterator[Group]:
         return iter(list(self._groups.values()))
@@ -146,7 +147,7 @@ class Unschedulable:
             group = self._groups[key] = Group(key, queued.info)
             group.judged(refusal)
             self._index(group)
-        elif group.refusal.interests == refusal.interests:
+        elif group.refusal.interests == refusal.interests and group.kept == refusal.kept:
             group.judged(refusal)
         else:
             self._unindex(group)
@@ -181,9 +182,12 @@ class Unschedulable:
             if group.size and group.reaches(row)
         ]
 
-    def kept_off(self, row: int) -> list[Group]:
-        """Groups that were refused the row because it is kept for a nominated pod."""
-        return [group for group in self._groups.values() if row in group.kept]
+    def open(self, row: int) -> list[Group]:
+        """Groups that were refused the row because it is kept for a nominated pod: they may try it again."""
+        groups = list(self._by_kept.pop(row, ()))
+        for group in groups:
+            group.open(row)
+        return groups
 
     def _index(self, group: Group) -> None:
         group.actions = {}
@@ -191,12 +195,16 @@ class Unschedulable:
             group.actions[interest.kind] = group.actions.get(interest.kind, Action.NONE) | interest.action
         for kind in group.actions:
             self._by_kind.setdefault(kind, {})[group] = None
+        for row in group.kept:
+            self._by_kept.setdefault(row, {})[group] = None
         if group.refusal.needs:
             self._by_needs.setdefault(group.refusal.needs, {})[group] = None
 
     def _unindex(self, group: Group) -> None:
         for kind in group.actions:
             _drop(self._by_kind, kind, group)
+        for row in group.kept:
+            _drop(self._by_kept, row, group)
         if group.refusal.needs:
             _drop(self._by_needs, group.refusal.needs, group)
 

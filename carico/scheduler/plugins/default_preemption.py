@@ -86,15 +86,17 @@ class DefaultPreemption:
 def _waits_for_victims(cycle: Cycle, feasibility: Feasibility, now: float) -> bool:
     """Not twice: the nominated node would hold the pod once the victims on it are gone.
 
-    Victims are those that this process has chosen, as long as they are there, and those that a leader before it has
-    marked. What the node reports is not asked: it changes when they go, and telemetry alone is no reason to evict more.
+    Victims are those that this process has chosen, for this pod or for another one that gets the node, and those that a
+    leader before it has marked. What the node reports is not asked: it changes when they go, and telemetry alone is no
+    reason to evict more.
     """
     nominated = cycle.snapshot.nominated.get(cycle.pod.uid)
     row = cycle.snapshot.rows.number.get(nominated.node) if nominated is not None else None
     if nominated is None or row is None or row >= len(cycle.snapshot) or not cycle.snapshot.present[row]:
         return False
+    chosen = {uid for n in cycle.snapshot.nominated.values() if n.node == nominated.node for uid in n.victims}
     here = cycle.snapshot.on[row].values()
-    leaving = [pod for pod in here if pod.uid in nominated.victims or _is_leaving(pod, cycle.pod.priority)]
+    leaving = [pod for pod in here if pod.uid in chosen or _is_leaving(pod, cycle.pod.priority)]
     if not leaving and now - nominated.vacated_at >= REPORT_LAG:
         return False
     if not feasibility.verdicts:  # a pre-filter refused the pod: no node was looked at
