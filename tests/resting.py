@@ -155,18 +155,20 @@ class World:
         self.stuck: set[str] = set()  # pods that never start
         self.reports: dict[str, Any] = {}  # the last one of each node
         self.needless: list[str] = []  # evictions for a pod whose nominated node would have held it
-        self._nominations: dict[str, Nomination] = {}
+        self._nominations: dict[str, tuple[PodInfo, Nomination]] = {}
         self._tasks: list[asyncio.Task[Any]] = []
 
     async def __aenter__(self) -> World:
-        evictions = self.scheduler.failures.evictions
-        start = evictions.start
+        nominate = self.parts.cluster.nominate
 
-        def watched(preemptor: PodInfo, nomination: Nomination) -> None:
-            self._judge(preemptor, nomination)
-            start(preemptor, nomination)
+        def watched(preemptor: PodInfo, node: str, victims: tuple[PodInfo, ...]) -> list[PodInfo]:
+            self._judge(preemptor, Nomination(node, victims))
+            losers = nominate(preemptor, node, victims)
+            for loser in losers:  # a pod of higher priority has taken the node
+                self._nominations.pop(loser.uid, None)
+            return losers
 
-        evictions.start = watched  # type: ignore[method-assign]
+        self.parts.cluster.nominate = watched  # type: ignore[method-assign]
         for coroutine in (self.scheduler.writer.run(), self.scheduler.recorder.run()):
             self._tasks.append(asyncio.create_task(coroutine))
         return self
@@ -177,13 +179,15 @@ class World:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _judge(self, preemptor: PodInfo, nomination: Nomination) -> None:
-        before = self._nominations.get(preemptor.uid)
-        self._nominations[preemptor.uid] = nomination
-        if before is not None and before.node in self.api.nodes and self._would_hold(before, preemptor):
+        then, before = self._nominations.get(preemptor.uid, (preemptor, None))
+        self._nominations[preemptor.uid] = preemptor, nomination
+        if before is None or before.node not in self.api.nodes or then.identity is not preemptor.identity:
+            return
+        if self._would_hold(before, preemptor):
             self.needless.append(f"{preemptor.pod.name}: {before.node} would hold it, now {nomination.node}")
 
     def _would_hold(self, nomination: Nomination, preemptor: PodInfo) -> bool:
-        """By the API server's truth, and by cpu alone; what is kept for pods that go first is not there for this one."""
+        """By the API server's truth, and by cpu alone; what is kept for pods that go first is not there for it."""
         node = self.api.nodes[nomination.node]
         if node.spec.unschedulable or not self._still_there(nomination):
             return False
@@ -278,10 +282,14 @@ class World:
             queued = self.parts.queue.get(pod.uid)
             assert queued is not None, f"{pod.name} was lost"
             profile = self.parts.profiles[pod.spec.scheduler_name]
-            rows = profile.feasible.run(Cycle(queued.info, self.parts.snapshot)).rows
-            fits = [self.parts.snapshot.name(int(row)) for row in rows]
+            cycle = Cycle(queued.info, self.parts.snapshot)
+            feasibility = profile.feasible.run(cycle)
+            fits = [self.parts.snapshot.name(int(row)) for row in feasibility.rows]
             assert not fits, f"{pod.name} waits ({queued.place}) and fits {fits}"
             assert queued.place == "waiting", f"{pod.name} is in {queued.place}"
+            for plugin in profile.post_filters:
+                answer = plugin.post_filter(cycle, feasibility)
+                assert answer is None, f"{pod.name} waits, and evicting pods would help or is under way: {answer}"
 
     def _the_ledger_is_that_of_a_restart(self) -> None:
         fresh = assemble(self.settings, self.clock, None)

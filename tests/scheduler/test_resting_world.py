@@ -17,15 +17,18 @@ NODES = ("n0", "n1", "n2")
 FAULTS = ("refused", "overloaded", "taken", "broken", "answer lost")
 
 names = st.integers(0, 14).map(lambda i: f"p{i}")
+POD = st.tuples(
+    st.just("pod"),
+    names,
+    st.sampled_from(("1", "2", "3")),
+    st.sampled_from((0, 0, 10, 100)),
+    st.sampled_from((None, None, "0.25", "2", "many")),
+    st.sampled_from(("plain", "plain", "port", "apart", "spread", "only n0")),
+)
+SCHEDULE = st.tuples(st.just("schedule"))
 STEPS = st.one_of(
-    st.tuples(
-        st.just("pod"),
-        names,
-        st.sampled_from(("1", "2", "3")),
-        st.sampled_from((0, 0, 10, 100)),
-        st.sampled_from((None, None, "0.25", "2", "many")),
-        st.sampled_from(("plain", "plain", "port", "apart", "spread", "only n0")),
-    ),
+    *[POD] * 5,
+    *[SCHEDULE] * 2,
     st.tuples(st.just("node"), st.sampled_from(NODES), st.sampled_from(("2", "4", "4"))),
     st.tuples(st.just("node gone"), st.sampled_from(NODES)),
     st.tuples(st.just("cordon"), st.sampled_from(NODES), st.booleans()),
@@ -39,7 +42,6 @@ STEPS = st.one_of(
     st.tuples(st.just("report"), st.sampled_from(NODES)),
     st.tuples(st.just("deliver"), st.integers(1, 10)),
     st.tuples(st.just("kubelets")),
-    st.tuples(st.just("schedule")),
     st.tuples(st.just("second"), st.sampled_from((0.2, 1.0, 7.0))),
 )
 
@@ -137,9 +139,9 @@ async def drive(steps: list[tuple[Any, ...]], **changes: Any) -> None:
         world.check()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    st.lists(STEPS, max_size=40),
+    st.lists(STEPS, min_size=30, max_size=80),
     st.sampled_from(("filter", "requests", "ignore")),
     st.sampled_from((0.5, 1.0)),
 )
