@@ -41,6 +41,9 @@ class Api:
         self.news: deque[tuple[str, Any, Any]] = deque()  # kind, old, new: not delivered yet
         self.faults: deque[str] = deque()  # of the next bindings
         self.evictions_fail = 0
+        self.evictions_refused = False
+        self.slow_patches = 0.0  # s
+        self.deleted: list[str] = []  # pods that somebody asked to delete
         self.ends_at: dict[str, float] = {}  # pod to the end of its grace period
         self._version = 0
 
@@ -59,11 +62,15 @@ class Api:
         if name not in self.pods:
             raise ApiError(404, "NotFound", f"pods {name!r} not found")
         if method == "PATCH":
+            await self.clock.sleep(self.slow_patches)
             self._patch_status(name, json.loads(body)["status"])
         elif method == "DELETE":
             if self.evictions_fail:
                 self.evictions_fail -= 1
                 raise ApiError(429, "TooManyRequests", "try later", 1.0)
+            if self.evictions_refused:
+                raise ApiError(403, "Forbidden", "a webhook says no")
+            self.deleted.append(name)
             self.delete(name)
         return msgspec.json.encode(self.pods.get(name))
 

@@ -166,6 +166,7 @@ class Ledger:
         if (account := self._accounts.get(node)) is not None:
             account.connected = False
             self._set_expiry(account)
+            self.touched.add(account.row)  # judged by requests alone, it may take pods that its report refused
             self._close_if_unused(node, account)
 
     def set_heartbeat(self, seconds: float) -> None:
