@@ -34,9 +34,11 @@ from carico.kube import binding
 from carico.kube.binding import Bound, Outcome
 from carico.kube.client import Client
 from carico.kube.objects import Node, Pod
+from carico.kube.writer import Writer
 from carico.scheduler.assembly import Parts
 from carico.scheduler.charges import BOUND, Charges
 from carico.scheduler.framework import Code, Cycle
+from carico.scheduler.ledger import Lift
 from carico.scheduler.nudge import Nudge
 from carico.scheduler.plugins.capacity import NO_REPORT, Capacity
 from carico.scheduler.rows import RowArray
@@ -79,12 +81,12 @@ class _Answer(msgspec.Struct):
 
 
 class Extender:
-    def __init__(self, parts: Parts, clock: Clock, client: Client | None = None) -> None:
+    def __init__(self, parts: Parts, clock: Clock, client: Client | None = None, writer: Writer | None = None) -> None:
         self._parts, self._clock, self._client = parts, clock, client
         self.charges = Charges(parts.ledger, clock.monotonic)
-        self.nudge = Nudge(client, clock)
+        self.nudge = Nudge(client, writer, clock)
         self._filtered: OrderedDict[str, Pod] = OrderedDict()
-        parts.cluster.on_lift = self.nudge.lifted
+        parts.cluster.on_lift = self._lifted
         found = next((p.capacity for p in parts.profiles.values() if p.capacity is not None), None)
         self._capacity = found or Capacity(parts.ledger, clock.monotonic)
 
@@ -128,6 +130,10 @@ class Extender:
         return _json({"Error": "" if outcome.bound is Bound.DONE else outcome.why or outcome.bound.value})
 
     # --- inside ---
+
+    def _lifted(self, lift: Lift) -> None:
+        self.nudge.free_changed(lift.node, lift.before)
+        self.nudge.free_changed(lift.node, lift.after)
 
     async def _bind(self, asked: _Binding) -> Outcome:
         if self._client is None:

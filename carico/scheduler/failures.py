@@ -48,7 +48,7 @@ class Failures:
             self._preempt(info, decision.nomination)
         self._cluster.queue.fail(queued, decision.refusal or Refusal(), self._clock.monotonic(), blindly=broke)
         self._tell(info.pod, "SchedulerError" if broke else "Unschedulable", decision)
-        self._recorder.put_now(Event(info.pod, "Warning", "FailedScheduling", "Scheduling", decision.message))
+        self._recorder.put(Event(info.pod, "Warning", "FailedScheduling", "Scheduling", decision.message))
 
     def _tell(self, pod: Pod, reason: str, decision: Decision) -> None:
         nominated = decision.nomination.node if decision.nomination is not None else None
@@ -87,7 +87,7 @@ class Failures:
                 log.warning("evicting %s for %s failed: %s", victim.key, preemptor.key, error)
                 return
             note = f"Preempted by pod {preemptor.uid} on node {node}"
-            self._recorder.put_now(Event(victim, "Normal", "Preempted", "Preempting", note, preemptor))
+            self._recorder.put(Event(victim, "Normal", "Preempted", "Preempting", note, preemptor))
 
         scheduler = preemptor.spec.scheduler_name
         self._writer.put(pod_writes.eviction(self._client, victim, scheduler, self._clock, on_end=ended))
