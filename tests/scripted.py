@@ -85,10 +85,10 @@ class Desk:
 
     def __init__(self, **options: Any) -> None:
         self.clock = ManualClock()
-        self.client = ScriptedClient(self.clock)
+        self.client: Any = ScriptedClient(self.clock)
         self.leads = True
         options = {"jitter": lambda: 1.0} | options
-        self.writer = Writer(self.client, self.clock, lambda: self.leads, **options)  # type: ignore[arg-type]
+        self.writer = Writer(self.client, self.clock, lambda: self.leads, **options)
 
     @asynccontextmanager
     async def at_work(self, *others: Awaitable[None]) -> AsyncIterator[None]:

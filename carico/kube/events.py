@@ -90,6 +90,7 @@ class _Series:
     began: float  # wall clock
     last: float  # wall clock
     said_at: float  # s, monotonic
+    first: bool = True  # False: an earlier Event of the series had another note
     count: int = 1
     written: int = 0  # the count that the API server has; 0: it has no such Event
     written_note: str = ""
@@ -114,7 +115,7 @@ class _Series:
 
     def begin_anew(self, name: str) -> None:
         """As another Event, whose first time was just now."""
-        self.name, self.began, self.count, self.written = name, self.last, 1, 0
+        self.name, self.began, self.first, self.count, self.written = name, self.last, False, 1, 0
 
     def whole(self) -> dict[str, Any]:
         event: dict[str, Any] = {
@@ -168,7 +169,7 @@ class Recorder:
         self._series.move_to_end(event.key)
         if series.waits:
             return  # what is sent then is the newest
-        if series.count == 2:
+        if series.first and series.count == 2:
             self._write(event.key, series)
         elif now - series.put_at >= REFRESH:
             if series.written and series.note != series.written_note:
@@ -237,7 +238,7 @@ class Recorder:
         series.waits = False
         if error is None:
             self.sent += 1
-            if series.written == 1 and series.count > 1:  # it was said again while the first was in flight
+            if series.first and series.written == 1 < series.count:  # it was said again while it was in flight
                 self._write(key, series)
             return
         self.lost += 1

@@ -64,8 +64,8 @@ class Nudge:
 
     async def run(self) -> None:
         while True:
-            self._news.clear()
             await self._news.wait()
+            self._news.clear()
             self.round()
             await self._clock.sleep(EVERY)
 
