@@ -216,7 +216,7 @@ class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, TlsFiles)
         300.0, "s after which a waiting pod is tried again even if nothing helpful happened", least=1
     )
     writers: int = knob(16, "evictions and nominations sent at once, and as many conditions", least=1)
-    event_queue: int = knob(20_000, "Events that may wait to be sent before scheduling waits for them", least=1)
+    event_queue: int = knob(20_000, "Events of pods without a node that may wait to be sent; the oldest go", least=1)
     event_workers: int = knob(400, "Events sent at once while no pod waits for its binding", least=1)
     page: bool = knob(True, "serve the web page at / of the address above")
     decisions: int = knob(10_000, "decisions kept for /debug/decisions", least=1)

@@ -112,7 +112,7 @@ class Binder:
         for plugin in profile.post_binds:
             plugin.post_bind(decision.cycle, node)
         note = f"Successfully assigned {pod.key} to {node}{decision.remark}"
-        self._recorder.put_now(Event(pod, "Normal", "Scheduled", "Binding", note))
+        self._recorder.put(Event(pod, "Normal", "Scheduled", "Binding", note))
         self._count(profile, queued, "scheduled", began)
 
     def _count(self, profile: Profile, queued: Queued, result: str, began: float) -> None:
@@ -141,6 +141,6 @@ class Binder:
             self._count(profile, queued, "error", began)
             self._cluster.queue.fail(queued, Refusal(), self._clock.monotonic(), blindly=True)
             note = f"binding to {decision.node} failed: {outcome.why}"
-            self._recorder.put_now(Event(info.pod, "Warning", "FailedScheduling", "Scheduling", note))
+            self._recorder.put(Event(info.pod, "Warning", "FailedScheduling", "Scheduling", note))
         else:
             self._cluster.queue.done(info.uid, self._clock.monotonic())

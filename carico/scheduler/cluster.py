@@ -10,6 +10,7 @@ resized, its binding fails, its nomination ends. All of them go through `_room_f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container
 from typing import Any
 
@@ -33,7 +34,8 @@ class Cluster:
         self._ours, self._now = ours, now
         self.assumed: dict[str, str] = {}  # UID to node, until the watch confirms the binding
         self._rows: set[int] = set()  # rows whose pods or Node changed and that may take more
-        self.on_room: Callable[[str, float], object] = _ignore  # node and free capacity, for pods that wait elsewhere
+        # A node and its pods of free capacity, −inf where that is not known: for pods that wait elsewhere.
+        self.on_room: Callable[[str, float], object] = _ignore
 
     # --- what the watches bring ---
 
@@ -55,6 +57,7 @@ class Cluster:
             assert old is not None
             self.snapshot.remove_node(old.name)
             self.ledger.node_removed(old.name)
+            self.on_room(old.name, -math.inf)
         else:
             self.snapshot.set_node(new)
             self.ledger.node_added(new.name)
@@ -211,7 +214,7 @@ class Cluster:
         rows, self._rows = self._rows | self.ledger.touched, set()
         for row in self.ledger.touched:
             if name := self.snapshot.rows.names[row]:
-                self.on_room(name, float(self.ledger.free[row]))
+                self.on_room(name, float(self.ledger.free[row]) if self.ledger.is_fresh(row, now) else -math.inf)
         self.ledger.touched.clear()
         for row in rows:
             self.queue.on_row(row, now)

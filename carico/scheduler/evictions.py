@@ -76,7 +76,7 @@ class Evictions:
         for preemptor in self._preemptors.pop(victim.uid, {}).values():
             if error is None:
                 note = f"Preempted by pod {preemptor.uid} on node {node}"
-                self._recorder.put_now(Event(victim.pod, "Normal", "Preempted", "Preempting", note, preemptor.pod))
+                self._recorder.put(Event(victim.pod, "Normal", "Preempted", "Preempting", note, preemptor.pod))
                 self._answered(preemptor.uid, victim.uid)
             else:
                 log.warning("evicting %s for %s failed: %s", victim.pod.key, preemptor.pod.key, error)

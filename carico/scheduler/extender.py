@@ -34,6 +34,7 @@ from carico.kube import binding
 from carico.kube.binding import Bound, Outcome
 from carico.kube.client import Client
 from carico.kube.objects import Node, Pod
+from carico.kube.writer import Writer
 from carico.scheduler.assembly import Parts
 from carico.scheduler.charges import BOUND, Charges
 from carico.scheduler.framework import Code, Cycle
@@ -79,12 +80,12 @@ class _Answer(msgspec.Struct):
 
 
 class Extender:
-    def __init__(self, parts: Parts, clock: Clock, client: Client | None = None) -> None:
+    def __init__(self, parts: Parts, clock: Clock, client: Client | None = None, writer: Writer | None = None) -> None:
         self._parts, self._clock, self._client = parts, clock, client
         self.charges = Charges(parts.ledger, clock.monotonic)
-        self.nudge = Nudge(client, clock)
+        self.nudge = Nudge(client, writer, clock)
         self._filtered: OrderedDict[str, Pod] = OrderedDict()
-        parts.cluster.on_room = self.nudge.rose
+        parts.cluster.on_room = self.nudge.free_changed
         found = next((p.capacity for p in parts.profiles.values() if p.capacity is not None), None)
         self._capacity = found or Capacity(parts.ledger, clock.monotonic)
 

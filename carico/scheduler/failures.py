@@ -52,7 +52,7 @@ class Failures:
 
     def tell(self, pod: Pod, reason: str, message: str) -> None:
         """Condition and Event of a pod that has to wait."""
-        self._recorder.put_now(Event(pod, "Warning", "FailedScheduling", "Scheduling", message))
+        self._recorder.put(Event(pod, "Warning", "FailedScheduling", "Scheduling", message))
         said = next((c for c in pod.status.conditions if c.type == "PodScheduled"), None)
         if said is None or (said.status, said.reason, said.message) != ("False", reason, message):
             waits = lambda: pod.uid in self._cluster.queue and pod.uid not in self._cluster.assumed  # noqa: E731

@@ -135,6 +135,8 @@ def _present(scheduler: Scheduler) -> Iterable[GaugeMetricFamily]:
         "carico_pods_waiting_for_capacity", "Pods that wait for Pod-Capacity.", value=queue.refused_by("Capacity")
     )
     yield GaugeMetricFamily("carico_events_waiting", "Events that trail behind.", value=len(scheduler.recorder))
+    unsent = {(kind.name.lower(),): float(count) for kind, count in scheduler.writer.counts().items()}
+    yield gauge("carico_writes_waiting", "Writes to the API server that have not ended.", unsent, ("kind",))
     if snapshot.node_count <= scheduler.settings.per_node_metrics:
         rows = {(node,): account.row for node, account in ledger.accounts()}
         for name, column in (("free", ledger.free), ("reserved", ledger.reserved)):

@@ -54,6 +54,7 @@ log = logging.getLogger(__name__)
 TURN = 0.005  # s of decisions in a row: one after the other costs the event loop as much as the decision itself
 HOUSEKEEPING = 1.0  # s between two looks at queue, heartbeat and health
 FLUSH_EVERY = 30.0  # s between two looks for pods that have waited very long
+SPILL = 5  # times as many Events of pods that were bound may wait as of pods that were not
 RENEWAL_LIMIT = 20.0  # s without a renewed Lease after which a leader is not alive
 STALL_LIMIT = 10.0  # s in which the event loop did not turn after which nobody is
 
@@ -82,11 +83,11 @@ class Scheduler:
         self.watches = Watches(self.client, cluster, self.clock)
         self.writer = Writer(
             self.client, self.clock, self.may_bind, workers=settings.writers, event_workers=settings.event_workers,
+            most={Urgency.EVENT: settings.event_queue, Urgency.SCHEDULED_EVENT: SPILL * settings.event_queue},
             busy=self._busy, on_result=metrics.written,
         )  # fmt: skip
         self.recorder = Recorder(
-            self.client, "carico-scheduler", f"carico-scheduler-{self.identity}", self.clock,
-            capacity=settings.event_queue, workers=settings.event_workers, busy=self._busy,
+            self.client, self.writer, "carico-scheduler", f"carico-scheduler-{self.identity}", self.clock,
             on_lost=metrics.events_lost.inc,
         )  # fmt: skip
         self.binder = Binder(
@@ -94,7 +95,7 @@ class Scheduler:
             places=settings.binders, may_bind=self.may_bind,
         )  # fmt: skip
         self.failures = Failures(self.client, self.writer, cluster, self.recorder, metrics, self.clock)
-        self.extender = Extender(self.parts, self.clock, self.client)
+        self.extender = Extender(self.parts, self.clock, self.client, self.writer)
         self.rejections = Rejections(self.client, metrics, self.clock)
         times = LeaseTimes(settings.lease_duration, settings.lease_renew, settings.lease_retry)
         self.election = Election(
@@ -141,9 +142,9 @@ class Scheduler:
             async with asyncio.timeout(5):
                 await self.binder.drain()
                 await self.writer.drain(Urgency.CONDITION)
-                await self.recorder.drain()
+                await self.writer.drain()
         except TimeoutError:
-            log.warning("ending with %d bindings and %d events unsent", self.binder.under_way, len(self.recorder))
+            log.warning("ending with %d bindings and %d other writes unsent", self.binder.under_way, len(self.writer))
         await self.election.release()
         for task in tasks:
             task.cancel()
@@ -193,10 +194,9 @@ class Scheduler:
 
     async def _next(self) -> None:
         """As many pods as fit into one turn; then watches, reports and answers get theirs."""
-        await self.recorder.wait_for_room()
         await self.binder.wait_for_place()
         end = perf_counter() + TURN
-        while self.binder.has_place and self.recorder.room:
+        while self.binder.has_place:
             queued = self.parts.queue.pop(self.clock.monotonic()) if self.may_bind() else None
             if queued is None:
                 await self._wait_for_news()

@@ -21,7 +21,9 @@ from carico.kube.events import Event, Recorder
 from carico.kube.lease import Election, LeaseTimes
 from carico.kube.objects import Pod
 from carico.kube.watch import Reflector, Resource
+from carico.kube.writer import Writer
 from carico.kube.writes import always
+from carico.testing import ManualClock
 
 CLOCK = SystemClock()
 PATIENCE = 60.0  # s; on a busy machine
@@ -235,18 +237,28 @@ def test_bindings_that_cannot_be(play: Callable[[Scenario], None]) -> None:
 def test_the_condition_that_autoscalers_read(play: Callable[[Scenario], None]) -> None:
     async def scenario(place: Place) -> None:
         pod = await place.pod("p")
-        await pod_writes.condition(place.client, pod, "Unschedulable", "0/5 nodes …", CLOCK).send(always)
+        clock = ManualClock()  # its wall clock stands in the past: the second time is another one
+        await pod_writes.condition(place.client, pod, "Unschedulable", "0/5 nodes …", clock).send(always)
         await pod_writes.nomination(place.client, pod, "kwok-0003").send(always)
-        status = (await binding.get_pod(place.client, place.namespace, "p")).status
-        [condition] = [c for c in status.conditions if c.type == "PodScheduled"]
+        pod = await binding.get_pod(place.client, place.namespace, "p")
+        [condition] = [c for c in pod.status.conditions if c.type == "PodScheduled"]
         said = (condition.status, condition.reason, condition.message)
-        assert (*said, status.nominated_node_name) == ("False", "Unschedulable", "0/5 nodes …", "kwok-0003")
-        await pod_writes.condition(place.client, pod, "Unschedulable", "again", CLOCK).send(always)
+        assert (*said, pod.status.nominated_node_name) == ("False", "Unschedulable", "0/5 nodes …", "kwok-0003")
+        since = await _waits_since(place)
+        clock.advance(60)
+        await pod_writes.condition(place.client, pod, "Unschedulable", "again", clock).send(always)
         await pod_writes.nomination(place.client, pod, "").send(always)
         status = (await binding.get_pod(place.client, place.namespace, "p")).status
         assert (status.conditions[-1].message, status.nominated_node_name) == ("again", "")
+        assert await _waits_since(place) == since == "2023-11-14T22:13:20Z"
 
     play(scenario)
+
+
+async def _waits_since(place: Place) -> str:
+    pod = msgspec.json.decode(await place.client.call("GET", f"/api/v1/namespaces/{place.namespace}/pods/p"))
+    [condition] = [c for c in pod["status"]["conditions"] if c["type"] == "PodScheduled"]
+    return str(condition["lastTransitionTime"])
 
 
 def test_an_evicted_pod_is_told_why_and_only_that_pod_goes(play: Callable[[Scenario], None]) -> None:
@@ -270,6 +282,18 @@ async def _events(place: Place) -> list[dict[str, Any]]:
     return list(msgspec.json.decode(listed)["items"])
 
 
+@asynccontextmanager
+async def _recording(place: Place) -> AsyncIterator[tuple[Recorder, Writer]]:
+    writer = Writer(place.client, CLOCK, always)
+    task = asyncio.create_task(writer.run())
+    try:
+        yield Recorder(place.client, writer, "carico-scheduler", "test", CLOCK), writer
+        async with asyncio.timeout(PATIENCE):
+            await writer.drain()
+    finally:
+        task.cancel()
+
+
 def test_no_event_is_lost_whatever_the_api_server_does(play: Callable[[Scenario], None]) -> None:
     async def scenario(place: Place) -> None:
         pods = [await place.pod(f"p{i}") for i in range(10)]
@@ -283,14 +307,9 @@ def test_no_event_is_lost_whatever_the_api_server_does(play: Callable[[Scenario]
             return {1: 500, 2: 429, 3: LOSE, 4: CUT}.get(count)
 
         place.proxy.fault = fault
-        recorder = Recorder(place.client, "carico-scheduler", "test", CLOCK, capacity=4)
-        task = asyncio.create_task(recorder.run())
-        for pod in pods:
-            await recorder.wait_for_room()
-            recorder.put_now(Event(pod, "Normal", "Scheduled", "Binding", f"assigned {pod.name}"))
-        async with asyncio.timeout(PATIENCE):
-            await recorder.drain()
-        task.cancel()
+        async with _recording(place) as (recorder, _):
+            for pod in pods:
+                recorder.put(Event(pod, "Normal", "Scheduled", "Binding", f"assigned {pod.name}"))
         notes = sorted(event["note"] for event in await _events(place))
         assert notes == sorted(f"assigned {pod.name}" for pod in pods)
         assert (recorder.sent, recorder.lost) == (10, 0)
@@ -300,17 +319,27 @@ def test_no_event_is_lost_whatever_the_api_server_does(play: Callable[[Scenario]
 
 def test_repetitions_become_a_series(play: Callable[[Scenario], None]) -> None:
     async def scenario(place: Place) -> None:
-        pod = await place.pod("p")
-        recorder = Recorder(place.client, "carico-scheduler", "test", CLOCK, workers=1)
-        task = asyncio.create_task(recorder.run())
-        for _ in range(3):
-            recorder.put_now(Event(pod, "Warning", "FailedScheduling", "Scheduling", "no node"))
-        async with asyncio.timeout(PATIENCE):
-            await recorder.drain()
-        task.cancel()
-        [event] = await _events(place)
-        assert (event["series"]["count"], event["note"]) == (3, "no node")
-        assert event["regarding"]["uid"] == pod.uid
+        early, late = await place.pod("early"), await place.pod("late")
+        async with _recording(place) as (recorder, writer):
+            for i in range(3):
+                for pod in (early, late):
+                    recorder.put(Event(pod, "Warning", "FailedScheduling", "Scheduling", f"no node {i}"))
+                if i == 1:
+                    async with asyncio.timeout(PATIENCE):
+                        await writer.drain()
+        assert (recorder.sent, recorder.lost) == (2, 0)
+        for event in await _events(place):
+            assert (event["series"]["count"], event["note"]) == (2, "no node 1"), "the third time is written later"
+
+        place.client._binary = False  # the same in JSON
+        async with _recording(place) as (recorder, writer):
+            for i in range(2):
+                recorder.put(Event(early, "Warning", "Other", "Scheduling", f"no node {i}"))
+                async with asyncio.timeout(PATIENCE):
+                    await writer.drain()
+        [event] = [event for event in await _events(place) if event["reason"] == "Other"]
+        assert (event["series"]["count"], event["note"]) == (2, "no node 0"), "a note cannot be changed"
+        assert event["regarding"]["uid"] == early.uid
 
     play(scenario)
 
