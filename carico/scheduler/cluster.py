@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Any
 
-from carico.kube.meta import KubeObject
-from carico.kube.objects import Node, Pod
+from carico.kube.decode import Tree, text_at
+from carico.kube.meta import KubeObject, ObjectMeta, ObjectName
+from carico.kube.objects import Node, Pod, PodSpec
 from carico.scheduler.changes import Action, Change, node_change, pod_change
 from carico.scheduler.ledger import Ledger, Lift
 from carico.scheduler.queue import Queue, is_waiting
@@ -43,6 +44,20 @@ class Cluster:
         else:
             self._pod_waits(old, new, now)
         self._wake(now)
+
+    def pod_undecodable(self, name: ObjectName, content: Tree | None) -> None:
+        """What is known of a pod stands; of an unknown one only the node that it takes room on matters.
+
+        None: the pod is gone, or can be decoded now.
+        """
+        if content is None:
+            self._pod_decodable(name)
+            return
+        node = text_at(content, "spec", "nodeName")
+        if node and name.uid not in self.snapshot.pods:
+            self.queue.delete(name.uid)
+            self.snapshot.unnominate(name.uid)
+            self.snapshot.add_unknown_pod(name.uid, node)
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
         now = self._now()
@@ -91,6 +106,13 @@ class Cluster:
         self.snapshot.unnominate(pod.uid)
         self.ledger.forget(pod.uid, now)
         self.queue.delete(pod.uid)
+
+    def _pod_decodable(self, name: ObjectName) -> None:
+        node = self.snapshot.remove_unknown_pod(name.uid)
+        if node:
+            meta = ObjectMeta(name=name.name, namespace=name.namespace, uid=name.uid)
+            left = Pod(metadata=meta, spec=PodSpec(node_name=node))
+            self.queue.on_change(Change("Pod", Action.DELETE, left, None), self._now())
 
     def _pod_assigned(self, old: Pod | None, new: Pod, now: float) -> None:
         first = old is None or not old.spec.node_name

@@ -88,6 +88,12 @@ class SchedulerMetrics:
         )
         self.extender = counter("carico_extender", "Requests of a kube-scheduler, by the answer.", "verb", "result")
         self.events_lost = counter("carico_events_lost", "Events that could not be sent.")
+        self.undecodable = counter(
+            "carico_undecodable_objects", "Objects that came in a form that cannot be decoded, by kind.", "kind"
+        )
+        self.handler_errors = counter(
+            "carico_handler_errors", "Errors of the code that handles changes of objects, by kind.", "kind"
+        )
         self.leader = Gauge("carico_leader", "1 while this replica binds.", registry=registry)
         self._children: dict[tuple[str, str], Histogram] = {}
 

@@ -39,14 +39,14 @@ def test_an_event_loop_that_does_not_turn(scheduler: Scheduler) -> None:
 
 
 def test_a_leader_that_does_not_renew(scheduler: Scheduler) -> None:
-    scheduler.election.leading, scheduler.election.renewed_at = True, scheduler.clock.monotonic()
+    scheduler.election.elected, scheduler.election.renewed_at = True, scheduler.clock.monotonic()
     assert scheduler.may_bind()
     turn(scheduler, 10)
     assert not scheduler.may_bind()  # long before anybody calls it dead
     turn(scheduler, RENEWAL_LIMIT - 10 + 1)
     scheduler._turned_at = scheduler.clock.monotonic()
     assert scheduler.why_not_alive() == "this leader has not renewed its lease for 21 s"
-    scheduler.election.leading = False
+    scheduler.election.elected = False
     assert scheduler.why_not_alive() is None
 
 

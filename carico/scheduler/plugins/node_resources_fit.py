@@ -14,6 +14,7 @@ from carico.scheduler.rows import Mask, RowArray
 from carico.scheduler.template import PodInfo
 
 TOO_MANY = Reason("Too many pods")
+UNKNOWN = Reason("node(s) had a pod that could not be read", unresolvable=True)
 
 
 class NodeResourcesFit:
@@ -34,8 +35,12 @@ class NodeResourcesFit:
         wanted = {name: amount for name, amount in cycle.pod.template.requests.items() if amount > 0}
         free = snapshot.free(requests.PODS)
         full = (free if rows is None else free[rows]) < 1
-        bits: Bits = full.astype(_wide_enough(1 + 2 * len(wanted)))
-        reasons = [TOO_MANY]
+        bits: Bits = full.astype(_wide_enough(2 + 2 * len(wanted)))
+        reasons = [TOO_MANY, UNKNOWN]
+        if snapshot.unknown_pods:
+            unknown = np.zeros(len(snapshot), dtype=np.bool_)
+            unknown[snapshot.rows_with_unknown_pods()] = True
+            _mark(bits, unknown if rows is None else unknown[rows], 1)
         for name, amount in wanted.items():
             free = snapshot.free(name)
             lacking = (free if rows is None else free[rows]) < amount
