@@ -25,10 +25,13 @@ Change = Callable[[T | None, T | None], None]
 
 
 class Firewall:
-    """Contains errors of code that is called from a watch: each is counted, and one of a kind is logged."""
+    """Errors that are contained: each is counted, and logged if it is the first from its place in the code.
 
-    def __init__(self, kind: str, count: Callable[[], object]) -> None:
-        self._kind, self._count = kind, count
+    `what` says what was broken: "a change of a Pod".
+    """
+
+    def __init__(self, what: str, count: Callable[[], object]) -> None:
+        self._what, self._count = what, count
         self._known: set[tuple[type[BaseException], str, int]] = set()
 
     def caught(self, error: Exception) -> None:
@@ -39,8 +42,7 @@ class Firewall:
         if len(self._known) >= PLACES:
             self._known.clear()
         self._known.add(place)
-        log.error("a change of a %s broke its handler; more errors of this kind are only counted", self._kind)
-        log.error("%s", error, exc_info=error)
+        log.error("%s: %s; more errors from this place are only counted", self._what, error, exc_info=error)
 
 
 def _place(trace: TracebackType | None) -> tuple[str, int]:

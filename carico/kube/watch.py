@@ -108,7 +108,7 @@ class Reflector(Generic[T]):
     ) -> None:
         self._client, self.resource = client, resource
         self._clock = clock or SystemClock()
-        self._firewall = Firewall(resource.kind, count_handler_error)
+        self._firewall = Firewall(f"a change of a {resource.kind} could not be handled", count_handler_error)
         self._count_undecodable = count_undecodable
         self._mirror = Mirror(resource.type, on_change, on_undecodable, count_undecodable, self._firewall, self._clock)
         self._event = msgspec.json.Decoder(_Event[resource.type])  # type: ignore[name-defined]

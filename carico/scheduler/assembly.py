@@ -16,6 +16,7 @@ from carico.errors import UsageError
 from carico.kube.client import Client
 from carico.scheduler.cluster import Cluster
 from carico.scheduler.decisions import Ring
+from carico.scheduler.framework import error
 from carico.scheduler.ledger import Ledger
 from carico.scheduler.metrics import SchedulerMetrics
 from carico.scheduler.plugins import registry as plugins
@@ -84,7 +85,11 @@ def _queue(settings: SchedulerSettings, profiles: dict[str, Profile]) -> Queue:
     def gate(pod: PodInfo) -> Gate | None:
         profile = profiles[pod.pod.spec.scheduler_name]
         for plugin in profile.pre_enqueues:
-            status = plugin.pre_enqueue(pod)
+            try:
+                status = plugin.pre_enqueue(pod)
+            except Exception as problem:
+                profile.contain(plugin.name, problem)
+                status = error(f"{plugin.name} broke: {problem}")
             if not status.ok:
                 return Gate(plugin.name, status, profile.interests({plugin.name}))
         return None

@@ -94,6 +94,9 @@ class SchedulerMetrics:
         self.handler_errors = counter(
             "carico_handler_errors", "Errors of the code that handles changes of objects, by kind.", "kind"
         )
+        self.plugin_errors = counter(
+            "carico_plugin_errors", "Errors of hints and pre-enqueue checks of plugins, by plugin.", "plugin"
+        )
         self.leader = Gauge("carico_leader", "1 while this replica binds.", registry=registry)
         self._children: dict[tuple[str, str], Histogram] = {}
 
