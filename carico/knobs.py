@@ -68,7 +68,9 @@ def load(cls: type[S], section: str, *, file: Path | None, environ: Mapping[str,
     made = cls(**values)
     if isinstance(made, Related):
         wrong = found.keys() - values.keys()
-        problems += [text for related, text in made.conflicts() if wrong.isdisjoint(related)]
+        for related, text in made.conflicts():
+            if wrong.isdisjoint(related):
+                problems.append(f"{next(found[name][1] for name in related if name in found)}: {text}")
     if problems:
         raise UsageError("\n".join(problems))
     return made
