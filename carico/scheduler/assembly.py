@@ -5,7 +5,6 @@ Tests, benchmarks, `explain` and the extender use the same parts as the process.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +14,6 @@ from carico import metrics as pages
 from carico.clock import Clock
 from carico.errors import UsageError
 from carico.kube.client import Client
-from carico.scheduler.changes import Interest
 from carico.scheduler.cluster import Cluster
 from carico.scheduler.decisions import Ring
 from carico.scheduler.framework import Code, error
@@ -29,8 +27,6 @@ from carico.scheduler.rows import Rows
 from carico.scheduler.snapshot import Snapshot
 from carico.scheduler.template import PodInfo
 from carico.settings import SchedulerSettings
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -63,7 +59,7 @@ def assemble(settings: SchedulerSettings, clock: Clock, client: Client | None) -
         raise UsageError(
             "[scheduler.profiles] is empty: name at least one schedulerName, e.g. [scheduler.profiles.carico]"
         )
-    queue = _queue(settings, profiles, metrics)
+    queue = _queue(settings, profiles)
     cluster = Cluster(snapshot, ledger, queue, profiles, clock.monotonic)
     return Parts(snapshot, ledger, queue, cluster, profiles, metrics, registry, Ring(settings.decisions))
 
@@ -84,22 +80,20 @@ def _profile(
     return Profile(name, made, plugins.WEIGHTS | weights_of(name, table), metrics)
 
 
-def _queue(settings: SchedulerSettings, profiles: dict[str, Profile], metrics: SchedulerMetrics) -> Queue:
+def _queue(settings: SchedulerSettings, profiles: dict[str, Profile]) -> Queue:
     """One queue for all profiles, in the order of the first one's sort plugin, as in Kubernetes."""
     sorts = [sort for profile in profiles.values() for sort in profile.sorts]
     if not sorts or len({sort.name for sort in sorts}) > 1:
         raise UsageError("all profiles share one queue: each needs the same queue sort plugin, e.g. PrioritySort")
-
-    broken = Broken(metrics)
 
     def gate(pod: PodInfo) -> Gate | None:
         profile = profiles[pod.pod.spec.scheduler_name]
         for plugin in profile.pre_enqueues:
             try:
                 status = plugin.pre_enqueue(pod)
-            except Exception as failure:
-                broken.note("PreEnqueue", plugin.name, failure)
-                status = error(f"plugin {plugin.name} broke: {type(failure).__name__}: {failure}")
+            except Exception as problem:
+                profile.contain(plugin.name, problem)
+                status = error(f"{plugin.name} broke: {problem}")
             if not status.ok:
                 interests = profile.interests({plugin.name})
                 return Gate(plugin.name, status, interests, broken=status.code is Code.ERROR)
@@ -112,28 +106,7 @@ def _queue(settings: SchedulerSettings, profiles: dict[str, Profile], metrics: S
         last_backoff=settings.last_backoff,
         flush_after=settings.flush_after,
     )
-    queue.on_hint_error = lambda interest, failure: broken.note("QueueingHint", _name(interest), failure)
     for profile in profiles.values():
         for plugin in profile.supplies:
             queue.supplies[plugin.supply] = plugin.available
     return queue
-
-
-def _name(interest: Interest) -> str:
-    """Where a hint comes from: its module, whose last part is the plugin's file."""
-    return str(getattr(interest.hint, "__module__", "unknown")).rpartition(".")[2]
-
-
-class Broken:
-    """Exceptions of plugins where they must not end anything: counted, and logged once for each place."""
-
-    def __init__(self, metrics: SchedulerMetrics) -> None:
-        self._metrics = metrics
-        self._logged: set[tuple[str, str, str]] = set()
-
-    def note(self, point: str, plugin: str, failure: Exception) -> None:
-        self._metrics.plugin_errors.labels(plugin, point).inc()
-        place = (point, plugin, type(failure).__name__)
-        if place not in self._logged:
-            self._logged.add(place)
-            log.error("%s of plugin %s broke (logged once)", point, plugin, exc_info=failure)

@@ -7,7 +7,7 @@ plugin lists its `Interest`s; the queue compares them with every `Change`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Any
 
@@ -53,11 +53,17 @@ class Interest:
     kind: str
     action: Action
     hint: Hint | None = None
+    on_error: Callable[[Exception], object] | None = field(default=None, compare=False)  # of the hint
 
     def could_help(self, waiting: PodInfo, change: Change) -> bool:
         if self.kind != change.kind or not self.action & change.action:
             return False
-        return self.hint is None or self.hint(waiting, change.old, change.new)
+        try:
+            return self.hint is None or self.hint(waiting, change.old, change.new)
+        except Exception as error:  # as in Kubernetes, the pod is tried then
+            if self.on_error is not None:
+                self.on_error(error)
+            return True
 
 
 def node_change(old: Node | None, new: Node | None) -> Change:

@@ -16,8 +16,9 @@ from typing import Any
 
 import msgspec
 
-from carico.kube.meta import KubeObject
-from carico.kube.objects import Node, Pod
+from carico.kube.decode import Tree, text_at
+from carico.kube.meta import KubeObject, ObjectMeta, ObjectName
+from carico.kube.objects import Node, Pod, PodSpec
 from carico.scheduler.changes import Action, Change, node_change, pod_change
 from carico.scheduler.ledger import Ledger
 from carico.scheduler.queue import Queue, is_waiting
@@ -50,6 +51,21 @@ class Cluster:
         else:
             self._pod_waits(old, new, now)
         self._wake(now)
+
+    def pod_undecodable(self, name: ObjectName, content: Tree | None) -> None:
+        """What is known of a pod stands; of an unknown one only the node that it takes room on matters.
+
+        None: the pod is gone, or can be decoded now.
+        """
+        if content is None:
+            self._pod_decodable(name)
+            return
+        node = text_at(content, "spec", "nodeName")
+        if node and name.uid not in self.snapshot.pods:
+            now = self._now()
+            self.queue.delete(name.uid, now)
+            self._nomination_ended(name.uid, now)
+            self.snapshot.add_unknown_pod(name.uid, node)
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
         now = self._now()
@@ -133,6 +149,17 @@ class Cluster:
         self._room_freed(pod.uid, now)
         self._nomination_ended(pod.uid, now)
         self.queue.delete(pod.uid, now)
+
+    def _pod_decodable(self, name: ObjectName) -> None:
+        node = self.snapshot.remove_unknown_pod(name.uid)
+        if node:
+            meta = ObjectMeta(name=name.name, namespace=name.namespace, uid=name.uid)
+            left = Pod(metadata=meta, spec=PodSpec(node_name=node))
+            now = self._now()
+            if (row := self.snapshot.rows.number.get(node)) is not None:
+                self._rows.add(row)
+            self.queue.on_change(Change("Pod", Action.DELETE, left, None), now)
+            self._wake(now)
 
     def _pod_assigned(self, old: Pod | None, new: Pod, now: float) -> None:
         node = new.spec.node_name

@@ -33,6 +33,7 @@ from carico.health import Page, Request, text
 from carico.kube import binding
 from carico.kube.binding import Bound, Outcome
 from carico.kube.client import Client
+from carico.kube.decode import decode
 from carico.kube.objects import Node, Pod
 from carico.kube.writer import Writer
 from carico.scheduler.assembly import Parts
@@ -197,7 +198,7 @@ Asked = TypeVar("Asked", _Arguments, _Binding)
 
 def _decoded(request: Request, kind: type[Asked]) -> Asked | None:
     try:
-        return msgspec.json.decode(request.body, type=kind)
+        return decode(kind, request.body)
     except msgspec.DecodeError:
         return None
 

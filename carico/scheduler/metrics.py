@@ -82,7 +82,7 @@ class SchedulerMetrics:
         self.refused = counter("carico_refused", "Messages that were refused, by reason.", "reason")
         self.unsupported = counter("carico_unsupported_pods", "Pods that ask for what Carico does not do.", "feature")
         self.plugin_errors = counter(
-            "carico_plugin_errors", "Exceptions of plugins, by the extension point.", "plugin", "extension_point"
+            "carico_plugin_errors", "Exceptions of plugins that were contained, by plugin.", "plugin"
         )
         self.conflicts = counter("carico_binding_failures", "Bindings that did not take place, by outcome.", "outcome")
         self.rejected = counter(
@@ -98,6 +98,12 @@ class SchedulerMetrics:
             "Tries to write to the API server, and writes that were dropped, by result.",
             "kind",
             "result",
+        )
+        self.undecodable = counter(
+            "carico_undecodable_objects", "Objects that came in a form that cannot be decoded, by kind.", "kind"
+        )
+        self.handler_errors = counter(
+            "carico_handler_errors", "Errors of the code that handles changes of objects, by kind.", "kind"
         )
         self.leader = Gauge("carico_leader", "1 while this replica binds.", registry=registry)
         self._children: dict[tuple[str, str], Histogram] = {}

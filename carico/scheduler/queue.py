@@ -31,7 +31,7 @@ from carico.scheduler.changes import Change, Interest
 from carico.scheduler.framework import Status
 from carico.scheduler.supply import Available, Needs, Promised, Room
 from carico.scheduler.template import PodInfo
-from carico.scheduler.unschedulable import Entry, Group, Refusal, Unschedulable, could_help
+from carico.scheduler.unschedulable import Entry, Group, Refusal, Unschedulable
 
 SortKey = Callable[[PodInfo, float], tuple[Any, ...]]
 PLACES = ("active", "backoff", "waiting", "gated", "held", "flight")
@@ -95,7 +95,6 @@ class Queue:
         self._count = dict.fromkeys(PLACES, 0)
         self.supplies: dict[str, Available] = {}  # amounts that pods may need, by the name of the supply
         self.on_move: Callable[[str, str], object] = _ignore  # queue and event, for the metrics
-        self.on_hint_error: Callable[[Interest, Exception], object] = _ignore
 
     # --- questions ---
 
@@ -150,7 +149,7 @@ class Queue:
             self._requeue(queued, "PodUpdate", now)
         elif change is not None and queued.place in ("waiting", "gated"):
             interests = queued.gate.interests if queued.gate else queued.refusal.interests
-            if could_help(interests, info, change, self.on_hint_error):
+            if any(interest.could_help(info, change) for interest in interests):
                 self._requeue(queued, "PodUpdate", now)
 
     def delete(self, uid: str, now: float) -> None:
@@ -217,7 +216,7 @@ class Queue:
         if not change.action:
             return 0
         woken = 0
-        for group in self._unschedulable.helped_by(change, self.on_hint_error):
+        for group in self._unschedulable.helped_by(change):
             woken += self._wake_group(group, f"{change.kind}{'Add' if change.old is None else 'Change'}", now)
         for queued in self._opened(change):
             self._requeue(queued, f"{change.kind}Change", now)
@@ -268,7 +267,7 @@ class Queue:
             for interests, pods in self._gated.items()
             if any(i.kind == change.kind and i.action & change.action for i in interests)
             for queued in pods.values()
-            if could_help(interests, queued.info, change, self.on_hint_error)
+            if any(interest.could_help(queued.info, change) for interest in interests)
         ]
 
     def _stale(self, queued: Queued, now: float) -> bool:

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 from time import perf_counter
 from typing import Any
 
@@ -26,7 +24,8 @@ from carico.health import HealthServer
 from carico.kube import credentials
 from carico.kube.client import Client
 from carico.kube.events import Recorder
-from carico.kube.lease import Election, LeaseTimes
+from carico.kube.lease import Election, LeaseTimes, unique_identity
+from carico.kube.watch import Reflector
 from carico.kube.writer import Writer
 from carico.kube.writes import Urgency
 from carico.scheduler import pages
@@ -77,10 +76,10 @@ class Scheduler:
             connections=settings.connections,
             clock=self.clock,
         )
-        self.identity = settings.identity or f"{socket.gethostname()}_{os.getpid()}"
+        self.identity = settings.identity or unique_identity()
         self.parts: Parts = assemble(settings, self.clock, self.client)
         cluster, metrics = self.parts.cluster, self.parts.metrics
-        self.watches = Watches(self.client, cluster, self.clock)
+        self.watches = Watches(self.client, cluster, self.clock, metrics)
         self.writer = Writer(
             self.client, self.clock, self.may_bind, workers=settings.writers, event_workers=settings.event_workers,
             most={Urgency.EVENT: settings.event_queue, Urgency.SCHEDULED_EVENT: SPILL * settings.event_queue},
@@ -96,7 +95,7 @@ class Scheduler:
         )  # fmt: skip
         self.failures = Failures(self.client, self.writer, cluster, self.recorder, metrics, self.clock)
         self.extender = Extender(self.parts, self.clock, self.client, self.writer)
-        self.rejections = Rejections(self.client, metrics, self.clock)
+        self.rejections = Rejections(self.client, metrics, self.clock, self.parts.profiles)
         times = LeaseTimes(settings.lease_duration, settings.lease_renew, settings.lease_retry)
         self.election = Election(
             self.client, settings.lease_namespace, settings.lease_name, self.identity, self.clock, times
@@ -172,10 +171,7 @@ class Scheduler:
         await self._schedule()
 
     def may_bind(self) -> bool:
-        if not self.settings.leader_elect:
-            return True
-        fresh = self.clock.monotonic() - self.election.renewed_at < self.settings.lease_renew
-        return self.election.leading and fresh
+        return self.election.leading or not self.settings.leader_elect
 
     def _standing(self) -> Standing:
         """What the page says of this replica."""
@@ -285,9 +281,13 @@ class Scheduler:
         now = self.clock.monotonic()
         if now - self._turned_at > STALL_LIMIT:
             return f"the event loop has not turned for {now - self._turned_at:.0f} s"
-        if self.election.leading and now - self.election.renewed_at > RENEWAL_LIMIT:
+        if self.election.elected and now - self.election.renewed_at > RENEWAL_LIMIT:
             return f"this leader has not renewed its lease for {now - self.election.renewed_at:.0f} s"
         return None
+
+    @property
+    def reflectors(self) -> list[Reflector[Any]]:
+        return [*self.watches.all, self.rejections.reflector]
 
     def why_not_ready(self) -> str | None:
         return None if self.watches.is_synced else "the first lists of the API server's objects are not complete"

@@ -67,6 +67,7 @@ class Snapshot:
         self.on: list[dict[str, PodInfo]] = []  # pods by row and UID
         self.pods: dict[str, tuple[PodInfo, int]] = {}  # UID to pod and row
         self.nominated: dict[str, Nominated] = {}  # by UID: waiting pods for which a node is kept
+        self.unknown_pods: dict[str, str] = {}  # UID to node of bound pods that cannot be decoded
         self.node_count = 0
         self._present: Mask = np.zeros(0, dtype=np.bool_)
         self._unschedulable: Mask = np.zeros(0, dtype=np.bool_)
@@ -153,6 +154,27 @@ class Snapshot:
         self._place(pod, row, -1)
         self.pod_changes.note(row)
         self.rows.drop(self.rows.names[row])
+
+    def add_unknown_pod(self, uid: str, node: str) -> None:
+        """A pod of which only the node is known: what room it takes there, nobody can say."""
+        self.remove_unknown_pod(uid)
+        self.unknown_pods[uid] = node
+        self._note_pods_of(node)
+
+    def remove_unknown_pod(self, uid: str) -> str:
+        """The node that it was on, if it was one."""
+        node = self.unknown_pods.pop(uid, "")
+        self._note_pods_of(node)
+        return node
+
+    def rows_with_unknown_pods(self) -> list[int]:
+        rows = (self.rows.number.get(node) for node in self.unknown_pods.values())
+        return [row for row in rows if row is not None and row < len(self)]
+
+    def _note_pods_of(self, node: str) -> None:
+        row = self.rows.number.get(node)
+        if row is not None and row < len(self):
+            self.pod_changes.note(row)
 
     def put(self, thing: KubeObject) -> None:
         """Any object that is neither a pod nor a node is new or changed."""

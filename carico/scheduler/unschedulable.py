@@ -11,7 +11,7 @@ one is woken; if it fails, the others would fail too and stay where they are.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from carico.scheduler.queue import Queued
 
 Entry = tuple[Any, int, "Queued"]  # sort key, ticket, pod
-HintFailed = Callable[[Interest, Exception], object]
 
 
 class Scope(Enum):
@@ -106,22 +105,10 @@ class Group:
         reachable[row >> 3] &= ~(1 << (row & 7)) & 0xFF
         self._reachable = reachable
 
-    def could_be_helped(self, change: Change, hint_failed: HintFailed) -> bool:
+    def could_be_helped(self, change: Change) -> bool:
         if not self.actions.get(change.kind, Action.NONE) & change.action:
             return False
-        return could_help(self.refusal.interests, self.info, change, hint_failed)
-
-
-def could_help(interests: tuple[Interest, ...], info: PodInfo, change: Change, hint_failed: HintFailed) -> bool:
-    """A hint that breaks counts as yes: better one attempt in vain than a pod that waits for nothing."""
-    for interest in interests:
-        try:
-            if interest.could_help(info, change):
-                return True
-        except Exception as error:
-            hint_failed(interest, error)
-            return True
-    return False
+        return any(interest.could_help(self.info, change) for interest in self.refusal.interests)
 
 
 class Unschedulable:
@@ -168,9 +155,9 @@ class Unschedulable:
             del self._groups[group.key]
             self._unindex(group)
 
-    def helped_by(self, change: Change, hint_failed: HintFailed) -> list[Group]:
+    def helped_by(self, change: Change) -> list[Group]:
         found = self._by_kind.get(change.kind, ())
-        return [group for group in found if group.size and group.could_be_helped(change, hint_failed)]
+        return [group for group in found if group.size and group.could_be_helped(change)]
 
     def held_by(self, row: int, room: Room) -> list[Group]:
         """Groups whose pods the row could take."""

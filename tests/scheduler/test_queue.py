@@ -260,9 +260,10 @@ def test_a_hint_that_breaks_wakes_the_pod_and_nothing_else_breaks() -> None:
         raise KeyError("a plugin of somebody else")
 
     waiting, failures = queue(), []
-    waiting.on_hint_error = lambda _, error: failures.append(error)
     waiting.add(info("a"), now=0)
-    waiting.fail(popped(waiting, 0), Refusal(frozenset({"X"}), (Interest("Node", Action.ADD, hint),)), now=0)
+    waiting.fail(
+        popped(waiting, 0), Refusal(frozenset({"X"}), (Interest("Node", Action.ADD, hint, failures.append),)), now=0
+    )
     assert waiting.on_change(Change("Node", Action.ADD, None, make_node("n")), now=50) == 1
     assert len(failures) == 1
 

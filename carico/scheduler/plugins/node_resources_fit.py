@@ -17,6 +17,7 @@ from carico.scheduler.supply import Need, Needs
 from carico.scheduler.template import PodInfo
 
 TOO_MANY = Reason("Too many pods")
+UNKNOWN = Reason("node(s) had a pod that could not be read", unresolvable=True)
 
 
 class NodeResourcesFit:
@@ -40,8 +41,12 @@ class NodeResourcesFit:
         wanted = {name: amount for name, amount in cycle.pod.template.requests.items() if amount > 0}
         free = snapshot.free(requests.PODS)
         full = (free if rows is None else free[rows]) < 1
-        bits: Bits = full.astype(_wide_enough(1 + 2 * len(wanted)))
-        reasons = [TOO_MANY]
+        bits: Bits = full.astype(_wide_enough(2 + 2 * len(wanted)))
+        reasons = [TOO_MANY, UNKNOWN]
+        if snapshot.unknown_pods:
+            unknown = np.zeros(len(snapshot), dtype=np.bool_)
+            unknown[snapshot.rows_with_unknown_pods()] = True
+            _mark(bits, unknown if rows is None else unknown[rows], 1)
         for name, amount in wanted.items():
             free = snapshot.free(name)
             lacking = (free if rows is None else free[rows]) < amount
@@ -59,7 +64,9 @@ class NodeResourcesFit:
         return (Need(self.supply, requests.PODS, 1, 1), *amounts)
 
     def available(self, resource: str, row: int) -> float:
-        return float(self._snapshot.free(resource)[row]) if row < len(self._snapshot) else -math.inf
+        if row >= len(self._snapshot) or row in self._snapshot.rows_with_unknown_pods():
+            return -math.inf
+        return float(self._snapshot.free(resource)[row])
 
 
 def _wide_enough(count: int) -> Any:
