@@ -52,6 +52,9 @@ class Api:
     async def turn(self) -> None:
         pass
 
+    def apart(self, **_: float) -> Api:
+        return self
+
     async def close(self) -> None:
         pass
 
