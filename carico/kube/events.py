@@ -15,7 +15,6 @@ import logging
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -76,8 +75,7 @@ class _Reference(msgspec.Struct, frozen=True, gc=False):
         }
 
 
-@dataclass(slots=True, eq=False)
-class _Series:
+class _Series(msgspec.Struct, eq=False, gc=False):
     """An Event of the API server, and how often it has been said."""
 
     name: str

@@ -52,7 +52,7 @@ class EventLane(Lane):
         self._closed_until = now + min(LAST_PAUSE, pause) if pause > FIRST_PAUSE else now
 
     def _lazy(self, now: float) -> bool:
-        if sum(map(len, self.ready.values())) >= self._most // 2 or not self.busy():
+        if not self.busy() or sum(map(len, self.ready.values())) >= self._most // 2:
             return False
         oldest = min(next(iter(queue.values())).ready_since for queue in self.ready.values() if queue)
         return now - oldest < LATEST

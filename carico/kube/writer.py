@@ -76,7 +76,10 @@ class Writer:
         )
         urgent = Lane((Urgency.EVICTION, Urgency.NOMINATION), workers)
         others = Lane((Urgency.CONDITION, Urgency.ANNOTATION), workers)
-        self._lanes = {urgency: lane for lane in (urgent, others, self._events) for urgency in lane.ready}
+        lanes: list[Lane] = [urgent, others, self._events]
+        self._lanes = {
+            urgency: lane for urgency in Urgency for lane in lanes if urgency in lane.ready
+        }  # in their order
         self._entries: dict[Hashable, Entry] = {}
         # All that are not in flight, ready or resting, in the order in which they came.
         self._waiting: dict[Urgency, OrderedDict[Hashable, Entry]] = {urgency: OrderedDict() for urgency in Urgency}
@@ -111,11 +114,8 @@ class Writer:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             while True:
-                now = self._clock.monotonic()
-                self._wake(now)
-                opens_at = min((lane.opens_at(now) for lane in self._lanes_with_work()), default=math.inf)
-                if opens_at > now:
-                    await self._wait_until(min(opens_at, self._resting[0][0] if self._resting else math.inf))
+                if self._next() is None:
+                    await self._wait_for_news()
                     continue
                 await self._client.turn()  # and only then the most urgent one is chosen
                 entry = self._take()
@@ -174,10 +174,21 @@ class Writer:
 
     # --- what is sent ---
 
-    def _lanes_with_work(self) -> set[Lane]:
-        return {lane for urgency, lane in self._lanes.items() if lane.ready[urgency]}
+    def _next(self) -> Entry | None:
+        """The most urgent write that may start."""
+        now = self._clock.monotonic()
+        self._wake(now)
+        for urgency, lane in self._lanes.items():
+            if lane.ready[urgency] and lane.opens_at(now) <= now:
+                return next(iter(lane.ready[urgency].values()))
+        return None
 
-    async def _wait_until(self, when: float) -> None:
+    async def _wait_for_news(self) -> None:
+        """Or until the next one that rests, or the next lane, is due."""
+        now = self._clock.monotonic()
+        when = min(lane.opens_at(now) if lane.ready[urgency] else math.inf for urgency, lane in self._lanes.items())
+        if self._resting:
+            when = min(when, self._resting[0][0])
         self._news.clear()
         call_off = self._clock.call_at(when, self._news.set) if when < math.inf else None
         try:
@@ -187,19 +198,17 @@ class Writer:
                 call_off()
 
     def _take(self) -> Entry | None:
-        """The most urgent write that may start, if it is still wanted."""
-        now = self._clock.monotonic()
-        for urgency in Urgency:
-            lane = self._lanes[urgency]
-            if lane.ready[urgency] and lane.opens_at(now) <= now:
-                entry = next(iter(lane.ready[urgency].values()))
-                self._forget_waiting(entry, urgency)
-                if not self._may_go(entry):
-                    return None
-                entry.stage = Stage.IN_FLIGHT
-                lane.in_flight += 1
-                return entry
-        return None
+        """What is next, taken from those that wait, if it is still to be written."""
+        entry = self._next()
+        if entry is None:
+            return None
+        self._forget_waiting(entry, entry.write.urgency)
+        entry.stage = Stage.IN_FLIGHT
+        lane = self._lanes[entry.write.urgency]
+        if not self._may_go(entry):
+            return None
+        lane.in_flight += 1
+        return entry
 
     def _may_go(self, entry: Entry) -> bool:
         write = entry.write
@@ -252,7 +261,9 @@ class Writer:
         asked = error.retry_after if isinstance(error, ApiError) else 0.0
         due = now + max(wait, min(asked, LONGEST_RETRY_AFTER))
         entry.stage = Stage.RESTING
-        self._waiting[entry.write.urgency][entry.write.key] = entry
+        waiting = self._waiting[entry.write.urgency]
+        waiting[entry.write.key] = entry
+        waiting.move_to_end(entry.write.key, last=False)  # the oldest went first
         heapq.heappush(self._resting, (due, next(self._serial), entry))
         self._drop_beyond(entry.write.urgency)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
+
+import msgspec
 
 from carico.kube.client import Fence
 
@@ -29,8 +30,7 @@ def nothing(_: Exception | None) -> None:
     """Nobody wants to know how it ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(msgspec.Struct, frozen=True, eq=False):
     """One change to be made at the API server.
 
     A newer write with the same key replaces one that waits; one that is under way is never overtaken by it.
@@ -52,8 +52,7 @@ class Stage(Enum):
     ENDED = auto()
 
 
-@dataclass(slots=True, eq=False)
-class Entry:
+class Entry(msgspec.Struct, eq=False):
     """The newest write of a key, and how its tries went."""
 
     write: Write

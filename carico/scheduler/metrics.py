@@ -107,9 +107,14 @@ class SchedulerMetrics:
         )
         self.leader = Gauge("carico_leader", "1 while this replica binds.", registry=registry)
         self._children: dict[tuple[str, str], Histogram] = {}
+        self._written: dict[tuple[Urgency, str], Counter] = {}
 
     def written(self, kind: Urgency, result: str) -> None:
-        self.writes.labels(kind.name.lower(), result).inc()
+        key = (kind, result)
+        child = self._written.get(key)
+        if child is None:
+            child = self._written[key] = self.writes.labels(kind.name.lower(), result)
+        child.inc()
 
     @contextmanager
     def point(self, point: str, profile: str) -> Iterator[None]:

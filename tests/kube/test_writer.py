@@ -214,6 +214,30 @@ def test_when_too_many_wait_the_oldest_of_that_kind_goes() -> None:
     run(scenario)
 
 
+def test_callbacks_may_put_the_same_key_again() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        last: list[Tries] = []
+
+        def again(_: Exception | None = None) -> bool:
+            last.append(Tries(desk, "a", Urgency.NOMINATION))
+            return False
+
+        async with desk.at_work():
+            Tries(desk, "a", Urgency.CONDITION, wanted=again)
+            await desk.clock.turn(1)
+            desk.writer.put(Write("a", Urgency.EVICTION, good, on_end=again))
+            await desk.clock.turn(1)
+            assert [write.ended for write in last] == [[None], [None]]
+            assert not len(desk.writer)
+
+    run(scenario)
+
+
+async def good(_: Fence) -> None:
+    """It is written."""
+
+
 def test_nothing_in_a_write_ends_the_writer(caplog: pytest.LogCaptureFixture) -> None:
     def breaks(*_: object) -> bool:
         raise ZeroDivisionError
@@ -229,9 +253,6 @@ def test_nothing_in_a_write_ends_the_writer(caplog: pytest.LogCaptureFixture) ->
             assert [type(error) for error in sends.ended + asks.ended] == [ZeroDivisionError] * 2
             assert last.ended == [None]
             assert not len(desk.writer)
-
-    async def good(_: Fence) -> None:
-        """It is written."""
 
     run(scenario)
     assert caplog.text.count("ZeroDivisionError") >= 3
