@@ -27,6 +27,8 @@ class Cluster:
         self._ours, self._now = ours, now
         self.assumed: dict[str, str] = {}  # UID to node, until the watch confirms the binding
         self.on_lift: Callable[[Lift], object] = _nothing  # for pods that wait elsewhere
+        self.on_pod: Callable[[Pod | None, Pod | None], object] = _nothing  # for pods in flight
+        self.on_node_removed: Callable[[str], object] = _nothing
 
     # --- what the watches bring ---
 
@@ -42,6 +44,7 @@ class Cluster:
             self._pod_assigned(old, new, now)
         else:
             self._pod_waits(old, new, now)
+        self.on_pod(old, new)
         self._wake(now)
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
@@ -50,6 +53,7 @@ class Cluster:
             assert old is not None
             self.snapshot.remove_node(old.name)
             self.ledger.node_removed(old.name)
+            self.on_node_removed(old.name)
         else:
             self.snapshot.set_node(new)
             self.ledger.node_added(new.name)
@@ -133,8 +137,8 @@ class Cluster:
         self.ledger.lifts.clear()
 
 
-def _nothing(_: Lift) -> None:
-    """Nobody waits elsewhere."""
+def _nothing(*_: object) -> None:
+    """Nobody listens."""
 
 
 def ledger_differences(have: Ledger, fresh: Ledger) -> list[str]:

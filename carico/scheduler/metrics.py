@@ -80,6 +80,9 @@ class SchedulerMetrics:
         self.refused = counter("carico_refused", "Messages that were refused, by reason.", "reason")
         self.unsupported = counter("carico_unsupported_pods", "Pods that ask for what Carico does not do.", "feature")
         self.conflicts = counter("carico_binding_failures", "Bindings that did not take place, by outcome.", "outcome")
+        self.plugin_errors = counter(
+            "carico_plugin_errors", "Exceptions of plugins, by extension point.", "plugin", "point"
+        )
         self.rejected = counter(
             "carico_rejected_pods", "Pods that a kubelet refused after they were bound.", "reason", "scheduler"
         )

@@ -11,6 +11,7 @@ that loses the Lease ends, and whatever runs it starts it anew: nothing that a l
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -32,6 +33,7 @@ from carico.scheduler.assembly import Parts, assemble
 from carico.scheduler.binder import Binder
 from carico.scheduler.cycle import Decision, broken, decide
 from carico.scheduler.decisions import Record
+from carico.scheduler.endings import Endings
 from carico.scheduler.extender import Extender
 from carico.scheduler.failures import Failures
 from carico.scheduler.framework import Code
@@ -52,6 +54,9 @@ log = logging.getLogger(__name__)
 TURN = 0.005  # s of decisions in a row: one after the other costs the event loop as much as the decision itself
 HOUSEKEEPING = 1.0  # s between two looks at queue, heartbeat and health
 FLUSH_EVERY = 30.0  # s between two looks for pods that have waited very long
+# Kubernetes kills a pod 30 s after SIGTERM; these and the servers' own ends stay within 25.
+DRAIN = 22.0  # s to finish what was sent: bindings, then what is told of them
+RELEASE = 2.0  # s to give the Lease back
 RENEWAL_LIMIT = 20.0  # s without a renewed Lease after which a leader is not alive
 STALL_LIMIT = 10.0  # s in which the event loop did not turn after which nobody is
 
@@ -75,7 +80,7 @@ class Scheduler:
             clock=self.clock,
         )
         self.identity = settings.identity or f"{socket.gethostname()}_{os.getpid()}"
-        self.parts: Parts = assemble(settings, self.clock, self.client)
+        self.parts: Parts = assemble(settings, self.clock, self.client, self.may_bind)
         cluster, metrics = self.parts.cluster, self.parts.metrics
         self.watches = Watches(self.client, cluster, self.clock)
         self.recorder = Recorder(
@@ -83,11 +88,12 @@ class Scheduler:
             capacity=settings.event_queue, workers=settings.event_workers, busy=self._busy,
             on_lost=metrics.events_lost.inc,
         )  # fmt: skip
-        self.binder = Binder(
-            self.client, cluster, self.recorder, self.parts.ring, metrics, self.clock,
-            places=settings.binders, may_bind=self.may_bind,
-        )  # fmt: skip
         self.failures = Failures(self.client, cluster, self.recorder, metrics, self.clock)
+        endings = Endings(cluster, self.recorder, self.parts.ring, metrics, self.clock, self.failures.handle)
+        self.binder = Binder(
+            self.client, endings, self.clock,
+            slots=self.parts.slots, waiting=self.parts.waiting, may_bind=self.may_bind,
+        )  # fmt: skip
         self.extender = Extender(self.parts, self.clock, self.client)
         self.rejections = Rejections(self.client, metrics, self.clock)
         times = LeaseTimes(settings.lease_duration, settings.lease_renew, settings.lease_retry)
@@ -126,21 +132,30 @@ class Scheduler:
             for task in done:
                 task.result()
         finally:
-            lead.cancel()
-            await self._stop(tasks)
+            await self._stop(lead, tasks)
 
-    async def _stop(self, tasks: list[asyncio.Task[Any]]) -> None:
-        """Bindings under way come to their end before the Lease is given back."""
+    async def _stop(self, lead: asyncio.Task[Any], tasks: list[asyncio.Task[Any]]) -> None:
+        """No more decisions; what was sent is finished under the Lease, which is given back last.
+
+        A Lease under which a binding may still arrive is not given back: it runs out, and the next leader waits for it.
+        """
+        await _cancelled(lead)
+        keep = asyncio.create_task(self.election.keep()) if self.election.leading else None
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(DRAIN):
                 await self.binder.drain()
                 await self.recorder.drain()
         except TimeoutError:
             log.warning("ending with %d bindings and %d events unsent", self.binder.under_way, len(self.recorder))
-        await self.election.release()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if keep is not None:
+            await _cancelled(keep)
+        if not self.binder.under_way:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RELEASE):
+                    await self.election.release()
+        await self.binder.abandon()
+        await self.extender.close()
+        await _cancelled(*tasks)
         await self._grpc.stop()
         await self._pages.stop()
         await self.client.close()
@@ -236,8 +251,11 @@ class Scheduler:
         )  # fmt: skip
 
     async def _wait_for_news(self) -> None:
+        if not self.may_bind():  # the Lease is not fresh: nothing is decided, whatever is due
+            await self.clock.sleep(HOUSEKEEPING)
+            return
         self._news.clear()
-        if self.parts.queue.ready and self.may_bind():
+        if self.parts.queue.ready:
             return
         pause = min(HOUSEKEEPING, max(0.0, self.parts.queue.next_due() - self.clock.monotonic()))
         try:
@@ -252,7 +270,7 @@ class Scheduler:
             self._news.set()
 
     def _busy(self) -> bool:
-        return self.binder.under_way > 0
+        return self.parts.slots.busy
 
     # --- health ---
 
@@ -281,3 +299,9 @@ class Scheduler:
 
     def why_not_ready(self) -> str | None:
         return None if self.watches.is_synced else "the first lists of the API server's objects are not complete"
+
+
+async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

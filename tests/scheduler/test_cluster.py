@@ -9,8 +9,7 @@ from scheduling import make_node, make_pod, make_report
 
 from carico.kube.objects import Pod
 from carico.scheduler.assembly import Parts, assemble
-from carico.scheduler.binder import unreserve
-from carico.scheduler.cycle import Decision, decide
+from carico.scheduler.cycle import Decision, decide, unreserve
 from carico.scheduler.queue import Queued, Refusal
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock

@@ -38,6 +38,7 @@ from carico.scheduler.plugins.volume_restrictions import VolumeRestrictions
 from carico.scheduler.plugins.volume_writing import Caller
 from carico.scheduler.plugins.volume_zone import VolumeZone
 from carico.scheduler.snapshot import Snapshot
+from carico.scheduler.waiting import WaitingPods
 
 GROUP = "carico.scheduler.plugins"
 
@@ -51,6 +52,7 @@ class Tools:
     ledger: Ledger | None = None
     client: Caller | None = None  # None in a dry run: nothing is written
     rules: CapacityRules | None = None
+    waiting: WaitingPods | None = None  # pods in flight, for plugins that permit or wait
 
 
 Factory = Callable[[Tools], Plugin]
@@ -75,7 +77,7 @@ BUILT_IN: dict[str, Factory] = {
     "NodeResourcesFit": lambda _: NodeResourcesFit(),
     "VolumeRestrictions": lambda _: VolumeRestrictions(),
     "NodeVolumeLimits": lambda _: NodeVolumeLimits(),
-    "VolumeBinding": lambda tools: VolumeBinding(tools.client, tools.clock),
+    "VolumeBinding": lambda tools: VolumeBinding(tools.client, tools.clock, tools.waiting or WaitingPods(tools.clock)),
     "VolumeZone": lambda _: VolumeZone(),
     "PodTopologySpread": lambda _: PodTopologySpread(),
     "InterPodAffinity": lambda _: InterPodAffinity(),

@@ -16,6 +16,7 @@ from carico.kube.storage import CSINode, PersistentVolume, PersistentVolumeClaim
 from carico.scheduler.framework import OK, Code, Cycle, Status
 from carico.scheduler.plugins.volume_binding import VolumeBinding
 from carico.scheduler.template import PodInfo
+from carico.scheduler.waiting import WaitingPods
 from carico.testing import ManualClock, a_node, a_pod
 
 NODES = [a_node("a", labels={"zone": "1"}), a_node("b", labels={"zone": "2"})]
@@ -134,7 +135,9 @@ class Api:
 
 def placed(world: World, pod: Pod, node: str) -> tuple[VolumeBinding, Cycle, Api, ManualClock]:
     api, clock = Api(), ManualClock()
-    plugin, cycle = VolumeBinding(api, clock), Cycle(PodInfo(pod), world.snapshot)
+    waiting = WaitingPods(clock)
+    plugin, cycle = VolumeBinding(api, clock, waiting), Cycle(PodInfo(pod), world.snapshot)
+    waiting.enter(cycle.pod, node)
     assert plugin.pre_filter(cycle) == OK
     assert plugin.reserve(cycle, node) == OK
     return plugin, cycle, api, clock
