@@ -64,6 +64,11 @@ def _capacity(tools: Tools) -> Plugin:
     return Capacity(tools.ledger, tools.clock.monotonic, tools.rules)
 
 
+def _volume_binding(tools: Tools) -> Plugin:
+    waiting = WaitingPods(tools.clock) if tools.waiting is None else tools.waiting
+    return VolumeBinding(tools.client, tools.clock, waiting)
+
+
 # The order of the filters is kube-scheduler's, and so are the reasons that people read; capacity has the last word.
 BUILT_IN: dict[str, Factory] = {
     "PrioritySort": lambda _: PrioritySort(),
@@ -77,7 +82,7 @@ BUILT_IN: dict[str, Factory] = {
     "NodeResourcesFit": lambda _: NodeResourcesFit(),
     "VolumeRestrictions": lambda _: VolumeRestrictions(),
     "NodeVolumeLimits": lambda _: NodeVolumeLimits(),
-    "VolumeBinding": lambda tools: VolumeBinding(tools.client, tools.clock, tools.waiting or WaitingPods(tools.clock)),
+    "VolumeBinding": _volume_binding,
     "VolumeZone": lambda _: VolumeZone(),
     "PodTopologySpread": lambda _: PodTopologySpread(),
     "InterPodAffinity": lambda _: InterPodAffinity(),
