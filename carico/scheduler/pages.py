@@ -66,7 +66,7 @@ def ledger_rows(scheduler: Scheduler) -> dict[str, Any]:
 
 
 def queue_rows(scheduler: Scheduler) -> dict[str, Any]:
-    queue, now = scheduler.parts.queue, scheduler.clock.monotonic()
+    queue, waiting, now = scheduler.parts.queue, scheduler.parts.waiting, scheduler.clock.monotonic()
     pods = [
         {
             "pod": q.info.pod.key,
@@ -76,6 +76,7 @@ def queue_rows(scheduler: Scheduler) -> dict[str, Any]:
             "waited": round(now - q.queued_at, 2),
             "pause": round(max(0.0, q.ready_at - now), 2),
             "refused_by": sorted(q.refusal.plugins) or ([q.gate.plugin] if q.gate else []),
+            "waits_for": flight.waits_for if (flight := waiting.get(q.uid)) is not None else "",
         }
         for q in queue.pods()
     ]
@@ -132,6 +133,8 @@ def _present(scheduler: Scheduler) -> Iterable[GaugeMetricFamily]:
     stale = int(np.count_nonzero(snapshot.present[: len(fresh)] & ~fresh))
     yield GaugeMetricFamily("carico_stale_nodes", "Nodes without a recent report.", value=stale)
     yield GaugeMetricFamily("carico_pods_waiting_for_capacity", "Pods that wait for Pod-Capacity.", value=queue.hungry)
+    in_flight = {(what,): float(count) for what, count in parts.waiting.counts().items()}
+    yield gauge("carico_pods_in_flight", "Pods that have a node, by what they wait for.", in_flight, ("waits_for",))
     yield GaugeMetricFamily("carico_events_waiting", "Events that trail behind.", value=len(scheduler.recorder))
     if snapshot.node_count <= scheduler.settings.per_node_metrics:
         rows = {(node,): account.row for node, account in ledger.accounts()}

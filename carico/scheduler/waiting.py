@@ -145,6 +145,8 @@ class WaitingPods:
         return dict(Counter(flight.waits_for for flight in self._flights.values() if flight.waits_for))
 
     def enter(self, info: PodInfo, node: str) -> Flight:
+        if (earlier := self._flights.get(info.uid)) is not None:
+            self.leave(earlier)
         flight = self._flights[info.uid] = Flight(info, node, self._clock)
         self._on.setdefault(node, {})[info.uid] = flight
         if self._closed:

@@ -76,6 +76,7 @@ async def lost(tandem: Tandem, mode: str) -> Pod:
     await tandem.clock.turn(0)
     tandem.server.mode = AWAY
     await tandem.clock.turn(10)
+    assert tandem.free("a") == 0
     assert "it is not known yet whether a got the pod" in json.loads(answer.result().body)["Error"]
     return pod
 

@@ -176,6 +176,16 @@ def test_taking_it_back_frees_the_volume() -> None:
     assert world.feasible(user("rival", name="q")) == {"a"}
 
 
+def test_taking_it_back_leaves_what_another_pod_assumed_of_the_same_claim() -> None:
+    world = World(NODES, things=[storage_class("disk.example.com"), claim()])
+    first, first_cycle, _, _ = placed(world, user("data"), "a")
+    second, second_cycle, _, _ = placed(world, user("data", name="q"), "a")
+    first.unreserve(first_cycle, "a")
+    assert world.feasible(user("data", name="r")) == {"a"}  # the node that the second one chose
+    second.unreserve(second_cycle, "a")
+    assert world.feasible(user("data", name="r")) == {"a", "b"}
+
+
 def test_old_news_does_not_undo_what_was_assumed() -> None:
     world = World(NODES, things=[storage_class(), claim(), claim("rival"), volume("v")])
     placed(world, user("data"), "a")
