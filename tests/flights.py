@@ -83,7 +83,9 @@ class PlayedServer:
             raise ApiError(409, "Conflict", "it is bound, or another one")
         pod["spec"]["nodeName"] = node
 
-    async def call(self, method: str, path: str, *_: Any, **__: Any) -> bytes:
+    async def call(self, method: str, path: str, *_: Any, fence: Any = None, **__: Any) -> bytes:
+        if fence is not None and not fence():
+            raise client.FencedError
         if method != "GET":
             self.writes.append(path)
             return b"{}"

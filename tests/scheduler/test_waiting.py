@@ -193,6 +193,15 @@ def test_the_volume_controller_takes_the_volume_back(claimed: str | None, why: s
     playing(scenario, {"a": 5.0})
 
 
+def test_a_leader_that_fell_writes_no_volumes() -> None:
+    async def scenario(flights: Flights) -> None:
+        await hang(flights, 1)
+        assert flights.last("db0") == ("failed", "binding volumes: this replica no longer leads")
+        assert flights.server.writes == []
+
+    playing(scenario, {"a": 5.0}, leader_elect=True)
+
+
 def test_slots_bound_requests_and_how_far_decisions_run_ahead() -> None:
     async def scenario(flights: Flights) -> None:
         flights.server.open.clear()
