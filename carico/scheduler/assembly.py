@@ -5,6 +5,7 @@ Tests, benchmarks, `explain` and the extender use the same parts as the process.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,8 +25,10 @@ from carico.scheduler.plugins.capacity import CapacityRules
 from carico.scheduler.profiles import Profile, chosen, release_of, weights_of
 from carico.scheduler.queue import Gate, Queue
 from carico.scheduler.rows import Rows
+from carico.scheduler.slots import PluginClient, Slots
 from carico.scheduler.snapshot import Snapshot
 from carico.scheduler.template import PodInfo
+from carico.scheduler.waiting import WaitingPods
 from carico.settings import SchedulerSettings
 
 
@@ -39,9 +42,13 @@ class Parts:
     metrics: SchedulerMetrics
     registry: CollectorRegistry
     ring: Ring
+    slots: Slots
+    waiting: WaitingPods
 
 
-def assemble(settings: SchedulerSettings, clock: Clock, client: Client | None) -> Parts:
+def assemble(
+    settings: SchedulerSettings, clock: Clock, client: Client | None, may_bind: Callable[[], bool] = lambda: True
+) -> Parts:
     registry = pages.new_registry("scheduler")
     metrics = SchedulerMetrics(registry)
     rows = Rows()
@@ -53,7 +60,9 @@ def assemble(settings: SchedulerSettings, clock: Clock, client: Client | None) -
         startup_patience=settings.startup_patience,
         on_handover=metrics.handover.observe,
     )
-    tools = plugins.Tools(snapshot=snapshot, ledger=ledger, clock=clock, client=client)
+    slots, waiting = Slots(settings.binders), WaitingPods(clock)
+    limited = None if client is None else PluginClient(client, slots, may_bind)
+    tools = plugins.Tools(snapshot=snapshot, ledger=ledger, clock=clock, client=limited, waiting=waiting)
     profiles = {name: _profile(name, table, settings, tools, metrics) for name, table in settings.profiles.items()}
     if not profiles:
         raise UsageError(
@@ -61,7 +70,9 @@ def assemble(settings: SchedulerSettings, clock: Clock, client: Client | None) -
         )
     queue = _queue(settings, profiles)
     cluster = Cluster(snapshot, ledger, queue, profiles, clock.monotonic)
-    return Parts(snapshot, ledger, queue, cluster, profiles, metrics, registry, Ring(settings.decisions))
+    cluster.on_pod, cluster.on_node_removed = waiting.pod_changed, waiting.node_removed
+    ring = Ring(settings.decisions)
+    return Parts(snapshot, ledger, queue, cluster, profiles, metrics, registry, ring, slots, waiting)
 
 
 def _profile(

@@ -37,6 +37,8 @@ class Cluster:
         self._rows: set[int] = set()  # rows whose pods or Node changed and that may take more
         # A node and its pods of free capacity, −inf where that is not known: for pods that wait elsewhere.
         self.on_room: Callable[[str, float], object] = _ignore
+        self.on_pod: Callable[[Pod | None, Pod | None], object] = _ignore  # for pods in flight
+        self.on_node_removed: Callable[[str], object] = _ignore
 
     # --- what the watches bring ---
 
@@ -50,6 +52,7 @@ class Cluster:
             self._pod_assigned(old, new, now)
         else:
             self._pod_waits(old, new, now)
+        self.on_pod(old, new)
         self._wake(now)
 
     def pod_undecodable(self, name: ObjectName, content: Tree | None) -> None:
@@ -74,6 +77,7 @@ class Cluster:
             self.snapshot.remove_node(old.name)
             self.ledger.node_removed(old.name)
             self.on_room(old.name, -math.inf)
+            self.on_node_removed(old.name)
         else:
             self.snapshot.set_node(new)
             self.ledger.node_added(new.name)
@@ -255,7 +259,7 @@ def _on_node(pod: Pod, node: str) -> Pod:
 
 
 def _ignore(*_: object) -> None:
-    """No pod waits elsewhere."""
+    """Nothing listens."""
 
 
 def ledger_differences(have: Ledger, fresh: Ledger) -> list[str]:

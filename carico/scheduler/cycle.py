@@ -8,7 +8,6 @@ Nothing here waits: from the first filter to the reservation the cluster stands 
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,8 +20,6 @@ from carico.scheduler.profiles import Profile
 from carico.scheduler.template import PodInfo
 from carico.scheduler.unschedulable import Refusal, Scope
 from carico.types import Vector
-
-log = logging.getLogger(__name__)
 
 NO_NODES = "no nodes"  # stands for a plugin where there is no node that one could refuse
 
@@ -103,8 +100,8 @@ def unreserve(profile: Profile, cycle: Cycle, node: str) -> None:
     for plugin in reversed(profile.reserves):
         try:
             plugin.unreserve(cycle, node)
-        except Exception:
-            log.exception("unreserve of plugin %s broke for %s", plugin.name, cycle.pod.pod.key)
+        except Exception as error:
+            profile.contain(plugin.name, error)
 
 
 def _refused(profile: Profile, cycle: Cycle, feasibility: Feasibility) -> Decision:

@@ -68,7 +68,7 @@ def ledger_rows(scheduler: Scheduler) -> dict[str, Any]:
 
 
 def queue_rows(scheduler: Scheduler) -> dict[str, Any]:
-    queue, now = scheduler.parts.queue, scheduler.clock.monotonic()
+    queue, waiting, now = scheduler.parts.queue, scheduler.parts.waiting, scheduler.clock.monotonic()
     pods = [
         {
             "pod": q.info.pod.key,
@@ -78,6 +78,7 @@ def queue_rows(scheduler: Scheduler) -> dict[str, Any]:
             "waited": round(now - q.queued_at, 2),
             "pause": round(max(0.0, q.ready_at - now), 2),
             "refused_by": sorted(q.refusal.plugins) or ([q.gate.plugin] if q.gate else []),
+            "waits_for": flight.waits_for if (flight := waiting.get(q.uid)) is not None else "",
         }
         for q in queue.pods()
     ]
@@ -138,6 +139,8 @@ def _present(scheduler: Scheduler) -> Iterable[GaugeMetricFamily]:
     )
     ages = {(kind,): age for kind, age in _watch_ages(scheduler).items()}
     yield gauge("carico_watch_progress_seconds", "Since the last event, bookmark or list of a watch.", ages, ("kind",))
+    in_flight = {(what,): float(count) for what, count in parts.waiting.counts().items()}
+    yield gauge("carico_pods_in_flight", "Pods that have a node, by what they wait for.", in_flight, ("waits_for",))
     yield GaugeMetricFamily("carico_events_waiting", "Events that trail behind.", value=len(scheduler.recorder))
     unsent = {(kind.name.lower(),): float(count) for kind, count in scheduler.writer.counts().items()}
     yield gauge("carico_writes_waiting", "Writes to the API server that have not ended.", unsent, ("kind",))

@@ -11,6 +11,7 @@ that loses the Lease ends, and whatever runs it starts it anew: nothing that a l
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from time import perf_counter
 from typing import Any
@@ -33,6 +34,7 @@ from carico.scheduler.assembly import Parts, assemble
 from carico.scheduler.binder import Binder
 from carico.scheduler.cycle import Decision, broken, decide
 from carico.scheduler.decisions import Record
+from carico.scheduler.endings import Endings
 from carico.scheduler.extender import Extender
 from carico.scheduler.failures import Failures
 from carico.scheduler.framework import Code
@@ -54,6 +56,9 @@ TURN = 0.005  # s of decisions in a row: one after the other costs the event loo
 HOUSEKEEPING = 1.0  # s between two looks at queue, heartbeat and health
 FLUSH_EVERY = 30.0  # s between two looks for pods that have waited very long
 SPILL = 5  # times as many Events of pods that were bound may wait as of pods that were not
+# Kubernetes kills a pod 30 s after SIGTERM; these and the servers' own ends stay within 25.
+DRAIN = 22.0  # s to finish what was sent: bindings, then what is told of them
+RELEASE = 2.0  # s to give the Lease back
 RENEWAL_LIMIT = 20.0  # s without a renewed Lease after which a leader is not alive
 STALL_LIMIT = 10.0  # s in which the event loop did not turn after which nobody is
 
@@ -77,7 +82,7 @@ class Scheduler:
             clock=self.clock,
         )
         self.identity = settings.identity or unique_identity()
-        self.parts: Parts = assemble(settings, self.clock, self.client)
+        self.parts: Parts = assemble(settings, self.clock, self.client, self.may_bind)
         cluster, metrics = self.parts.cluster, self.parts.metrics
         self.watches = Watches(self.client, cluster, self.clock, metrics)
         self.writer = Writer(
@@ -89,11 +94,12 @@ class Scheduler:
             self.client, self.writer, "carico-scheduler", f"carico-scheduler-{self.identity}", self.clock,
             on_lost=metrics.events_lost.inc,
         )  # fmt: skip
-        self.binder = Binder(
-            self.client, cluster, self.recorder, self.parts.ring, metrics, self.clock,
-            places=settings.binders, may_bind=self.may_bind,
-        )  # fmt: skip
         self.failures = Failures(self.client, self.writer, cluster, self.recorder, metrics, self.clock)
+        endings = Endings(cluster, self.recorder, self.parts.ring, metrics, self.clock, self.failures.handle)
+        self.binder = Binder(
+            self.client, endings, self.clock,
+            slots=self.parts.slots, waiting=self.parts.waiting, may_bind=self.may_bind,
+        )  # fmt: skip
         self.extender = Extender(self.parts, self.clock, self.client, self.writer)
         self.rejections = Rejections(self.client, metrics, self.clock, self.parts.profiles)
         times = LeaseTimes(settings.lease_duration, settings.lease_renew, settings.lease_retry)
@@ -132,22 +138,31 @@ class Scheduler:
             for task in done:
                 task.result()
         finally:
-            lead.cancel()
-            await self._stop(tasks)
+            await self._stop(lead, tasks)
 
-    async def _stop(self, tasks: list[asyncio.Task[Any]]) -> None:
-        """Bindings under way come to their end before the Lease is given back."""
+    async def _stop(self, lead: asyncio.Task[Any], tasks: list[asyncio.Task[Any]]) -> None:
+        """No more decisions; what was sent is finished under the Lease, which is given back last.
+
+        A Lease under which a binding may still arrive is not given back: it runs out, and the next leader waits for it.
+        """
+        await _cancelled(lead)
+        keep = asyncio.create_task(self.election.keep()) if self.election.leading else None
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(DRAIN):
                 await self.binder.drain()
                 await self.writer.drain(Urgency.CONDITION)
                 await self.writer.drain()
         except TimeoutError:
             log.warning("ending with %d bindings and %d other writes unsent", self.binder.under_way, len(self.writer))
-        await self.election.release()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if keep is not None:
+            await _cancelled(keep)
+        if not self.binder.under_way:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RELEASE):
+                    await self.election.release()
+        await self.binder.abandon()
+        await self.extender.close()
+        await _cancelled(*tasks)
         await self._grpc.stop()
         await self._pages.stop()
         await self.client.close()
@@ -156,6 +171,7 @@ class Scheduler:
         await self.watches.synced()
         self._garbage.settle()
         if not self.settings.leader_elect:
+            self._expect_reports()
             await self._schedule()
             return
         await self.election.run(self._led)
@@ -164,11 +180,14 @@ class Scheduler:
     async def _led(self) -> None:
         """A new leader first makes sure that it has seen every binding of the one before."""
         await self.watches.pods.refresh()
-        now = self.clock.monotonic()
-        self.parts.ledger.expect_reports(now + self.listener.heartbeat())
+        self._expect_reports()
         self.parts.queue.activate_all()
         await self.reports.announce()
         await self._schedule()
+
+    def _expect_reports(self) -> None:
+        """Agents may still be connecting to a process that has just started."""
+        self.parts.ledger.expect_reports(self.clock.monotonic() + self.listener.heartbeat())
 
     def may_bind(self) -> bool:
         return self.election.leading or not self.settings.leader_elect
@@ -241,8 +260,11 @@ class Scheduler:
         )  # fmt: skip
 
     async def _wait_for_news(self) -> None:
+        if not self.may_bind():  # the Lease is not fresh: nothing is decided, whatever is due
+            await self.clock.sleep(HOUSEKEEPING)
+            return
         self._news.clear()
-        if self.parts.queue.ready and self.may_bind():
+        if self.parts.queue.ready:
             return
         pause = min(HOUSEKEEPING, max(0.0, self.parts.queue.next_due() - self.clock.monotonic()))
         try:
@@ -257,7 +279,7 @@ class Scheduler:
             self._news.set()
 
     def _busy(self) -> bool:
-        return self.binder.under_way > 0
+        return self.parts.slots.busy
 
     # --- health ---
 
@@ -291,3 +313,9 @@ class Scheduler:
 
     def why_not_ready(self) -> str | None:
         return None if self.watches.is_synced else "the first lists of the API server's objects are not complete"
+
+
+async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

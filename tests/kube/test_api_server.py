@@ -15,7 +15,7 @@ from faulty import CUT, LOSE, FaultyServer
 
 from carico.clock import SystemClock
 from carico.kube import binding, credentials, pod_writes
-from carico.kube.binding import Bound
+from carico.kube.binding import Binding, Bound
 from carico.kube.client import ApiError, Client
 from carico.kube.events import Event, Recorder
 from carico.kube.lease import Election, LeaseTimes
@@ -211,7 +211,7 @@ def test_a_binding_survives_passing_faults_and_happens_once(play: Callable[[Scen
             return None
 
         place.proxy.fault = fault
-        outcome = await binding.bind(place.client, pod, "kwok-0001", CLOCK)
+        outcome = await Binding(place.client, pod, "kwok-0001", CLOCK).send()
         assert outcome.bound is Bound.DONE
         assert (await binding.get_pod(place.client, place.namespace, "p")).spec.node_name == "kwok-0001"
 
@@ -221,14 +221,14 @@ def test_a_binding_survives_passing_faults_and_happens_once(play: Callable[[Scen
 def test_bindings_that_cannot_be(play: Callable[[Scenario], None]) -> None:
     async def scenario(place: Place) -> None:
         pod = await place.pod("p")
-        assert (await binding.bind(place.client, pod, "kwok-0001", CLOCK)).bound is Bound.DONE
-        assert (await binding.bind(place.client, pod, "kwok-0001", CLOCK)).bound is Bound.DONE
-        assert (await binding.bind(place.client, pod, "kwok-0002", CLOCK)).bound is Bound.ELSEWHERE
+        assert (await Binding(place.client, pod, "kwok-0001", CLOCK).send()).bound is Bound.DONE
+        assert (await Binding(place.client, pod, "kwok-0001", CLOCK).send()).bound is Bound.DONE
+        assert (await Binding(place.client, pod, "kwok-0002", CLOCK).send()).bound is Bound.ELSEWHERE
         gone = await place.pod("gone")
         await place.delete("gone")
-        assert (await binding.bind(place.client, gone, "kwok-0001", CLOCK)).bound is Bound.GONE
+        assert (await Binding(place.client, gone, "kwok-0001", CLOCK).send()).bound is Bound.GONE
         await place.pod("gone")  # the same name, another pod
-        assert (await binding.bind(place.client, gone, "kwok-0001", CLOCK)).bound is Bound.GONE
+        assert (await Binding(place.client, gone, "kwok-0001", CLOCK).send()).bound is Bound.GONE
         assert not (await binding.get_pod(place.client, place.namespace, "gone")).spec.node_name
 
     play(scenario)
@@ -370,7 +370,7 @@ def test_a_binding_whose_leader_fell_while_it_waited_for_its_turn_is_not_sent(pl
         client = Client(credentials.from_kubeconfig(place.proxy.kubeconfig), qps=2, burst=1)
         try:
             await client.call("GET", "/version")  # the next one has its turn in half a second
-            bound = asyncio.create_task(binding.bind(client, pod, "kwok-0001", CLOCK, lambda: leads[0]))
+            bound = asyncio.create_task(Binding(client, pod, "kwok-0001", CLOCK, lambda: leads[0]).send())
             await asyncio.sleep(0)
             leads[0] = False
             assert (await bound).bound is Bound.FAILED

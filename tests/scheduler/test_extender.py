@@ -34,8 +34,9 @@ class ApiServer:
     async def turn(self) -> None:
         """There is no rate limit here."""
 
-    async def create(self, path: str, _: Any, thing: dict[str, Any], *, urgent: bool) -> None:
+    async def create(self, path: str, _: Any, thing: dict[str, Any], *, urgent: bool, fence: Any) -> None:
         assert urgent, "it has had its turn"
+        assert fence()
         if self.refuse:
             raise ApiError(self.refuse, "", "made up by a test")
         self.bound.append((path.split("/")[-2], thing["target"]["name"]))

@@ -154,6 +154,34 @@ def test_the_api_server_is_away_in_the_middle(play: Callable[[Scenario], None]) 
     play(scenario)
 
 
+def test_the_answers_to_bindings_are_lost_and_the_api_server_goes_away(play: Callable[[Scenario], None]) -> None:
+    async def scenario(stage: Stage) -> None:
+        count, away = 0, False
+
+        def fault(method: str, path: str) -> int | None:
+            nonlocal count, away
+            if method == "POST" and path.endswith("/binding"):
+                count += 1
+                if count == 10:  # every second one before it was taken
+                    away = True
+                return LOSE if count % 2 else CUT
+            return CUT if away else None
+
+        stage.proxy.fault = fault
+        parts = stage.scheduler.parts
+        async with running(stage):
+            await stage.create()
+            async with asyncio.timeout(PATIENCE):
+                while not parts.waiting.counts().get("outcome"):  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            assert all(uid in parts.ledger for uid in parts.cluster.assumed)  # nothing was given back
+            stage.proxy.fault = lambda _method, _path: None
+            await stage.settled()
+            stage.check()
+
+    play(scenario)
+
+
 def test_watches_are_cut_again_and_again(play: Callable[[Scenario], None]) -> None:
     async def scenario(stage: Stage) -> None:
         async with running(stage):
