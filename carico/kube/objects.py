@@ -170,6 +170,7 @@ class PodSpec(Piece, frozen=True):
     scheduling_gates: tuple[Named, ...] = ()
     resource_claims: tuple[Named, ...] = ()
     scheduling_group: dict[str, Any] | None = None
+    workload_ref: dict[str, Any] | None = None  # what Kubernetes 1.35 had in place of schedulingGroup
     host_network: bool = False
     host_users: bool | None = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
+from typing import Any, TypeVar
 
 from carico.kube import objects, storage
 from carico.kube.meta import KubeObject
@@ -24,6 +24,8 @@ from carico.kube.storage import (
     StorageClass,
     VolumeAttachment,
 )
+
+T = TypeVar("T")
 
 KINDS: dict[str, type[KubeObject]] = {
     kind.__name__: kind
@@ -98,9 +100,9 @@ class Store:
         self._real.pop((type(thing).__name__, thing.key), None)
         self._tables[type(thing).__name__].pop(thing.key, None)
         if isinstance(thing, Service):
-            self.services_in[thing.namespace].pop(thing.key, None)
+            _drop(self.services_in, thing.namespace, thing.key)
         elif isinstance(thing, VolumeAttachment):
-            self.attachments_on[thing.spec.node_name].pop(thing.key, None)
+            _drop(self.attachments_on, thing.spec.node_name, thing.key)
 
     def assume(self, thing: KubeObject) -> None:
         """Act as if an update of this object had been made, until the watch brings news of it or it is restored."""
@@ -120,3 +122,11 @@ class Store:
     def namespace_labels(self, name: str) -> dict[str, str]:
         namespace = self.namespaces.get(name)
         return {} if namespace is None else namespace.metadata.labels
+
+
+def _drop(table: dict[str, dict[str, T]], where: str, key: str) -> None:
+    """Namespaces and nodes come and go: an empty one leaves nothing behind."""
+    if where in table:
+        table[where].pop(key, None)
+        if not table[where]:
+            del table[where]
