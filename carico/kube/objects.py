@@ -2,7 +2,7 @@
 
     Pod → PodSpec → Container, Affinity, Toleration, TopologySpreadConstraint, Volume
     Node → NodeSpec, NodeStatus
-    Namespace, Service, ReplicationController, ReplicaSet, StatefulSet, PodDisruptionBudget
+    Namespace, Service, ReplicationController, ReplicaSet, StatefulSet, PodDisruptionBudget, DeviceClass
 
 Amounts stay text here (`"100m"`); quantity.py reads them.
 """
@@ -297,3 +297,11 @@ class DisruptionBudgetStatus(Piece, frozen=True):
 class PodDisruptionBudget(KubeObject, frozen=True):
     spec: DisruptionBudgetSpec = DisruptionBudgetSpec()
     status: DisruptionBudgetStatus = DisruptionBudgetStatus()
+
+
+class DeviceClassSpec(Piece, frozen=True):
+    extended_resource_name: str = ""  # pods that ask for this resource get devices of the class
+
+
+class DeviceClass(KubeObject, frozen=True):
+    spec: DeviceClassSpec = DeviceClassSpec()

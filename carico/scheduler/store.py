@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from carico.kube import objects, storage
 from carico.kube.meta import KubeObject
 from carico.kube.objects import (
+    DeviceClass,
     Namespace,
     PodDisruptionBudget,
     ReplicaSet,
@@ -36,6 +37,7 @@ KINDS: dict[str, type[KubeObject]] = {
         objects.ReplicaSet,
         objects.StatefulSet,
         objects.PodDisruptionBudget,
+        objects.DeviceClass,
         storage.PersistentVolumeClaim,
         storage.PersistentVolume,
         storage.StorageClass,
@@ -57,6 +59,7 @@ class Store:
         self.replica_sets: dict[str, ReplicaSet] = {}
         self.stateful_sets: dict[str, StatefulSet] = {}
         self.disruption_budgets: dict[str, PodDisruptionBudget] = {}
+        self.device_classes: dict[str, DeviceClass] = {}
         self.claims: dict[str, PersistentVolumeClaim] = {}
         self.volumes: dict[str, PersistentVolume] = {}
         self.storage_classes: dict[str, StorageClass] = {}
@@ -74,6 +77,7 @@ class Store:
             "ReplicaSet": self.replica_sets,
             "StatefulSet": self.stateful_sets,
             "PodDisruptionBudget": self.disruption_budgets,
+            "DeviceClass": self.device_classes,
             "PersistentVolumeClaim": self.claims,
             "PersistentVolume": self.volumes,
             "StorageClass": self.storage_classes,
