@@ -15,6 +15,7 @@ from worlds import World
 from carico.kube.objects import Namespace, Node, Pod, Service
 from carico.kube.selectors import NOTHING, from_labels
 from carico.kube.storage import VolumeAttachment
+from carico.scheduler import terms
 from carico.scheduler.framework import Cycle
 from carico.scheduler.plugins import spread_constraints, taints
 from carico.scheduler.rows import Journal
@@ -256,3 +257,12 @@ def test_one_template_in_ever_new_namespaces_and_roll_outs() -> None:
         assert info.terms.anti_affinity[0].audience.namespaces == {f"ci-{number}"}
     del info, pod
     assert entries(memo) <= SLACK
+
+
+def test_terms_of_one_pod_that_left_are_compiled_once_however_many_wait() -> None:
+    term = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "x"}}}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    left, other = make_pod("left", node="a", affinity=affinity), make_pod("other", namespace="n2", affinity=affinity)
+    found = terms.of_pod(left)
+    assert all(terms.of_pod(left) is found for _ in range(10))
+    assert terms.of_pod(other).anti_affinity[0].audience.namespaces == {"n2"}
