@@ -75,6 +75,24 @@ def test_a_running_pods_own_reservation_is_free_to_it() -> None:
     assert parts.ledger.free[0] == 0
 
 
+def test_a_running_pods_own_node_is_scored_without_it() -> None:
+    parts, _ = world({"a": 5.0, "b": 4.0})
+    pod = make_pod("p", node="a", phase="Running", units=2)
+    parts.cluster.pod_changed(None, pod)
+    result = explain(parts, pod, now=1.0)
+    assert (result.choice, result.nodes[0].scores["Capacity"]) == (["a"], 500)
+
+
+def test_a_pod_that_is_starting_does_not_keep_itself_off_its_node() -> None:
+    parts, clock = world({"a": 100.0})
+    pods = [make_pod(f"p{number}", node="a") for number in range(27)]  # as many as may start at this usage
+    for pod in pods:
+        parts.cluster.pod_changed(None, pod)
+    assert not explain(parts, make_pod("q"), now=clock.monotonic()).nodes[0].feasible
+    assert explain(parts, pods[0], now=clock.monotonic()).nodes[0].feasible
+    assert parts.ledger.starting[0] == len(pods)
+
+
 def test_the_pods_that_have_been_starting_longest_are_named() -> None:
     parts, clock = world({"a": 100.0})
     for number in range(33):
