@@ -47,6 +47,9 @@ class PlayedServer:
     def node_of(self, name: str) -> str:
         return str(self.pods[name]["spec"].get("nodeName", ""))
 
+    def apart(self, **_: float) -> PlayedServer:
+        return self
+
     async def turn(self) -> None:
         """There is no rate limit here."""
 
