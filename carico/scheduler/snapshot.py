@@ -30,6 +30,7 @@ from carico.scheduler.template import PodInfo
 
 Amounts = NDArray[np.int64]
 _NO_LABELS: dict[str, str] = {}
+ALWAYS_THERE = frozenset({requests.CPU, requests.MEMORY, requests.EPHEMERAL, requests.PODS})  # their columns stay
 
 
 @dataclass(slots=True)
@@ -56,7 +57,7 @@ class Snapshot:
         self._unschedulable: Mask = np.zeros(0, dtype=np.bool_)
         self._free: dict[str, Amounts] = {}
         self._allocatable: dict[str, Amounts] = {}
-        self._users: dict[str, int] = {}  # nodes that offer a resource, and pods on nodes that ask for it
+        self._users: dict[str, int] = {}  # nodes that offer any other resource, and pods on nodes that ask for it
         self._none: Amounts = np.zeros(0, dtype=np.int64)  # of a resource that has no users
         self.taints: Groups[tuple[Taint, ...]] = Groups(())
         self.features: Groups[frozenset[str]] = Groups(frozenset())
@@ -233,7 +234,8 @@ class Snapshot:
         for name in had.keys() | has.keys():
             self._column(self._allocatable, name)[row] = has.get(name, 0)
             self._column(self._free, name)[row] += has.get(name, 0) - had.get(name, 0)
-            self._use(name, (name in has) - (name in had))
+            if name not in ALWAYS_THERE:
+                self._use(name, (name in has) - (name in had))
         self.nodes[row] = node
         self._present[row] = node is not None
         self._unschedulable[row] = node is not None and node.spec.unschedulable
@@ -263,9 +265,9 @@ class Snapshot:
     def _spend(self, wanted: Requests, row: int, change: int) -> None:
         for name, amount in wanted.items():
             self._column(self._free, name)[row] -= change * amount
-            self._use(name, change)
+            if name not in ALWAYS_THERE:
+                self._use(name, change)
         self._column(self._free, requests.PODS)[row] -= change
-        self._use(requests.PODS, change)
 
     def _use(self, resource: str, change: int) -> None:
         """A resource that nobody offers or asks for any more has only zeros in its columns: they go."""
