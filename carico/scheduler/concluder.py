@@ -18,7 +18,7 @@ from carico.scheduler.metrics import SchedulerMetrics
 from carico.scheduler.profiles import Profile
 from carico.scheduler.queue import Queued, Refusal
 from carico.scheduler.template import PodInfo
-from carico.scheduler.waiting import Flight
+from carico.scheduler.waiting import InFlightPod
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class Attempt:
     queued: Queued
     decision: Decision
     began: float  # s of perf_counter
-    flight: Flight
+    in_flight: InFlightPod
 
     @property
     def info(self) -> PodInfo:
@@ -50,7 +50,7 @@ class Rejection:
     why: str
 
 
-class Endings:
+class Concluder:
     def __init__(
         self,
         cluster: Cluster,
@@ -65,7 +65,7 @@ class Endings:
         self._logged: set[tuple[str, str]] = set()  # plugins and extension points that broke
         self.bound = 0
 
-    def take(self, attempt: Attempt, outcome: Outcome | Rejection) -> None:
+    def conclude(self, attempt: Attempt, outcome: Outcome | Rejection) -> None:
         """An outcome that is known."""
         bound = outcome.bound if isinstance(outcome, Outcome) else None
         if bound is Bound.DONE:
@@ -79,12 +79,12 @@ class Endings:
         else:
             self._failed(attempt, outcome)
 
-    def unknown(self, attempt: Attempt, outcome: Outcome) -> None:
+    def note_unknown(self, attempt: Attempt, outcome: Outcome) -> None:
         """The binding was sent and nobody knows what came of it: the pod keeps its node."""
         log.warning("whether %s was bound to %s is not known yet: %s", attempt.info.pod.key, attempt.node, outcome.why)
         self._metrics.conflicts.labels(outcome.bound.value).inc()
 
-    def broke(self, plugin: str, point: str, error: Exception) -> str:
+    def note_exception(self, plugin: str, point: str, error: Exception) -> str:
         """A plugin raised: counted, logged the first time, and never the end of anything but this pod's attempt."""
         self._metrics.plugin_errors.labels(plugin, point).inc()
         if (plugin, point) not in self._logged:
@@ -105,7 +105,7 @@ class Endings:
             try:
                 plugin.post_bind(attempt.decision.cycle, node)
             except Exception as error:
-                self.broke(plugin.name, "post_bind", error)
+                self.note_exception(plugin.name, "post_bind", error)
 
     def _needless(self, attempt: Attempt, outcome: Outcome) -> None:
         """The pod is gone, or somebody else bound it."""
@@ -146,7 +146,7 @@ class Endings:
         try:
             unreserve(attempt.profile, attempt.decision.cycle, attempt.node)
         except Exception as error:
-            self.broke("", "unreserve", error)
+            self.note_exception("", "unreserve", error)
 
     def _record(self, attempt: Attempt, result: str, why: str) -> None:
         pod = attempt.info.pod
