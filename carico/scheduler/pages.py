@@ -81,7 +81,7 @@ def queue_rows(scheduler: Scheduler) -> dict[str, Any]:
             "waited": round(now - q.queued_at, 2),
             "pause": round(max(0.0, q.ready_at - now), 2),
             "refused_by": sorted(q.refusal.plugins) or ([q.gate.plugin] if q.gate else []),
-            "waits_for": flight.waits_for if (flight := waiting.get(q.uid)) is not None else "",
+            "waits_for": in_flight.waits_for if (in_flight := waiting.get(q.uid)) is not None else "",
         }
         for q in queue.pods()
     ]

@@ -32,9 +32,9 @@ from carico.kube.writes import Urgency
 from carico.scheduler import pages
 from carico.scheduler.assembly import Parts, assemble
 from carico.scheduler.binder import Binder
+from carico.scheduler.concluder import Concluder
 from carico.scheduler.cycle import Decision, broken, decide
 from carico.scheduler.decisions import Record
-from carico.scheduler.endings import Endings
 from carico.scheduler.extender import Extender
 from carico.scheduler.failures import Failures
 from carico.scheduler.framework import Code
@@ -95,9 +95,9 @@ class Scheduler:
             on_lost=metrics.events_lost.inc,
         )  # fmt: skip
         self.failures = Failures(self.client, self.writer, cluster, self.recorder, metrics, self.clock)
-        endings = Endings(cluster, self.recorder, self.parts.ring, metrics, self.clock, self.failures.handle)
+        concluder = Concluder(cluster, self.recorder, self.parts.ring, metrics, self.clock, self.failures.handle)
         self.binder = Binder(
-            self.client, endings, self.clock,
+            self.client, concluder, self.clock,
             slots=self.parts.slots, waiting=self.parts.waiting, may_bind=self.may_bind,
         )  # fmt: skip
         self.extender = Extender(self.parts, self.clock, self.client, self.writer)
