@@ -19,7 +19,6 @@ from . import builder, kwok
 from .api import Object
 from .cluster import Cluster
 from .controlplane import SHORTEST_LEASE
-from .daemons import die_with_parent
 from .ports import free_port
 
 STAGES = Path(__file__).with_name("kubelet-stages.yaml")
@@ -56,10 +55,10 @@ def nodes_played(cluster: Cluster, stages: Path = STAGES) -> Iterator[Nodes]:
         f"--server-address=127.0.0.1:{free_port()}",
         "--node-ip=127.0.0.1",
     ]
-    # Marked as the cluster's own, so that whatever ends the cluster ends this too.
+    # Marked as the cluster's own: whatever ends the cluster, and be it the death of this process, ends this too.
     environment = os.environ | cluster.run.environment
     with open(cluster.folder / "logs" / "kwok.log", "ab") as log:
-        process = subprocess.Popen(argv, stdout=log, stderr=log, env=environment, preexec_fn=die_with_parent)
+        process = subprocess.Popen(argv, stdout=log, stderr=log, env=environment)
     try:
         yield Nodes(cluster)
     finally:
