@@ -176,9 +176,8 @@ def _node(body: bytes) -> str:
 
 
 @asynccontextmanager
-async def staged(
-    cluster: Cluster, nodes: Nodes, folder: Path, rng: random.Random
-) -> AsyncIterator[tuple[Soak, list[asyncio.Task[None]]]]:
+async def staged(cluster: Cluster, nodes: Nodes, folder: Path) -> AsyncIterator[tuple[Soak, list[asyncio.Task[None]]]]:
+    rng = random.Random(SEED)
     kubeconfig = await asyncio.to_thread(prepare, cluster, nodes)
     recorder, breakage = Recorder(), Breakage()
     observer = Observer(cluster.api, recorder)

@@ -7,9 +7,8 @@ must not.
 from __future__ import annotations
 
 import statistics
-from bisect import bisect_left
 from collections import defaultdict
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from bench.soak_history import (
     SETTLED_AFTER,
@@ -224,15 +223,8 @@ def memory_growth(history: History) -> float | None:
 
 
 def _slope(points: list[tuple[float, float]]) -> float:
-    """Theil and Sen's: the median of the slopes between points half the time apart; single jumps do not move it."""
-    times = [at for at, _ in points]
-    span = (times[-1] - times[0]) / 2
-    slopes = []
-    for at, mb in points:
-        other = bisect_left(times, at + span)
-        if other < len(points):
-            slopes.append((points[other][1] - mb) / (points[other][0] - at))
-    return statistics.median(slopes)
+    """Theil and Sen's: the median of the slopes between all pairs of points; single jumps do not move it."""
+    return statistics.median((mb - before) / (at - then) for (then, before), (at, mb) in combinations(points, 2))
 
 
 def faults_by_kind(history: History) -> dict[str, int]:

@@ -62,10 +62,13 @@ class Watch(threading.Thread):
     def __init__(self, api: Api, path: str, handle: Callable[[str, Object], None], selector: str = "") -> None:
         super().__init__(daemon=True)
         self._api, self._path, self._handle, self._selector = api, path, handle, selector
-        self._loop = asyncio.get_running_loop()
         self._stop = False
         self._known: dict[str, Object] = {}
         self.synced = asyncio.Event()
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        super().start()
 
     def end(self) -> None:
         self._stop = True
