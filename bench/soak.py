@@ -35,7 +35,7 @@ from cluster.played import Nodes, nodes_played
 from bench import soak_checks as checks
 from bench import soak_report as report
 from bench.soak_agents import Agents
-from bench.soak_cluster import SIZES, prepare
+from bench.soak_cluster import SIZES, Keeper, prepare
 from bench.soak_faults import Faults, Stage
 from bench.soak_history import SETTLED_AFTER, BindingSent, Bound, Evicted, PodSeen
 from bench.soak_looks import BETWEEN, Looks, lost
@@ -58,8 +58,8 @@ THREADS = 48
 
 
 class Soak:
-    def __init__(self, stage: Stage, rng: random.Random) -> None:
-        self.stage = stage
+    def __init__(self, stage: Stage, workload: Workload, rng: random.Random) -> None:
+        self.stage, self._workload = stage, workload
         self.recorder, self.faults, self.looks = stage.recorder, Faults(stage, rng), Looks(stage.recorder, rng)
         self._rng = rng
         self._began = time.monotonic()
@@ -105,10 +105,15 @@ class Soak:
                 group.create_task(one(kind))
 
     async def _calm(self) -> None:
-        await asyncio.sleep(SETTLED_AFTER + 0.5)
-        leader = self.stage.leader
-        if leader is not None:
-            await self.looks.look(leader)
+        """Nothing comes and nothing goes: an event that has nothing to do with it could wake a forgotten pod."""
+        self._workload.goes_on.clear()
+        try:
+            await asyncio.sleep(SETTLED_AFTER + 0.5)
+            leader = self.stage.leader
+            if leader is not None:
+                await self.looks.look(leader)
+        finally:
+            self._workload.goes_on.set()
 
     async def _look_for_lost(self) -> None:
         """Twice: a pod that was just created is not lost."""
@@ -193,14 +198,19 @@ async def staged(cluster: Cluster, nodes: Nodes, folder: Path) -> AsyncIterator[
         stage = Stage(cluster, nodes, recorder, observer, agents, breakage, proxies, replicas, may_start)
         await observer.start()
         stack.callback(observer.end)
-        work = [observer.follow_lease(), agents.keep_telling(), Workload(cluster.api, rng).run()]
-        work.append(_note_memory(recorder, replicas))
+        keeper, workload = Keeper(cluster), Workload(cluster.api, rng)
+        work = [observer.follow_lease(), agents.keep_telling(), workload.run()]
+        work += [_note_memory(recorder, replicas), keeper.run()]
         for replica in replicas:
             may_start[replica.name].set()
             work.append(replica.keep_running(may_start[replica.name]))
         tasks = [asyncio.create_task(one) for one in work]
         stack.push_async_callback(_end, tasks)
-        yield Soak(stage, rng), tasks
+        try:
+            yield Soak(stage, workload, rng), tasks
+        finally:
+            recorder.save(folder / "history.jsonl")
+            print("started again: " + ", ".join(f"{part} {n}" for part, n in keeper.restarts.items()), flush=True)
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:
@@ -237,7 +247,6 @@ def run() -> dict[str, Any]:
                 soak = asyncio.run(play(cluster, nodes, folder))
             finally:
                 shutil.copytree(cluster.folder / "logs", folder / "cluster", dirs_exist_ok=True)
-        soak.recorder.save(folder / "history.jsonl")
         table = _judged(soak)
         report.show(table, checks.faults_by_kind(soak.recorder.history))
         good = all(row.good for row in table)

@@ -99,10 +99,12 @@ class _Preemptions:
 
     def __init__(self, history: list[Event]) -> None:
         self._history = history
-        self._for = {event.uid: event.preemptor for event in history if isinstance(event, Preempted)}
+        self._for: dict[str, str] = {}  # victim to the first who made it go
         self._nominated: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)  # node to when and who
         for event in history:
-            if isinstance(event, Nominated) and event.node:
+            if isinstance(event, Preempted):
+                self._for.setdefault(event.uid, event.preemptor)
+            elif isinstance(event, Nominated) and event.node:
                 self._nominated[event.node].append((event.at, event.uid))
         self._goal: dict[str, tuple[str, float]] = {}  # preemptor to its node, and since when
         self._leader, self._led_since = "", float("-inf")
@@ -123,7 +125,7 @@ class _Preemptions:
     def _evicted(self, state: State, event: Evicted) -> None:
         victim = state.pods[event.uid]
         candidates = [state.pods[uid] for uid in self._who(victim, event.at) if uid in state.pods]
-        if not candidates:
+        if not candidates or not victim.node:  # unseen yet, or on its way to a node
             self.unexplained += 1
             return
         if all(self._needless(state, preemptor) for preemptor in candidates):

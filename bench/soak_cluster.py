@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cluster import runs
 from cluster.api import ApiError, Object
 from cluster.cluster import Cluster
+from cluster.errors import ClusterError
+from cluster.inner import FAILED
 from cluster.played import Nodes
 
 NAMESPACE = "soak"
@@ -27,9 +31,10 @@ T = TypeVar("T")
 def sizes() -> dict[str, tuple[str, int, float]]:
     """Node to its pool, its cores, and the units that it can really take.
 
-    Pods wait for requests in pool `full`, for Pod-Capacity in pool `tight`, and hardly ever in pool `open`.
+    Pods wait for requests in pool `full`, for Pod-Capacity in pool `tight`, and hardly ever in pool `open`. On the one
+    node of pool `pulls` most pods wait for their images for ever.
     """
-    pools = [("open", 16, 24.0)] * 25 + [("full", 4, 30.0)] * 12 + [("tight", 32, 4.0)] * 13
+    pools = [("open", 16, 24.0)] * 24 + [("full", 4, 30.0)] * 12 + [("tight", 32, 4.0)] * 13 + [("pulls", 64, 80.0)]
     return {f"kwok-{number:04d}": pool for number, pool in enumerate(pools)}
 
 
@@ -85,6 +90,42 @@ def _policy() -> Object:
         "validations": [refusal],
     }
     return {"metadata": {"name": POLICY}, "spec": spec}
+
+
+class Keeper:
+    """Starts the stock parts again that end by themselves, as a kubelet would, and notices when the cluster is gone.
+
+    kube-scheduler ends when a pod was made again under its name while its watch was cut ("cache is corrupted").
+    """
+
+    PARTS = ("kube-scheduler", "kube-controller-manager")
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.restarts: Counter[str] = Counter()
+
+    async def run(self) -> None:
+        for part in self.PARTS:
+            (self._cluster.run.held / part).touch()  # its end is no failure
+        while True:
+            await asyncio.to_thread(self._look)
+            await asyncio.sleep(1)
+
+    def _look(self) -> None:
+        if (last := self._cluster.steps()[-1][1]).startswith(FAILED):
+            raise ClusterError(last)
+        for part in self.PARTS:
+            if runs.process_of(self._cluster.run, part) is None:
+                self.restarts[part] += 1
+                self._start(part)
+
+    def _start(self, part: str) -> None:
+        held = self._cluster.run.held / part
+        held.unlink()
+        try:
+            self._cluster.wait_for(part, lambda: runs.process_of(self._cluster.run, part) is not None)
+        finally:
+            held.touch()
 
 
 async def attempt(call: Callable[..., T], *arguments: Any) -> T | None:

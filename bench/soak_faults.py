@@ -344,7 +344,7 @@ class Faults:
                 await insist(
                     self._api.post, PODS, objects.bare_pod(name, volumes=mounted, nodeSelector={"pool": "open"})
                 )
-            await self._while(18, 24)
+            await self._while(24, 30)
             for name in names[:2]:
                 await insist(self._api.delete, f"{PODS}/{name}")
             await self._provision(names)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 STARTING_FOR = 60.0  # s after its binding in which a pod that has not started counts as starting
-MOST_STARTING = 8  # pods; `startup_limit` of a node without anything left
+STARTING_FULL, STARTING_IDLE = 8, 32  # pods; `startup_limit` and `startup_limit_idle`
+STARTING_SPARE = 3  # pods fewer than that; the usage that is reported is not exactly known
 MOST_PODS = 110  # pods per node
 SETTLED_AFTER = 15.0  # s after a fault in which everything is known again
 
@@ -262,7 +263,7 @@ class State:
             and self._cpu_left(name, pod) >= pod.seen.cpu + cpu
             and self._capacity_left(name) >= pod.seen.units + units
             and len(self.on[name]) < MOST_PODS
-            and self._starting(name) < MOST_STARTING - 2
+            and self._starting(name) < self._may_start(name)
         ]
 
     def _cpu_left(self, name: str, asking: PodState) -> int:
@@ -282,6 +283,10 @@ class State:
 
     def _starting(self, name: str) -> int:
         return sum(not pod.started and self.now - pod.bound_at < STARTING_FOR for pod in self.on[name].values())
+
+    def _may_start(self, name: str) -> float:
+        left = max(0.0, self.reports[name].capacity / self.full[name])
+        return STARTING_FULL + left * (STARTING_IDLE - STARTING_FULL) - STARTING_SPARE
 
     def load(self, name: str, before: float) -> float:
         """Units of the pods on a node, without other people's pods that came at or after `before`."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from bench.soak_checks import MARGIN
 from bench.soak_history import SETTLED_AFTER, State
 from bench.soak_recorder import Recorder
 from bench.soak_replicas import Replica
@@ -72,10 +71,10 @@ class Looks:
 
 
 def fitting_by_truth(state: State, queued: dict[str, Any]) -> dict[str, Found]:
-    """Plain pods that some node would take with room to spare, whatever the scheduler thinks."""
+    """Plain pods that some node would take, whatever the scheduler thinks. Exact, because nothing comes or goes."""
     found: dict[str, Found] = {}
     for pod in state.waiting():
-        if pod.seen.plain and (nodes := state.nodes_for(pod, **MARGIN)):
+        if pod.seen.plain and (nodes := state.nodes_for(pod)):
             row = queued.get(pod.seen.key)
             why = f"{len(nodes)} nodes would take it, e.g. {nodes[0]}"
             if row is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,7 +24,8 @@ from bench.soak_history import Memory
 from bench.soak_recorder import Recorder
 
 AGAIN_AFTER = 1.0  # s until one that ended by itself is started again
-LOST_LEASE = b"the lease was lost"
+LOST_LEASE = "the lease was lost"
+ERROR = re.compile(r"^[ |]*[\w.]*(Error|Exception)\b")
 # The last decisions are kept in a ring; a small one is full long before memory is looked at. Few slots for requests, so
 # that a fault which held them would be seen.
 FLAGS = ("--plaintext", "--decisions", "1000", "--binders", "16")
@@ -88,10 +90,10 @@ class Replica:
     def _explain_end(self) -> None:
         """A leader that could not renew ends by itself, and that is right."""
         assert self.process is not None
-        end = self.log.read_bytes()[-4000:]
-        if LOST_LEASE not in end.splitlines()[-1] and LOST_LEASE not in end[-600:]:
-            last = end.decode(errors="replace").strip().splitlines()[-1:]
-            self.crashes.append(f"{self.identity} ended with code {self.process.returncode}: {''.join(last)[:200]}")
+        end = self.log.read_text(errors="replace")[-6000:].splitlines()
+        if not any(LOST_LEASE in line for line in end[-3:]):
+            why = next((line for line in reversed(end) if ERROR.search(line)), "no error in its log").strip(" |")
+            self.crashes.append(f"{self.identity} ended with code {self.process.returncode}: {why[:200]}")
 
     async def page(self, path: str) -> Any:
         """A page of JSON; None if nobody answers."""

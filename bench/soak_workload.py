@@ -77,7 +77,8 @@ KINDS = (
         "apart", 20, pool="open",
         spec={"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _apart}}},
     ),
-    Kind("stuck", 12, life=60, pool="open", annotations={"carico.test/pull": "fails"}),
+    Kind("stuck", 36, life=240, cpu="100m", pool="pulls", annotations={"carico.test/pull": "fails"}),
+    Kind("beside", 6, life=20, cpu="100m", pool="pulls"),
     Kind("job", 10, life=20, pool="open", annotations={"carico.test/runs-for": "6s"}),
     Kind("stateful", 10, life=25, pool="open", fixed_names=True),
     Kind("stock", 50, scheduler="default-scheduler", priority="stock"),
@@ -90,6 +91,8 @@ class Workload:
         self._due: list[tuple[float, int, str, Any]] = []  # when, order, what to do, with what
         self._tasks: set[asyncio.Task[Any]] = set()
         self._order = itertools.count()
+        self.goes_on = asyncio.Event()  # clear: nothing comes and nothing goes
+        self.goes_on.set()
         self._numbers = itertools.count()
 
     async def run(self) -> None:
@@ -100,6 +103,7 @@ class Workload:
             self._at(now + self._rng.expovariate(kind.pods / kind.life), "next", kind)
         try:
             while True:
+                await self.goes_on.wait()
                 while self._due and self._due[0][0] <= time.monotonic():
                     _, _, what, which = heapq.heappop(self._due)
                     self._do(what, which)

@@ -302,17 +302,19 @@ def test_a_pod_that_fits_elsewhere_at_each_look_is_not_stuck() -> None:
     assert stuck({"soak/p": one}, {"soak/p": other}) == []
 
 
-def test_room_without_margin_or_kept_for_others_is_not_held_against_anybody() -> None:
-    assert fitting_by_truth(world(pod("q", cpu=6800), bound("q", "a", 1)), row()) == {}
-    high = pod("high", cpu=7000, priority=10)
+def test_room_that_is_kept_for_others_is_not_held_against_anybody() -> None:
+    taken = [pod("q", cpu=6800), bound("q", "a", 1)]
+    assert fitting_by_truth(world(*taken), row())
+    assert world(*taken).nodes_for(world().pods["p"], **checks.MARGIN) == []
+    high = pod("high", cpu=7500, priority=10)
     assert "soak/p" not in fitting_by_truth(world(high, nominated(1)), row())
     assert fitting_by_truth(world(pod("p", cpu=1000, plain=False)), row()) == {}
 
 
 def test_what_a_report_does_not_count_yet_takes_room() -> None:
-    taken = [pod("q", units=8.5), bound("q", "a", 1)]
+    taken = [pod("q", units=9.5), bound("q", "a", 1)]
     assert fitting_by_truth(world(*taken), row()) == {}
-    counted = Reported(at=2, node="a", full=10.0, capacity=1.5, added=["q"])
+    counted = Reported(at=2, node="a", full=10.0, capacity=0.5, added=["q"])
     assert fitting_by_truth(world(*taken, counted), row()) == {}
     freed = [Gone(at=3, uid="q"), Reported(at=4, node="a", full=10.0, capacity=10.0, removed=["q"])]
     assert fitting_by_truth(world(*taken, counted, *freed), row())
@@ -322,6 +324,13 @@ def test_pods_that_nobody_knows_of() -> None:
     state = world(pod("x", ours=False), pod("gone"), Leaving(at=1, uid="gone"), pod("there"), bound("there", "a", 1))
     assert lost(state, {"soak/p"}) == []
     assert lost(state, set()) == ["soak/p"]
+
+
+def test_a_node_that_pods_start_on_takes_as_many_as_its_usage_allows() -> None:
+    here = [pod(f"s{i}", units=0.01) for i in range(40)] + [bound(f"s{i}", "a", 1) for i in range(40)]
+    assert fitting_by_truth(world(*here), row()) == {}
+    later = [ApiAnswers(at=90, yes=True)]  # they never started, and that no longer counts
+    assert fitting_by_truth(world(*here, *later), row())
 
 
 # --- the table ---
