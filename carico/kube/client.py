@@ -12,7 +12,6 @@ arrives twice (binding.py does: the second one is a conflict that it looks into)
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
@@ -24,8 +23,9 @@ from carico.errors import CaricoError
 from carico.kube import protobuf
 from carico.kube.chunked import HttpError
 from carico.kube.credentials import Credentials
+from carico.kube.decode import decode
 from carico.kube.http import Connection, Response
-from carico.kube.socket import connect
+from carico.kube.pool import Pool
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -33,6 +33,7 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 UNKNOWN_MEDIA = 415
 CONNECT_PATIENCE = 10.0  # s
 ANSWER_PATIENCE = 30.0  # s for a whole answer; lists of 30,000 pods come in pages
+RETRY_AFTER_LIMIT = 60.0  # s
 
 
 # Asked right before a request is sent, when its connection is there: False keeps it from being sent.
@@ -62,17 +63,25 @@ class ApiError(CaricoError):
         self.retry_after = retry_after  # s
 
 
+def is_good(status: int) -> bool:
+    return 200 <= status < 300
+
+
 def api_error(response: Response) -> ApiError:
+    if response.status < 400:  # a proxy that wants a login, mostly
+        where = response.headers.get(b"location", b"").decode("latin-1")[:200]
+        return ApiError(response.status, "Redirect", f"no redirect is followed, nor is this one to {where!r}")
     said = _said(response)
     wait = response.headers.get(b"retry-after", b"0")
-    return ApiError(response.status, said.reason, said.message, float(wait) if wait.isdigit() else 0.0)
+    retry_after = min(float(wait), RETRY_AFTER_LIMIT) if wait.isdigit() else 0.0
+    return ApiError(response.status, said.reason, said.message, retry_after)
 
 
 def _said(response: Response) -> _Status:
     try:
         if response.body.startswith(protobuf.MAGIC):
             return _Status(*protobuf.read_status(response.body))
-        return msgspec.json.decode(response.body, type=_Status)
+        return decode(_Status, response.body)
     except (msgspec.DecodeError, CaricoError):
         return _Status(message=response.body[:200].decode(errors="replace").strip())
 
@@ -114,19 +123,23 @@ class Client:
         burst: int = 100,
         connections: int = 64,
         clock: Clock | None = None,
+        patience: float = ANSWER_PATIENCE,
         agent: str = "carico-scheduler",
     ) -> None:
-        self._credentials = credentials
-        self._limit = RateLimit(qps, burst, clock or SystemClock())
+        """`patience` is for one whole answer, s."""
+        self._credentials, self._clock, self._patience = credentials, clock or SystemClock(), patience
+        self._limit = RateLimit(qps, burst, self._clock)
         self._places = asyncio.Semaphore(connections)
-        self._idle: list[Connection] = []
-        # Of the newest connection: a burst opens hundreds, and each whole handshake costs both sides a millisecond.
-        self._session: ssl.SSLSession | None = None
-        self._agent = f"{agent}/{__version__}"
+        self._pool = Pool(credentials, connections, min(CONNECT_PATIENCE, patience), self._clock)
+        self._agent = agent
         self._heads: dict[tuple[str, str], bytes] = {}
         self._token: str | None = None
         self._binary = True  # as far as we know, the server reads protobuf
         self.sent = 0  # requests, for tests and metrics
+
+    def apart(self, patience: float) -> Client:
+        """A client for one purpose, with a connection of its own: what happens to the others does not concern it."""
+        return Client(self._credentials, connections=1, clock=self._clock, patience=patience, agent=self._agent)
 
     async def call(
         self,
@@ -140,10 +153,11 @@ class Client:
     ) -> bytes:
         """The body of a good answer; ApiError for a bad one, HttpError or OSError when there was none.
 
-        What is urgent does not wait for the rate limit. FencedError if `fence` says no when it could be sent.
+        What is urgent waits neither for the rate limit nor for its place among the `connections`. FencedError if
+        `fence` says no when it could be sent.
         """
         response = await self.exchange(method, path, body, content_type, urgent=urgent, fence=fence)
-        if response.status >= 400:
+        if not is_good(response.status):
             raise api_error(response)
         return response.body
 
@@ -164,7 +178,7 @@ class Client:
         if self._binary:
             body = protobuf.write(kind, thing)
             response = await self.exchange("POST", path, body, protobuf.MEDIA, urgent=urgent, fence=fence)
-            if response.status < 400:
+            if is_good(response.status):
                 return
             if response.status != UNKNOWN_MEDIA:
                 raise api_error(response)
@@ -181,43 +195,49 @@ class Client:
         urgent: bool = False,
         fence: Fence | None = None,
     ) -> Response:
-        if not urgent:
-            await self.turn()
+        """The answer, whatever its status."""
         if not self.sent:
             await asyncio.to_thread(self._credentials.token)  # a credential plugin may be slow the first time
-        message = self._message(method, path, body, content_type)
+        if urgent:
+            return await self._answer(method, path, body, content_type, fence)
+        await self.turn()
         async with self._places:
-            while True:
-                connection, fresh = await self._connection()
-                if fence is not None and not fence():
-                    self._idle.append(connection)
-                    raise FencedError
-                try:
-                    self.sent += 1
-                    async with asyncio.timeout(ANSWER_PATIENCE):
-                        response = await connection.request(message)
-                    break
-                except (HttpError, OSError) as error:
-                    connection.close()
-                    if fresh or connection.answered or isinstance(error, TimeoutError):
-                        raise
-                except BaseException:
-                    connection.close()
+            return await self._answer(method, path, body, content_type, fence)
+
+    async def _answer(self, method: str, path: str, body: bytes, content_type: str, fence: Fence | None) -> Response:
+        message = self._message(method, path, body, content_type)
+        while True:
+            connection, fresh = await self._pool.take()
+            if fence is not None and not fence():
+                self._pool.put(connection)
+                raise FencedError
+            began = self._clock.monotonic()
+            self.sent += 1
+            try:
+                async with asyncio.timeout(self._patience):
+                    response = await connection.request(message)
+            except (HttpError, OSError) as error:
+                connection.close()
+                late = isinstance(error, TimeoutError)
+                if late or connection.timed_out:
+                    self._pool.drop_older(began)
+                if late or fresh or connection.answered:
                     raise
-            if fresh:
-                self._session = connection.session
-            if connection.open:
-                self._idle.append(connection)
-        return response
+            except BaseException:
+                connection.close()
+                raise
+            else:
+                self._pool.put(connection, fresh=fresh)
+                return response
 
     async def open_stream(self, path: str) -> Stream:
         """Streams have their own connections: they would starve the pool."""
         await self._limit.take()
-        connection = await self._connect()
+        connection = await self._pool.connect()
         try:
-            async with asyncio.timeout(ANSWER_PATIENCE):
+            async with asyncio.timeout(self._patience):
                 head, parts = await connection.stream(self._message("GET", path, b"", JSON))
-            if head.status >= 400:
+            if not is_good(head.status):
                 raise api_error(Response(head.status, head.headers, b"".join([part async for part in parts])))
         except BaseException:
             connection.close()
@@ -225,9 +245,7 @@ class Client:
         return Stream(connection, parts)
 
     async def close(self) -> None:
-        for connection in self._idle:
-            connection.close()
-        self._idle.clear()
+        self._pool.close()
 
     def _message(self, method: str, path: str, body: bytes, content_type: str) -> bytes:
         token = self._credentials.token()
@@ -243,27 +261,10 @@ class Client:
     def _head(self, content_type: str, token: str | None) -> bytes:
         lines = [
             f"Host: {self._credentials.authority}",
-            f"User-Agent: {self._agent}",
+            f"User-Agent: {self._agent}/{__version__}",
             f"Accept: {content_type if content_type == protobuf.MEDIA else JSON}",
             f"Content-Type: {content_type}",
         ]
         if token:
             lines.append(f"Authorization: Bearer {token}")
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
-
-    async def _connection(self) -> tuple[Connection, bool]:
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.open:
-                return connection, False
-        return await self._connect(), True
-
-    async def _connect(self) -> Connection:
-        where = self._credentials
-        name = (where.server_name or where.host) if where.tls else None
-        try:
-            async with asyncio.timeout(CONNECT_PATIENCE):
-                return Connection(await connect(where.host, where.port, where.tls, name, self._session))
-        except (OSError, TimeoutError) as error:
-            why = str(error) or "no answer"
-            raise HttpError(f"the API server at {where.authority} cannot be reached: {why}") from error

@@ -13,7 +13,7 @@ import numpy as np
 from carico.kube.objects import Pod
 from carico.scheduler.assembly import Parts
 from carico.scheduler.feasible import Feasibility
-from carico.scheduler.framework import Cycle
+from carico.scheduler.framework import Cycle, Nomination
 from carico.scheduler.profiles import Profile
 from carico.scheduler.template import PodInfo
 from carico.scheduler.units import units_of
@@ -82,7 +82,7 @@ def _explain(parts: Parts, profile: Profile, info: PodInfo, now: float) -> Expla
     else:
         result.message = result.message or feasibility.message()
         for plugin_ in profile.post_filters:
-            if (nomination := plugin_.post_filter(cycle, feasibility)) is not None:
+            if isinstance(nomination := plugin_.post_filter(cycle, feasibility), Nomination):
                 victims = [victim.pod.key for victim in nomination.victims]
                 result.preemption = {"node": nomination.node, "victims": victims}
     return result

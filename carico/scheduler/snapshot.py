@@ -7,9 +7,11 @@ journal, so that answers kept per template can be corrected row by row.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -47,6 +49,16 @@ class Groups:
         self.of[row] = number
 
 
+@dataclass(slots=True)
+class Nominated:
+    """A waiting pod and the node that is kept for it."""
+
+    pod: PodInfo
+    node: str
+    victims: dict[str, PodInfo]  # by UID: pods that this process evicts for it, until they are gone
+    vacated_at: float = -math.inf  # s, monotonic: when the last of them was gone
+
+
 class Snapshot:
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
@@ -54,7 +66,8 @@ class Snapshot:
         self.nodes: list[Node | None] = []
         self.on: list[dict[str, PodInfo]] = []  # pods by row and UID
         self.pods: dict[str, tuple[PodInfo, int]] = {}  # UID to pod and row
-        self.nominated: dict[str, tuple[PodInfo, str]] = {}  # UID to a waiting pod and the node kept for it
+        self.nominated: dict[str, Nominated] = {}  # by UID: waiting pods for which a node is kept
+        self.unknown_pods: dict[str, str] = {}  # UID to node of bound pods that cannot be decoded
         self.node_count = 0
         self._present: Mask = np.zeros(0, dtype=np.bool_)
         self._unschedulable: Mask = np.zeros(0, dtype=np.bool_)
@@ -142,6 +155,27 @@ class Snapshot:
         self.pod_changes.note(row)
         self.rows.drop(self.rows.names[row])
 
+    def add_unknown_pod(self, uid: str, node: str) -> None:
+        """A pod of which only the node is known: what room it takes there, nobody can say."""
+        self.remove_unknown_pod(uid)
+        self.unknown_pods[uid] = node
+        self._note_pods_of(node)
+
+    def remove_unknown_pod(self, uid: str) -> str:
+        """The node that it was on, if it was one."""
+        node = self.unknown_pods.pop(uid, "")
+        self._note_pods_of(node)
+        return node
+
+    def rows_with_unknown_pods(self) -> list[int]:
+        rows = (self.rows.number.get(node) for node in self.unknown_pods.values())
+        return [row for row in rows if row is not None and row < len(self)]
+
+    def _note_pods_of(self, node: str) -> None:
+        row = self.rows.number.get(node)
+        if row is not None and row < len(self):
+            self.pod_changes.note(row)
+
     def put(self, thing: KubeObject) -> None:
         """Any object that is neither a pod nor a node is new or changed."""
         if isinstance(thing, Namespace) and self.store.namespace_labels(thing.name) != thing.metadata.labels:
@@ -153,12 +187,14 @@ class Snapshot:
         if isinstance(thing, Namespace):
             self.tally.forget()
 
-    def nominate(self, pod: PodInfo, node: str) -> None:
+    def nominate(self, pod: PodInfo, node: str, victims: Iterable[PodInfo] = ()) -> None:
         """Room is being made for the pod on that node: others of lower priority must not take it."""
-        self.nominated[pod.uid] = (pod, node)
+        self.nominated[pod.uid] = Nominated(pod, node, {victim.uid: victim for victim in victims})
 
-    def unnominate(self, uid: str) -> None:
-        self.nominated.pop(uid, None)
+    def unnominate(self, uid: str) -> str:
+        """Returns the node that was kept, or ""."""
+        nominated = self.nominated.pop(uid, None)
+        return nominated.node if nominated is not None else ""
 
     @contextmanager
     def pretending(self, row: int, *, add: list[PodInfo], remove: list[PodInfo]) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,20 +12,26 @@ from carico.scheduler import requests
 from carico.scheduler.changes import Action, Interest
 from carico.scheduler.framework import Bits, Cycle, Reason, Reuse, Verdict
 from carico.scheduler.rows import Mask, RowArray
+from carico.scheduler.snapshot import Snapshot
+from carico.scheduler.supply import Need, Needs
 from carico.scheduler.template import PodInfo
 
 TOO_MANY = Reason("Too many pods")
+UNKNOWN = Reason("node(s) had a pod that could not be read", unresolvable=True)
 
 
 class NodeResourcesFit:
     name = "NodeResourcesFit"
     reuse = Reuse.ROW
+    supply = "requests"
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
 
     @property
     def interests(self) -> tuple[Interest, ...]:
         return (
-            Interest("Pod", Action.DELETE, _left_a_node),
-            Interest("Pod", Action.POD_SCALE_DOWN),
+            Interest("Pod", Action.POD_SCALE_DOWN, _asks_for_less),
             Interest("Node", Action.ADD | Action.NODE_ALLOCATABLE, _could_hold),
         )
 
@@ -34,8 +41,12 @@ class NodeResourcesFit:
         wanted = {name: amount for name, amount in cycle.pod.template.requests.items() if amount > 0}
         free = snapshot.free(requests.PODS)
         full = (free if rows is None else free[rows]) < 1
-        bits: Bits = full.astype(_wide_enough(1 + 2 * len(wanted)))
-        reasons = [TOO_MANY]
+        bits: Bits = full.astype(_wide_enough(2 + 2 * len(wanted)))
+        reasons = [TOO_MANY, UNKNOWN]
+        if snapshot.unknown_pods:
+            unknown = np.zeros(len(snapshot), dtype=np.bool_)
+            unknown[snapshot.rows_with_unknown_pods()] = True
+            _mark(bits, unknown if rows is None else unknown[rows], 1)
         for name, amount in wanted.items():
             free = snapshot.free(name)
             lacking = (free if rows is None else free[rows]) < amount
@@ -47,6 +58,16 @@ class NodeResourcesFit:
             reasons += [Reason(f"Insufficient {name}"), Reason(f"Insufficient {name}", unresolvable=True)]
         return Verdict(bits, tuple(reasons))
 
+    def needs(self, cycle: Cycle) -> Needs:
+        wanted = cycle.pod.template.requests.items()
+        amounts = (Need(self.supply, name, amount, amount) for name, amount in wanted if amount > 0)
+        return (Need(self.supply, requests.PODS, 1, 1), *amounts)
+
+    def available(self, resource: str, row: int) -> float:
+        if row >= len(self._snapshot) or row in self._snapshot.rows_with_unknown_pods():
+            return -math.inf
+        return float(self._snapshot.free(resource)[row])
+
 
 def _wide_enough(count: int) -> Any:
     """The unsigned type with a bit for every reason; API limits keep pods far below 31 resources."""
@@ -57,8 +78,9 @@ def _mark(bits: Bits, where: Mask, bit: int) -> None:
     bits |= where.astype(bits.dtype) << bits.dtype.type(bit)
 
 
-def _left_a_node(pod: PodInfo, old: Pod, new: object) -> bool:
-    return bool(old.spec.node_name or old.status.nominated_node_name)
+def _asks_for_less(pod: PodInfo, old: Pod, new: Pod) -> bool:
+    """The waiting pod itself was resized. What running pods give back is seen on their row."""
+    return new.uid == pod.uid
 
 
 def _could_hold(pod: PodInfo, old: Node | None, new: Node) -> bool:
