@@ -52,7 +52,7 @@ class Resource(NamedTuple, Generic[T]):
     path: str
     type: type[T]  # with the few fields that its reader needs: every object of the kind is kept
     selector: str = ""  # more query parameters, e.g. a field selector
-    optional: bool = False  # an API server may not know this kind at all
+    optional: bool = False  # an API server may not know this kind at all, or we may not have the right to read it
     title: str = ""  # for people; empty: the last word of the path
 
     @property
@@ -170,7 +170,7 @@ class Reflector(Generic[T]):
                 await self._list()
             except BaseException as error:
                 self._relist = True
-                if not (isinstance(error, ApiError) and error.status == 404 and self.resource.optional):
+                if not (isinstance(error, ApiError) and error.status in (403, 404) and self.resource.optional):
                     raise
                 self._progress()
                 self.synced.set()

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from carico.clock import Clock
 from carico.kube.binding import DONE, Binding, Bound, Outcome
 from carico.kube.client import Client
+from carico.scheduler.concluder import Attempt, Concluder, Rejection
 from carico.scheduler.cycle import Decision
-from carico.scheduler.endings import Attempt, Endings, Rejection
 from carico.scheduler.framework import Code, PermitWait
-from carico.scheduler.outcomes import as_told, settle
 from carico.scheduler.profiles import Profile
 from carico.scheduler.queue import Queued
 from carico.scheduler.slots import Slots
+from carico.scheduler.unknown_outcome import as_told, settle
 from carico.scheduler.waiting import Ending, WaitingPods
 
 log = logging.getLogger(__name__)
@@ -32,20 +32,20 @@ class Binder:
     def __init__(
         self,
         client: Client,
-        endings: Endings,
+        concluder: Concluder,
         clock: Clock,
         *,
         slots: Slots,
         waiting: WaitingPods,
         may_bind: Callable[[], bool],
     ) -> None:
-        self._client, self._endings, self._clock = client, endings, clock
+        self._client, self._concluder, self._clock = client, concluder, clock
         self._slots, self._waiting, self._may_bind = slots, waiting, may_bind
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def bound(self) -> int:
-        return self._endings.bound
+        return self._concluder.bound
 
     @property
     def under_way(self) -> int:
@@ -54,7 +54,7 @@ class Binder:
 
     @property
     def has_place(self) -> bool:
-        """Whether one more pod may set out."""
+        """Whether one more pod may be decided on."""
         return self._slots.has_room
 
     async def wait_for_place(self) -> None:
@@ -62,14 +62,14 @@ class Binder:
 
     def start(self, profile: Profile, queued: Queued, decision: Decision, began: float) -> None:
         """Asks for permission and takes the pod on its way; `began` is when its attempt began, s of perf_counter."""
-        flight = self._waiting.enter(decision.cycle.pod, decision.node)
-        attempt = Attempt(profile, queued, decision, began, flight)
+        in_flight = self._waiting.enter(decision.cycle.pod, decision.node)
+        attempt = Attempt(profile, queued, decision, began, in_flight)
         refused = self._permit(attempt)
         if refused is not None:
             self._finish(attempt, refused)
             return
         self._slots.announce()
-        task = asyncio.get_running_loop().create_task(self._fly(attempt))
+        task = asyncio.get_running_loop().create_task(self._run(attempt))
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
@@ -99,69 +99,70 @@ class Binder:
             try:
                 answer = plugin.permit(attempt.decision.cycle, attempt.node)
                 if isinstance(answer, PermitWait):
-                    attempt.flight.require(plugin.name, answer.seconds)
+                    attempt.in_flight.require(plugin.name, answer.seconds)
                 elif answer.code is Code.ERROR:
                     return Outcome(Bound.FAILED, answer.message)
                 elif answer.code not in GOOD:
                     return Rejection(plugin.name, answer.message)
             except Exception as error:
-                return Outcome(Bound.FAILED, self._endings.broke(attempt.profile, plugin.name, error))
+                return Outcome(Bound.FAILED, self._concluder.note_exception(attempt.profile, plugin.name, error))
         return None
 
-    async def _fly(self, attempt: Attempt) -> None:
+    async def _run(self, attempt: Attempt) -> None:
         self._slots.arrive()
-        await attempt.flight.permitted()
-        self._finish(attempt, self._fate(attempt) or await self._pre_bind(attempt) or await self._bind(attempt))
+        await attempt.in_flight.permitted()
+        outcome = self._reason_to_stop(attempt) or await self._pre_bind(attempt) or await self._bind(attempt)
+        self._finish(attempt, outcome)
 
     async def _pre_bind(self, attempt: Attempt) -> Outcome | None:
         for plugin in attempt.profile.pre_binds:
             try:
                 status = await plugin.pre_bind(attempt.decision.cycle, attempt.node)
             except Exception as error:
-                return Outcome(Bound.FAILED, self._endings.broke(attempt.profile, plugin.name, error))
+                return Outcome(Bound.FAILED, self._concluder.note_exception(attempt.profile, plugin.name, error))
             if status.code not in GOOD:
                 return Outcome(Bound.FAILED, status.message)
         return None
 
     async def _bind(self, attempt: Attempt) -> Outcome | Rejection:
-        flight = attempt.flight
+        in_flight = attempt.in_flight
         request = Binding(self._client, attempt.info.pod, attempt.node, self._clock, self._may_bind)
         if attempt.profile.binds and (outcome := await self._bind_by_plugin(attempt, request)) is not None:
             return outcome
         async with self._slots:
-            if (fate := self._fate(attempt)) is not None:
-                return fate
-            flight.sent = True
+            if (reason := self._reason_to_stop(attempt)) is not None:
+                return reason
+            in_flight.sent = True
             with attempt.profile.timed("Bind"):
                 outcome = await request.send()
         if outcome.bound is Bound.UNKNOWN:
-            self._endings.unknown(attempt, outcome)
-            outcome = await settle(request, flight, self._slots)
+            self._concluder.note_unknown(attempt, outcome)
+            outcome = await settle(request, in_flight, self._slots)
         return outcome
 
     async def _bind_by_plugin(self, attempt: Attempt, request: Binding) -> Outcome | None:
-        attempt.flight.sent = True
+        attempt.in_flight.sent = True
         for plugin in attempt.profile.binds:
             try:
                 status = await plugin.bind(attempt.decision.cycle, attempt.node)
             except Exception as error:  # perhaps after it had sent the binding
-                self._endings.broke(attempt.profile, plugin.name, error)
+                self._concluder.note_exception(attempt.profile, plugin.name, error)
                 request.doubt()
-                return await settle(request, attempt.flight, self._slots)
+                return await settle(request, attempt.in_flight, self._slots)
             if status.code is not Code.SKIP:
                 return DONE if status.ok else Outcome(Bound.FAILED, status.message)
-        attempt.flight.sent = False
+        attempt.in_flight.sent = False
         return None
 
-    def _fate(self, attempt: Attempt) -> Outcome | Rejection | None:
+    def _reason_to_stop(self, attempt: Attempt) -> Outcome | Rejection | None:
         """Why the pod is not to be bound any more."""
-        ended = attempt.flight.ended
+        ended = attempt.in_flight.ended
         if ended is not None and ended.how is Ending.REJECTED:
             return Rejection(ended.plugin, ended.why)
         return None if ended is None else as_told(ended, attempt.node)
 
     def _finish(self, attempt: Attempt, outcome: Outcome | Rejection) -> None:
-        flight = attempt.flight
-        self._waiting.leave(flight)
-        if flight.ended is None or flight.ended.how is not Ending.CLOSED:  # else the next leader takes it
-            self._endings.take(attempt, outcome)
+        in_flight = attempt.in_flight
+        self._waiting.leave(in_flight)
+        if in_flight.ended is None or in_flight.ended.how is not Ending.CLOSED:  # else the next leader takes it
+            self._concluder.conclude(attempt, outcome)

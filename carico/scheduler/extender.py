@@ -42,11 +42,11 @@ from carico.scheduler.assembly import Parts
 from carico.scheduler.charges import BOUND, UNTIL_KNOWN, Charges
 from carico.scheduler.framework import Code, Cycle
 from carico.scheduler.nudge import Nudge
-from carico.scheduler.outcomes import settle
 from carico.scheduler.plugins.capacity import NO_REPORT, Capacity
 from carico.scheduler.rows import RowArray
 from carico.scheduler.template import PodInfo
-from carico.scheduler.waiting import Flight
+from carico.scheduler.unknown_outcome import settle
+from carico.scheduler.waiting import InFlightPod
 
 JSON = "application/json"
 HIGHEST = 10  # an extender scores from 0 to this
@@ -90,7 +90,7 @@ class Extender:
         self.charges = Charges(parts.ledger, clock.monotonic)
         self.nudge = Nudge(client, writer, clock)
         self._filtered: OrderedDict[str, Pod] = OrderedDict()
-        self._flights: dict[str, Flight] = {}  # by UID: bindings whose outcome is not known
+        self._in_flight: dict[str, InFlightPod] = {}  # by UID: bindings whose outcome is not known
         self._settling: set[asyncio.Task[None]] = set()
         parts.cluster.on_room = self.nudge.free_changed
         found = next((p.capacity for p in parts.profiles.values() if p.capacity is not None), None)
@@ -103,9 +103,9 @@ class Extender:
         if asked is None:
             return _nonsense("ExtenderArgs")
         self.charges.let_go()
-        if (flight := self._flights.get(asked.pod.uid)) is not None:
+        if (in_flight := self._in_flight.get(asked.pod.uid)) is not None:
             self._count("filter", "in flight")
-            return _filtered(request, _only(flight.node, asked.names), names_only=asked.node_names is not None)
+            return _filtered(request, _only(in_flight.node, asked.names), names_only=asked.node_names is not None)
         self.charges.withdraw(asked.pod.uid)
         self._remember(asked.pod)
         answer = self._judge(asked.pod, asked.names)
@@ -127,7 +127,7 @@ class Extender:
         if len(rows):
             found = np.rint(self._capacity.score(cycle, rows) * HIGHEST / 100).astype(int)
             scores.update(zip(known, found.tolist(), strict=True))
-            if asked.pod.uid not in self._flights:
+            if asked.pod.uid not in self._in_flight:
                 self.charges.put(asked.pod, known[int(np.argmax(self._capacity.free(cycle, rows)))])
         return _json([{"Host": name, "Score": score} for name, score in scores.items()])
 
@@ -150,8 +150,8 @@ class Extender:
     async def _bind(self, asked: _Binding) -> Outcome:
         if self._client is None:
             return Outcome(Bound.FAILED, "nothing is bound in a dry run")
-        if asked.uid in self._flights:
-            return _in_flight(self._flights[asked.uid].node)
+        if asked.uid in self._in_flight:
+            return _in_flight(self._in_flight[asked.uid].node)
         pod = self._filtered.pop(asked.uid, None)
         try:  # its volumes may have taken longer than we remember
             pod = pod or await binding.get_pod(self._client, asked.pod_namespace, asked.pod_name)
@@ -159,8 +159,8 @@ class Extender:
             return Outcome(Bound.FAILED, str(error))
         if pod.uid != asked.uid:
             return Outcome(Bound.GONE, "another pod has this name now")
-        if pod.uid in self._flights:
-            return _in_flight(self._flights[pod.uid].node)
+        if pod.uid in self._in_flight:
+            return _in_flight(self._in_flight[pod.uid].node)
         # Nothing waits from here to the charge: two bindings cannot both take the last place.
         self.charges.withdraw(pod.uid)
         answer = self._judge(pod, [asked.node])
@@ -168,30 +168,30 @@ class Extender:
             why = (answer.failed | answer.hopeless)[asked.node]
             return Outcome(Bound.FAILED, f"{asked.node} {why} any more")
         self.charges.put(pod, asked.node, UNTIL_KNOWN)
-        flight = self._flights[pod.uid] = self._parts.waiting.enter(PodInfo(pod), asked.node)
-        flight.sent = True
+        in_flight = self._in_flight[pod.uid] = self._parts.waiting.enter(PodInfo(pod), asked.node)
+        in_flight.sent = True
         sent = Binding(self._client, pod, asked.node, self._clock)
         outcome = await sent.send()
         if outcome.bound is Bound.UNKNOWN:
-            task = asyncio.create_task(self._follow(sent, flight))
+            task = asyncio.create_task(self._follow(sent, in_flight))
             self._settling.add(task)
             task.add_done_callback(self._settling.discard)
             return Outcome(Bound.UNKNOWN, f"it is not known yet whether {asked.node} got the pod: {outcome.why}")
-        self._known(flight, outcome)
+        self._known(in_flight, outcome)
         return outcome
 
-    async def _follow(self, sent: Binding, flight: Flight) -> None:
-        self._known(flight, await settle(sent, flight, self._parts.slots))
+    async def _follow(self, sent: Binding, in_flight: InFlightPod) -> None:
+        self._known(in_flight, await settle(sent, in_flight, self._parts.slots))
 
-    def _known(self, flight: Flight, outcome: Outcome) -> None:
+    def _known(self, in_flight: InFlightPod, outcome: Outcome) -> None:
         """The charge becomes what the binding became."""
-        pod = flight.info.pod
-        del self._flights[pod.uid]
-        self._parts.waiting.leave(flight)
-        if flight.ended is not None or outcome.bound in (Bound.GONE, Bound.FAILED):
+        pod = in_flight.info.pod
+        del self._in_flight[pod.uid]
+        self._parts.waiting.leave(in_flight)
+        if in_flight.ended is not None or outcome.bound in (Bound.GONE, Bound.FAILED):
             self.charges.withdraw(pod.uid)  # what the watch has said already stands
         else:
-            self.charges.put(pod, outcome.pod.spec.node_name if outcome.pod else flight.node, BOUND)
+            self.charges.put(pod, outcome.pod.spec.node_name if outcome.pod else in_flight.node, BOUND)
 
     def _remember(self, pod: Pod) -> None:
         self._filtered[pod.uid] = pod

@@ -17,7 +17,7 @@ from carico.scheduler.cycle import Decision
 from carico.scheduler.evictions import Evictions
 from carico.scheduler.framework import WAIT, Code, Nomination
 from carico.scheduler.metrics import SchedulerMetrics
-from carico.scheduler.plugins.unsupported import Unsupported, reasons
+from carico.scheduler.plugins.unsupported import Unsupported, unsupported
 from carico.scheduler.queue import Queued
 from carico.scheduler.template import PodInfo
 from carico.scheduler.unschedulable import Refusal
@@ -41,7 +41,7 @@ class Failures:
         info = decision.cycle.pod
         broke = decision.code is Code.ERROR
         if decision.refusal is not None and Unsupported.name in decision.refusal.plugins:
-            for feature in reasons(info):
+            for feature in unsupported(decision.cycle):
                 self._metrics.unsupported.labels(feature).inc()
         self._cluster.queue.fail(queued, decision.refusal or Refusal(), self._clock.monotonic(), blindly=broke)
         if isinstance(decision.preemption, Nomination):

@@ -291,7 +291,7 @@ class Permit(Protocol):
 class PreBind(Protocol):
     """What must be true in the cluster before the pod is bound, such as its volumes.
 
-    Who waits here listens to the pod's `Flight` (waiting.py): the wait is in vain once that has ended.
+    Who waits here does so by `InFlightPod.news` (waiting.py): the wait is in vain once `ended` is set there.
     """
 
     name: str

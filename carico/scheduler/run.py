@@ -32,9 +32,9 @@ from carico.kube.writes import Urgency
 from carico.scheduler import pages
 from carico.scheduler.assembly import Parts, assemble
 from carico.scheduler.binder import Binder
+from carico.scheduler.concluder import Concluder
 from carico.scheduler.cycle import Decision, broken, decide
 from carico.scheduler.decisions import Record
-from carico.scheduler.endings import Endings
 from carico.scheduler.extender import Extender
 from carico.scheduler.failures import Failures
 from carico.scheduler.framework import Code
@@ -95,9 +95,9 @@ class Scheduler:
             on_lost=metrics.events_lost.inc,
         )  # fmt: skip
         self.failures = Failures(self.client, self.writer, cluster, self.recorder, metrics, self.clock)
-        endings = Endings(cluster, self.recorder, self.parts.ring, metrics, self.clock, self.failures.handle)
+        concluder = Concluder(cluster, self.recorder, self.parts.ring, metrics, self.clock, self.failures.handle)
         self.binder = Binder(
-            self.client, endings, self.clock,
+            self.client, concluder, self.clock,
             slots=self.parts.slots, waiting=self.parts.waiting, may_bind=self.may_bind,
         )  # fmt: skip
         self.extender = Extender(self.parts, self.clock, self.client, self.writer)
@@ -250,12 +250,13 @@ class Scheduler:
         if decision.remark and self.settings.on_stale == "requests":
             by_report = False
         free = round(decision.free_before, 3) if decision.node and by_report else None
+        need = round(profile.capacity.need(decision.cycle), 3) if by_report and profile.capacity is not None else None
         result = "scheduled" if decision.node else "error" if decision.code is Code.ERROR else "unschedulable"
         self.parts.ring.add(
             Record(
                 self.clock.wall(), pod.key, pod.uid, profile.name, queued.attempts, decision.node, result,
                 decision.feasible, self.parts.snapshot.node_count, free, units_of(pod),
-                decision.message, round(took * 1e6, 1),
+                decision.message, round(took * 1e6, 1), need,
             )
         )  # fmt: skip
 

@@ -30,7 +30,7 @@ class Slots:
 
     @property
     def has_room(self) -> bool:
-        """Whether one more pod may set out."""
+        """Whether one more pod may be decided on."""
         return self._announced + self._wanted < self._count
 
     async def wait_for_room(self) -> None:

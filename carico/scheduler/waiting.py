@@ -9,8 +9,8 @@ happens to a pod while it waits for nothing is kept (`ended`), so that no news i
 
 Plugins find the pods that wait for a permission here:
 
-    for flight in tools.waiting:
-        flight.allow("MyPlugin")       or reject("MyPlugin", "the group has no quorum")
+    for in_flight in tools.waiting:
+        in_flight.allow("MyPlugin")       or reject("MyPlugin", "the group has no quorum")
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LONGEST_PERMIT = 900.0  # s that a plugin may let a pod wait, as in kube-schedul
 
 
 class Ending(Enum):
-    """What ended a flight before its time."""
+    """What ended the way to the binding early."""
 
     REJECTED = "rejected"  # by a plugin, or its time-out
     POD_GONE = "gone"  # deleted, or terminating without a node
@@ -46,7 +46,7 @@ class Ended:
     node: str = ""  # POD_BOUND: where
 
 
-class Flight:
+class InFlightPod:
     """One pod on its way from the decision to its binding."""
 
     __slots__ = ("_clock", "_news", "_pending", "ended", "info", "node", "sent", "waits_for")
@@ -54,7 +54,7 @@ class Flight:
     def __init__(self, info: PodInfo, node: str, clock: Clock) -> None:
         self.info, self.node, self._clock = info, node, clock
         self.ended: Ended | None = None
-        self.sent = False  # its binding may be at the API server: only the pod's own fate counts from then on
+        self.sent = False  # its binding may be at the API server: only what happens to the pod itself counts then
         self.waits_for = ""  # permit, volumes, outcome; empty while it does not wait
         self._pending: dict[str, Callable[[], object]] = {}  # plugins that it waits for; calls off their time-out
         self._news: asyncio.Future[None] | None = None
@@ -127,64 +127,64 @@ class WaitingPods:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._flights: dict[str, Flight] = {}  # by UID
-        self._on: dict[str, dict[str, Flight]] = {}  # by node and UID
+        self._pods: dict[str, InFlightPod] = {}  # by UID
+        self._on: dict[str, dict[str, InFlightPod]] = {}  # by node and UID
         self._closed = False
 
     def __len__(self) -> int:
-        return len(self._flights)
+        return len(self._pods)
 
-    def __iter__(self) -> Iterator[Flight]:
-        return iter([flight for flight in self._flights.values() if flight.pending])
+    def __iter__(self) -> Iterator[InFlightPod]:
+        return iter([in_flight for in_flight in self._pods.values() if in_flight.pending])
 
-    def get(self, uid: str) -> Flight | None:
-        return self._flights.get(uid)
+    def get(self, uid: str) -> InFlightPod | None:
+        return self._pods.get(uid)
 
     def counts(self) -> dict[str, int]:
         """Pods by what they wait for."""
-        return dict(Counter(flight.waits_for for flight in self._flights.values() if flight.waits_for))
+        return dict(Counter(in_flight.waits_for for in_flight in self._pods.values() if in_flight.waits_for))
 
-    def enter(self, info: PodInfo, node: str) -> Flight:
-        if (earlier := self._flights.get(info.uid)) is not None:
+    def enter(self, info: PodInfo, node: str) -> InFlightPod:
+        if (earlier := self._pods.get(info.uid)) is not None:
             self.leave(earlier)
-        flight = self._flights[info.uid] = Flight(info, node, self._clock)
-        self._on.setdefault(node, {})[info.uid] = flight
+        in_flight = self._pods[info.uid] = InFlightPod(info, node, self._clock)
+        self._on.setdefault(node, {})[info.uid] = in_flight
         if self._closed:
-            flight.end(Ended(Ending.CLOSED, "this process ends"))
-        return flight
+            in_flight.end(Ended(Ending.CLOSED, "this process ends"))
+        return in_flight
 
-    def leave(self, flight: Flight) -> None:
-        flight.call_off()
-        uid = flight.info.uid
-        if self._flights.get(uid) is flight:
-            del self._flights[uid]
-            on = self._on[flight.node]
+    def leave(self, in_flight: InFlightPod) -> None:
+        in_flight.call_off()
+        uid = in_flight.info.uid
+        if self._pods.get(uid) is in_flight:
+            del self._pods[uid]
+            on = self._on[in_flight.node]
             del on[uid]
             if not on:
-                del self._on[flight.node]
+                del self._on[in_flight.node]
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """What the watch says of any pod."""
         pod = new or old
-        flight = self._flights.get(pod.uid) if pod is not None else None
-        if flight is None:
+        in_flight = self._pods.get(pod.uid) if pod is not None else None
+        if in_flight is None:
             return
         if new is None or new.terminal:
-            flight.end(Ended(Ending.POD_GONE, "the pod was deleted"))
+            in_flight.end(Ended(Ending.POD_GONE, "the pod was deleted"))
         elif new.spec.node_name:
             node = new.spec.node_name
-            flight.end(Ended(Ending.POD_BOUND, f"it runs on {node} already", node=node))
+            in_flight.end(Ended(Ending.POD_BOUND, f"it runs on {node} already", node=node))
         elif new.terminating:
-            flight.end(Ended(Ending.POD_GONE, "the pod is being deleted"))
+            in_flight.end(Ended(Ending.POD_GONE, "the pod is being deleted"))
 
     def node_removed(self, name: str) -> None:
-        for flight in list(self._on.get(name, {}).values()):
-            if not flight.sent:
-                flight.end(Ended(Ending.NODE_GONE, f"node {name} was deleted"))
+        for in_flight in list(self._on.get(name, {}).values()):
+            if not in_flight.sent:
+                in_flight.end(Ended(Ending.NODE_GONE, f"node {name} was deleted"))
 
     def close(self) -> None:
-        """Ends every flight whose binding was not sent: the next leader decides on these pods anew."""
+        """Ends the wait of every pod whose binding was not sent: the next leader decides on these pods anew."""
         self._closed = True
-        for flight in list(self._flights.values()):
-            if not flight.sent:
-                flight.end(Ended(Ending.CLOSED, "this process ends"))
+        for in_flight in list(self._pods.values()):
+            if not in_flight.sent:
+                in_flight.end(Ended(Ending.CLOSED, "this process ends"))

@@ -381,6 +381,27 @@ def test_a_binding_whose_leader_fell_while_it_waited_for_its_turn_is_not_sent(pl
     play(scenario)
 
 
+def test_a_binding_whose_leader_fell_while_it_waited_for_a_connection_is_not_sent(
+    play: Callable[[Scenario], None],
+) -> None:
+    async def scenario(place: Place) -> None:
+        pod, leads, pods = await place.pod("late"), [True], f"/api/v1/namespaces/{place.namespace}/pods"
+        client = Client(credentials.from_kubeconfig(place.proxy.kubeconfig), connections=1)
+        try:
+            holds = asyncio.create_task(client.call("GET", f"{pods}?watch=1&timeoutSeconds=300&limit=7"))
+            await place.until(lambda: any("limit=7" in path for _, path in place.proxy.seen))
+            bound = asyncio.create_task(Binding(client, pod, "kwok-0001", CLOCK, lambda: leads[0]).send())
+            await asyncio.sleep(0)
+            leads[0] = False
+            holds.cancel()
+            assert (await bound).bound is Bound.FAILED
+            assert not [path for _, path in place.proxy.seen if path.endswith("/binding")]
+        finally:
+            await client.close()
+
+    play(scenario)
+
+
 def test_a_lease_does_not_wait_for_the_rate_limit(play: Callable[[Scenario], None]) -> None:
     async def scenario(place: Place) -> None:
         client = Client(credentials.from_kubeconfig(place.proxy.kubeconfig), qps=0.001, burst=1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from flights import AWAY, DROP, LOSE, TAKE, PlayedServer
+from binding_world import AWAY, DROP, LOSE, TAKE, PlayedServer
 from scheduling import make_node, make_pod, make_report
 
 from carico.health import Request

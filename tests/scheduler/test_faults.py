@@ -118,6 +118,12 @@ async def running(stage: Stage) -> AsyncIterator[asyncio.Task[None]]:
         await asyncio.gather(task, return_exceptions=True)
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
 @pytest.mark.parametrize("status", [404, 409, 429, 500, LOSE, CUT])
 def test_bindings_that_go_wrong(play: Callable[[Scenario], None], status: int) -> None:
     async def scenario(stage: Stage) -> None:
@@ -171,13 +177,48 @@ def test_the_answers_to_bindings_are_lost_and_the_api_server_goes_away(play: Cal
         parts = stage.scheduler.parts
         async with running(stage):
             await stage.create()
-            async with asyncio.timeout(PATIENCE):
-                while not parts.waiting.counts().get("outcome"):  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)
+            await until(lambda: parts.waiting.counts().get("outcome", 0) > 0)
             assert all(uid in parts.ledger for uid in parts.cluster.assumed)  # nothing was given back
             stage.proxy.fault = lambda _method, _path: None
             await stage.settled()
             stage.check()
+
+    play(scenario)
+
+
+def test_a_provisioner_that_hangs_holds_up_nobody(play: Callable[[Scenario], None]) -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.use(binders=4)
+        api, name, waiting = stage.cluster.api, f"hangs-{stage.namespace}", 12
+        root, classes = f"/api/v1/namespaces/{stage.namespace}", "/apis/storage.k8s.io/v1/storageclasses"
+        kind = {"metadata": {"name": name}, "provisioner": "disk.example.com"}
+
+        def databases() -> None:
+            api.post(classes, kind | {"volumeBindingMode": "WaitForFirstConsumer"})
+            for i in range(waiting):
+                spec = {"storageClassName": name, "accessModes": ["ReadWriteOnce"]}
+                spec |= {"resources": {"requests": {"storage": "1Gi"}}}
+                api.post(f"{root}/persistentvolumeclaims", {"metadata": {"name": f"c-{i}"}, "spec": spec})
+                volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": f"c-{i}"}}]
+                api.post(f"{root}/pods", pod(f"db-{i}", ["x"], schedulerName="carico", volumes=volumes))
+
+        def gone() -> None:
+            for i in range(waiting):
+                api.delete(f"{root}/pods/db-{i}")
+
+        try:
+            async with running(stage):
+                await asyncio.to_thread(databases)
+                await until(lambda: stage.scheduler.parts.waiting.counts() == {"volumes": waiting})
+                await stage.create(0, 10)
+                await stage.fleet.until(10, PATIENCE)
+                assert stage.scheduler.parts.waiting.counts() == {"volumes": waiting}
+                await asyncio.to_thread(gone)
+                await until(lambda: stage.scheduler.binder.under_way == 0)
+                await stage.settled(10)
+                stage.check(10)
+        finally:
+            await asyncio.to_thread(api.delete, f"{classes}/{name}")
 
     play(scenario)
 

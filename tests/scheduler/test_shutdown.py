@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from flights import Flights, a_claim, a_class, of_claim
+from binding_world import BindingWorld, a_claim, a_class, of_claim
 from scheduling import make_node, make_pod
 
 from carico.kube import credentials
@@ -139,16 +139,16 @@ def test_a_lease_under_which_a_binding_may_still_arrive_runs_out(
 
 def test_pods_that_wait_are_left_to_the_next_leader() -> None:
     async def scenario() -> None:
-        flights = Flights({"a": 5.0})
-        flights.see_thing(a_class())
-        flights.see_thing(a_claim("c"))
-        flights.see(make_pod("db", volumes=of_claim("c")))
-        flights.decide()
-        await flights.clock.turn(0)
-        events = len(flights.scheduler.recorder)
-        await asyncio.wait_for(flights.binder.drain(), PATIENCE)  # the clock stands still
-        assert (flights.binder.under_way, flights.last("db")[0]) == (0, "scheduled")
-        assert len(flights.scheduler.recorder) == events
+        world = BindingWorld({"a": 5.0})
+        world.see_thing(a_class())
+        world.see_thing(a_claim("c"))
+        world.see(make_pod("db", volumes=of_claim("c")))
+        world.decide()
+        await world.clock.turn(0)
+        events = len(world.scheduler.recorder)
+        await asyncio.wait_for(world.binder.drain(), PATIENCE)  # the clock stands still
+        assert (world.binder.under_way, world.last("db")[0]) == (0, "scheduled")
+        assert len(world.scheduler.recorder) == events
 
     asyncio.run(scenario())
 
@@ -157,13 +157,13 @@ def test_a_scheduler_whose_lease_is_not_fresh_rests() -> None:
     """A pause has ended, but nothing may be decided: the loop must not spin until the Lease is renewed."""
 
     async def scenario() -> None:
-        flights = Flights({"a": 5.0}, leader_elect=True, heartbeat=100.0)
-        scheduler, turns = flights.scheduler, 0
-        flights.see(make_pod("p"))
-        queued = flights.queue.pop(flights.clock.monotonic())
+        world = BindingWorld({"a": 5.0}, leader_elect=True, heartbeat=100.0)
+        scheduler, turns = world.scheduler, 0
+        world.see(make_pod("p"))
+        queued = world.queue.pop(world.clock.monotonic())
         assert queued is not None
-        flights.queue.fail(queued, queued.refusal, flights.clock.monotonic(), blindly=True)
-        flights.clock.advance(60)
+        world.queue.fail(queued, queued.refusal, world.clock.monotonic(), blindly=True)
+        world.clock.advance(60)
         wait = scheduler._wait_for_news
 
         async def counted() -> None:
@@ -173,11 +173,11 @@ def test_a_scheduler_whose_lease_is_not_fresh_rests() -> None:
 
         scheduler._wait_for_news = counted  # type: ignore[method-assign]
         task = asyncio.create_task(scheduler._schedule())
-        await flights.clock.turn(5)
+        await world.clock.turn(5)
         assert turns <= 6
-        scheduler.election.leading, scheduler.election.renewed_at = True, flights.clock.monotonic()
-        await flights.clock.turn(1)
-        assert flights.server.node_of("p") == "a"
+        scheduler.election.leading, scheduler.election.renewed_at = True, world.clock.monotonic()
+        await world.clock.turn(1)
+        assert world.server.node_of("p") == "a"
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

@@ -137,22 +137,22 @@ class VolumeBinding:
 
     async def _bound(self, cycle: Cycle, claims: _Claims, node: str) -> Status:
         """Waits for the volume controller."""
-        match, store, flight = claims.match, cycle.snapshot.store, self._waiting.get(cycle.pod.uid)
+        match, store, in_flight = claims.match, cycle.snapshot.store, self._waiting.get(cycle.pod.uid)
         assert match is not None
-        assert flight is not None, "only a pod in flight binds its volumes"
+        assert in_flight is not None, "only a pod in flight binds its volumes"
         deadline = self._clock.monotonic() + BIND_PATIENCE
         names = [("PersistentVolumeClaim", claim.key) for claim in claims.waiting]
         names += [("PersistentVolume", volume.name) for _, volume in match.static]
-        with store.listening(names, flight.wake):
-            while flight.ended is None:
+        with store.listening(names, in_flight.wake):
+            while in_flight.ended is None:
                 problem = progress(cycle.snapshot, match, node)
                 if problem is not None:
                     return error(f"binding volumes: {problem}") if problem else OK
                 left = deadline - self._clock.monotonic()
                 if left <= 0:
                     return error(f"binding volumes: not bound after {BIND_PATIENCE:.0f} s")
-                await flight.news("volumes", left)
-            return error(f"binding volumes: {flight.ended.why}")
+                await in_flight.news("volumes", left)
+            return error(f"binding volumes: {in_flight.ended.why}")
 
 
 def _problem(cycle: Cycle, claim: PersistentVolumeClaim, ephemeral: bool) -> str:

@@ -47,6 +47,9 @@ class PlayedServer:
     def node_of(self, name: str) -> str:
         return str(self.pods[name]["spec"].get("nodeName", ""))
 
+    def apart(self, **_: float) -> PlayedServer:
+        return self
+
     async def turn(self) -> None:
         """There is no rate limit here."""
 
@@ -97,7 +100,7 @@ class PlayedServer:
         return msgspec.json.encode(pod)
 
 
-class Flights:
+class BindingWorld:
     def __init__(self, nodes: dict[str, float], *, labels: Any = None, **settings: Any) -> None:
         self.clock, self.server = ManualClock(now=100.0), PlayedServer()
         usual = {"leader_elect": False, "plaintext": True, "validate": True, "startup_limit": 999}

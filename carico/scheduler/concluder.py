@@ -19,7 +19,7 @@ from carico.scheduler.profiles import Profile
 from carico.scheduler.queue import Queued
 from carico.scheduler.template import PodInfo
 from carico.scheduler.unschedulable import Refusal
-from carico.scheduler.waiting import Flight
+from carico.scheduler.waiting import InFlightPod
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Attempt:
     queued: Queued
     decision: Decision
     began: float  # s of perf_counter
-    flight: Flight
+    in_flight: InFlightPod
 
     @property
     def info(self) -> PodInfo:
@@ -51,7 +51,7 @@ class Rejection:
     why: str
 
 
-class Endings:
+class Concluder:
     def __init__(
         self,
         cluster: Cluster,
@@ -65,7 +65,7 @@ class Endings:
         self._metrics, self._clock, self._on_failure = metrics, clock, on_failure
         self.bound = 0
 
-    def take(self, attempt: Attempt, outcome: Outcome | Rejection) -> None:
+    def conclude(self, attempt: Attempt, outcome: Outcome | Rejection) -> None:
         """An outcome that is known."""
         bound = outcome.bound if isinstance(outcome, Outcome) else None
         if bound is Bound.DONE:
@@ -79,13 +79,13 @@ class Endings:
         else:
             self._failed(attempt, outcome)
 
-    def unknown(self, attempt: Attempt, outcome: Outcome) -> None:
+    def note_unknown(self, attempt: Attempt, outcome: Outcome) -> None:
         """The binding was sent and nobody knows what came of it: the pod keeps its node."""
         log.warning("whether %s was bound to %s is not known yet: %s", attempt.info.pod.key, attempt.node, outcome.why)
         self._metrics.conflicts.labels(outcome.bound.value).inc()
 
     @staticmethod
-    def broke(profile: Profile, plugin: str, error: Exception) -> str:
+    def note_exception(profile: Profile, plugin: str, error: Exception) -> str:
         """A plugin raised: never the end of anything but this pod's attempt."""
         profile.contain(plugin, error)
         return f"plugin {plugin} broke: {type(error).__name__}: {error}"
@@ -103,7 +103,7 @@ class Endings:
             try:
                 plugin.post_bind(attempt.decision.cycle, node)
             except Exception as error:
-                self.broke(attempt.profile, plugin.name, error)
+                self.note_exception(attempt.profile, plugin.name, error)
 
     def _needless(self, attempt: Attempt, outcome: Outcome) -> None:
         """The pod is gone, or somebody else bound it."""

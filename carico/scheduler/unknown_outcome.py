@@ -7,25 +7,25 @@ from __future__ import annotations
 
 from carico.kube.binding import DONE, Binding, Bound, Outcome
 from carico.scheduler.slots import Slots
-from carico.scheduler.waiting import Ended, Ending, Flight
+from carico.scheduler.waiting import Ended, Ending, InFlightPod
 
 FIRST_LOOK = 2.0  # s after the tries in a row, doubled each time
 LAST_LOOK = 15.0  # s between two looks, at most
 
 
-async def settle(request: Binding, flight: Flight, slots: Slots) -> Outcome:
+async def settle(request: Binding, in_flight: InFlightPod, slots: Slots) -> Outcome:
     """The outcome of a binding that was sent; returns only when it is known."""
     pause = FIRST_LOOK
-    while flight.ended is None:
-        await flight.news("outcome", pause)
-        if flight.ended is not None:
+    while in_flight.ended is None:
+        await in_flight.news("outcome", pause)
+        if in_flight.ended is not None:
             break
         async with slots:
             outcome = await request.again()
         if outcome.bound is not Bound.UNKNOWN:
             return outcome
         pause = min(LAST_LOOK, 2 * pause)
-    return as_told(flight.ended, flight.node)
+    return as_told(in_flight.ended, in_flight.node)
 
 
 def as_told(ended: Ended, node: str) -> Outcome:
