@@ -37,7 +37,7 @@ from bench import soak_report as report
 from bench.soak_agents import Agents
 from bench.soak_cluster import SIZES, Keeper, prepare
 from bench.soak_faults import Faults, Stage
-from bench.soak_history import SETTLED_AFTER, BindingSent, Bound, Evicted, PodSeen
+from bench.soak_history import SETTLED_AFTER, BindingSent, Bound, Evicted, EvictionSent, PodSeen
 from bench.soak_looks import BETWEEN, Looks, lost
 from bench.soak_observer import Observer
 from bench.soak_proxy import UID, Breakage, Proxy, Request
@@ -154,21 +154,29 @@ def _count(recorder: Recorder) -> tuple[int, int]:
     return len(ours), len({event.uid for event in recorder.history if isinstance(event, Bound)} & ours)
 
 
-def _passed(recorder: Recorder, observer: Observer) -> Any:
+class Notes:
     """Writes down Bindings and evictions as they pass the proxies."""
 
-    def note(request: Request, status: int, sent_at: float) -> None:
-        if request.binds:
-            uid, node = _found(UID, request.body), _node(request.body)
-            recorder.note(BindingSent(at=sent_at, uid=uid, node=node, status=status, answered_at=time.monotonic()))
-        elif request.evicts and 200 <= status < 300:
-            *_, namespace, _, name = request.path.partition("?")[0].split("/")
-            uid = _found(UID, request.body)
-            if not uid and (pod := observer.objects.get(f"{namespace}/{name}")) is not None:
-                uid = pod["metadata"]["uid"]
-            recorder.note(Evicted(at=sent_at, uid=uid))
+    def __init__(self, recorder: Recorder, observer: Observer) -> None:
+        self._recorder, self._observer = recorder, observer
 
-    return note
+    def asked(self, request: Request) -> None:
+        if request.begins_eviction:
+            self._recorder.note(EvictionSent(at=time.monotonic(), uid=self._victim(request)))
+
+    def passed(self, request: Request, status: int, sent_at: float) -> None:
+        if request.binds:
+            uid, node, now = _found(UID, request.body), _node(request.body), time.monotonic()
+            self._recorder.note(BindingSent(at=sent_at, uid=uid, node=node, status=status, answered_at=now))
+        elif request.evicts and 200 <= status < 300:
+            self._recorder.note(Evicted(at=sent_at, uid=self._victim(request)))
+
+    def _victim(self, request: Request) -> str:
+        if uid := _found(UID, request.body):
+            return uid
+        _, namespace, _, name, *_ = request.path.partition("?")[0].removeprefix("/api/v1").split("/")[1:]
+        pod = self._observer.objects.get(f"{namespace}/{name}")
+        return str(pod["metadata"]["uid"]) if pod is not None else ""
 
 
 def _found(pattern: Any, body: bytes) -> str:
@@ -187,8 +195,8 @@ async def staged(cluster: Cluster, nodes: Nodes, folder: Path) -> AsyncIterator[
     recorder, breakage = Recorder(), Breakage()
     observer = Observer(cluster.api, recorder)
     async with AsyncExitStack() as stack:
-        passed = _passed(recorder, observer)
-        proxies = [Proxy(name, kubeconfig, folder, breakage, passed) for name in ("a", "b")]
+        notes = Notes(recorder, observer)
+        proxies = [Proxy(name, kubeconfig, folder, breakage, notes.asked, notes.passed) for name in ("a", "b")]
         for proxy in proxies:
             await stack.enter_async_context(proxy)
         replicas = [Replica(p.replica, p.kubeconfig, folder / f"{p.replica}.log", cluster) for p in proxies]

@@ -18,6 +18,7 @@ from bench.soak_history import (
     Bound,
     Event,
     Evicted,
+    EvictionSent,
     FaultBegan,
     FaultEnded,
     History,
@@ -95,7 +96,7 @@ def _surely_seen(state: State) -> float:
 
 
 class _Preemptions:
-    """Goes along with a history and judges each eviction at its moment."""
+    """Goes along with a history and judges each victim at the moment in which its eviction was begun."""
 
     def __init__(self, history: list[Event]) -> None:
         self._history = history
@@ -106,7 +107,10 @@ class _Preemptions:
                 self._for.setdefault(event.uid, event.preemptor)
             elif isinstance(event, Nominated) and event.node:
                 self._nominated[event.node].append((event.at, event.uid))
+        self._evicted = {event.uid for event in history if isinstance(event, Evicted)}
+        self._begun: set[str] = set()
         self._goal: dict[str, tuple[str, float]] = {}  # preemptor to its node, and since when
+        self._condemned: defaultdict[str, set[str]] = defaultdict(set)  # preemptor to its victims
         self._leader, self._led_since = "", float("-inf")
         self.found: list[str] = []
         self.unexplained = 0
@@ -114,17 +118,20 @@ class _Preemptions:
     def judge(self) -> None:
         state = State()
         for event in self._history:
+            state.now = event.at
             if isinstance(event, Renewed) and event.holder != self._leader:
                 self._leader, self._led_since = event.holder, event.at
-            if isinstance(event, Evicted) and event.uid in state.pods and not state.pods[event.uid].leaving:
-                self._evicted(state, event)
+            if isinstance(event, EvictionSent | Evicted) and event.uid in state.pods and event.uid not in self._begun:
+                self._begun.add(event.uid)
+                self._judge(state, state.pods[event.uid])
             state.apply(event)
             if isinstance(event, Nominated) and event.node:
                 self._goal.setdefault(event.uid, (event.node, event.at))
 
-    def _evicted(self, state: State, event: Evicted) -> None:
-        victim = state.pods[event.uid]
-        candidates = [state.pods[uid] for uid in self._who(victim, event.at) if uid in state.pods]
+    def _judge(self, state: State, victim: PodState) -> None:
+        candidates = [state.pods[uid] for uid in self._who(victim, state.now) if uid in state.pods]
+        if victim.leaving or victim.uid not in self._evicted:
+            return
         if not candidates or not victim.node:  # unseen yet, or on its way to a node
             self.unexplained += 1
             return
@@ -132,10 +139,12 @@ class _Preemptions:
             names = " or ".join(pod.seen.key for pod in candidates)
             held = self._goal[candidates[0].uid][0]
             self.found.append(
-                f"{event.at:.1f} s: {victim.seen.key} on {victim.node} had to go for {names}, which {held} would hold"
+                f"{state.now:.1f} s: {victim.seen.key} on {victim.node} had to go for {names}, which {held} would hold"
             )
         elif len(candidates) == 1 and self._goal.get(candidates[0].uid, ("",))[0] != victim.node:
-            self._goal[candidates[0].uid] = (victim.node, event.at)  # its first node, or the one before is no good
+            self._goal[candidates[0].uid] = (victim.node, state.now)  # its first node, or the one before is no good
+        for preemptor in candidates:
+            self._condemned[preemptor.uid].add(victim.uid)
 
     def _who(self, victim: PodState, moment: float) -> list[str]:
         """Who it had to go for: its Event says so; without one whoever was nominated there around that time."""
@@ -151,11 +160,12 @@ class _Preemptions:
         # A new leader knows only what the API server was told.
         if self._led_since > since and preemptor.nominated != node:
             return False
-        return state.would_hold(node, preemptor, since)
+        seen, condemned = _surely_seen(state), self._condemned[preemptor.uid]
+        return state.would_hold(node, preemptor, since=since, seen=seen, condemned=condemned)
 
 
 def victims_beyond_need(history: History) -> tuple[list[str], int]:
-    """Evictions for a pod whose first nominated node was there and would have held it; and those not explained."""
+    """Evictions for a pod whose nominated node was there and would have held it; and those not explained."""
     judge = _Preemptions(in_order(history))
     judge.judge()
     return judge.found, judge.unexplained

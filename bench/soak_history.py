@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import msgspec
@@ -17,6 +18,7 @@ STARTING_FOR = 60.0  # s after its binding in which a pod that has not started c
 STARTING_FULL, STARTING_IDLE = 8, 32  # pods; `startup_limit` and `startup_limit_idle`
 STARTING_SPARE = 3  # pods fewer than that; the usage that is reported is not exactly known
 MOST_PODS = 110  # pods per node
+REMEMBERED = 120.0  # s
 SETTLED_AFTER = 15.0  # s after a fault in which everything is known again
 
 
@@ -61,6 +63,12 @@ class Nominated(Event, frozen=True):
 
     uid: str
     node: str
+
+
+class EvictionSent(Event, frozen=True):
+    """A scheduler began to evict a pod: the first request for it, whatever came of that."""
+
+    uid: str
 
 
 class Evicted(Event, frozen=True):
@@ -143,8 +151,8 @@ class Memory(Event, frozen=True):
 
 History = Iterable[Event]
 KINDS = (
-    PodSeen | Bound | Started | Leaving | Gone | Nominated | Evicted | Preempted | Announced | BindingSent | NodeUp
-    | NodeDown | Reported | Silenced | Renewed | ApiAnswers | FaultBegan | FaultEnded | Memory
+    PodSeen | Bound | Started | Leaving | Gone | Nominated | EvictionSent | Evicted | Preempted | Announced
+    | BindingSent | NodeUp | NodeDown | Reported | Silenced | Renewed | ApiAnswers | FaultBegan | FaultEnded | Memory
 )  # fmt: skip
 
 
@@ -154,8 +162,14 @@ class PodState:
     node: str = ""
     bound_at: float = 0.0
     started: bool = False
-    leaving: bool = False
+    leaving_since: float | None = None
+    evicted: bool = False  # by a scheduler of ours, which therefore knows that it is leaving
+    gone_at: float = 0.0
     nominated: str = ""
+
+    @property
+    def leaving(self) -> bool:
+        return self.evicted or self.leaving_since is not None
 
     @property
     def uid(self) -> str:
@@ -183,6 +197,7 @@ class State:
         self.nodes: dict[str, NodeState] = {}
         self.on: defaultdict[str, dict[str, PodState]] = defaultdict(dict)
         self.kept: defaultdict[str, dict[str, PodState]] = defaultdict(dict)  # pods that are nominated to a node
+        self._ghosts: defaultdict[str, list[PodState]] = defaultdict(list)  # pods that were on a node not long ago
         self._cpu_taken: defaultdict[str, int] = defaultdict(int)  # millicores
         self.reports: dict[str, ReportState] = {}
         self.full: dict[str, float] = {}  # units that each node can take; known even while its agent is silent
@@ -203,11 +218,12 @@ class State:
             case Started() if event.uid in self.pods:
                 self.pods[event.uid].started = True
             case Leaving() if event.uid in self.pods:
-                self.pods[event.uid].leaving = True
+                self.pods[event.uid].leaving_since = event.at
             case Evicted() if event.uid in self.pods:
-                self.pods[event.uid].leaving = True
+                self.pods[event.uid].evicted = True
             case Gone():
                 if (pod := self.pods.pop(event.uid, None)) is not None:
+                    self._remember(pod)
                     self._place(pod, "")
                     self._nominate(pod, "")
             case Nominated() if event.uid in self.pods:
@@ -230,6 +246,13 @@ class State:
             case FaultEnded():
                 self.faults.pop(event.number, None)
                 self.calm_since = event.at
+
+    def _remember(self, pod: PodState) -> None:
+        """A scheduler may not know for a while that it is gone."""
+        pod.gone_at = self.now
+        pod.leaving_since = self.now if pod.leaving_since is None else pod.leaving_since
+        kept = [other for other in self._ghosts[pod.node] if self.now - other.gone_at < REMEMBERED]
+        self._ghosts[pod.node] = [*kept, pod]
 
     def _place(self, pod: PodState, node: str) -> None:
         if self.on[pod.node].pop(pod.uid, None) is not None:
@@ -292,24 +315,28 @@ class State:
         """Units of the pods on a node, without other people's pods that came at or after `before`."""
         return sum(pod.seen.units for pod in self.on[name].values() if pod.seen.ours or pod.bound_at < before)
 
-    def would_hold(self, name: str, pod: PodState, since: float) -> bool:
+    def would_hold(
+        self, name: str, pod: PodState, *, since: float, seen: float, condemned: AbstractSet[str] = frozenset()
+    ) -> bool:
         """Whether a node has the room for a pod once all that are leaving have left.
 
-        Our own pods of lower priority that came after `since` do not count: the room was the pod's by then.
+        What left by itself at or after `seen` may be unknown to a scheduler and stays; the `condemned` are the pod's
+        own victims. Our own pods of lower priority that came after `since` do not count: the room was not theirs.
         """
         if name not in self.nodes or name not in self.reports:
             return False
-        stays = [
-            other
-            for other in self.on[name].values()
-            if not other.leaving
-            and other is not pod
-            and not (other.seen.ours and other.seen.priority < pod.seen.priority and other.bound_at > since)
-        ]
+        present = (*self.on[name].values(), *self._ghosts[name])
+        stays = [o for o in present if o is not pod and not _known_to_go(o, seen, condemned)]
+        stays = [o for o in stays if not (o.seen.ours and o.seen.priority < pod.seen.priority and o.bound_at > since)]
         stays += self._ahead(name, pod)
         cpu = self.nodes[name].cpu - sum(other.seen.cpu for other in stays)
         units = self.full[name] - sum(other.seen.units for other in stays)
         return cpu >= pod.seen.cpu and units >= pod.seen.units
+
+
+def _known_to_go(pod: PodState, seen: float, condemned: AbstractSet[str]) -> bool:
+    by_itself = pod.leaving_since is not None and pod.leaving_since < seen
+    return pod.evicted or by_itself or pod.uid in condemned
 
 
 def in_order(history: History) -> list[Event]:

@@ -44,6 +44,11 @@ class Request:
         return self.method == "DELETE" and "/pods/" in self.path
 
     @property
+    def begins_eviction(self) -> bool:
+        """Says in a pod's status that it has to go, or deletes it."""
+        return self.evicts or (self.method == "PATCH" and b"PreemptionByScheduler" in self.body)
+
+    @property
     def tells(self) -> bool:
         """Writes an Event."""
         return self.method in ("POST", "PATCH", "PUT") and "/events" in self.path
@@ -101,15 +106,19 @@ class Breakage:
         return line
 
 
+Asked = Callable[[Request], None]
 Passed = Callable[[Request, int, float], None]  # the API server's status, 0 without one, and when it was sent
 
 
 class Proxy:
     """One replica's way to the API server."""
 
-    def __init__(self, replica: str, kubeconfig: Path, folder: Path, breakage: Breakage, on_passed: Passed) -> None:
+    def __init__(
+        self, replica: str, kubeconfig: Path, folder: Path, breakage: Breakage, on_asked: Asked, on_passed: Passed
+    ) -> None:
         config = json.loads(kubeconfig.read_text())
-        self.replica, self._breakage, self._on_passed = replica, breakage, on_passed
+        self.replica, self._breakage = replica, breakage
+        self._on_asked, self._on_passed = on_asked, on_passed
         self._server_address = urlsplit(config["clusters"][0]["cluster"]["server"])
         authority = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"]).decode()
         self._tls = ssl.create_default_context(cadata=authority)
@@ -162,6 +171,7 @@ class Proxy:
         body = await reader.readexactly(int(_header(head, b"content-length") or 0))
         method, path, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
         request = Request(self.replica, method, path, body)
+        self._on_asked(request)
         verdict = self._breakage.verdict(request)
         if isinstance(verdict, Cut):
             return False

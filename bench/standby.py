@@ -1,7 +1,8 @@
 """Cost per event and memory of a replica on standby while 100,000 pods come, are bound by the leader, and go.
 
 A standby follows everything and pops nothing; what it keeps of pods that are gone would grow until it could not take
-over any more. 200 pods wait and 500 run at any time. PODS changes the number.
+over any more. 25 pods come a second, 200 wait and 500 run at any time, every node reports every 5 s. PODS changes the
+number.
 """
 
 from __future__ import annotations
@@ -21,26 +22,29 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from scheduling import make_node, make_pod, make_report
 
-from carico.clock import SystemClock
 from carico.kube.objects import Pod
 from carico.scheduler.assembly import Parts, assemble
 from carico.settings import SchedulerSettings
+from carico.testing import ManualClock
 
 PODS = int(os.environ.get("PODS", "100000"))
 NODES = 50
+RATE = 25  # pods that come in a second of the replica's clock
+HEARTBEAT, FLUSH = 5, 30  # s
 WAITING, RUNNING = 200, 500  # pods at any time
 TENTHS = 10
+WARM_UP = 2500  # pods: everything that is kept for a minute is there
 
 
 class Standby:
     """The parts of a replica that does not lead, and pods that pass it by."""
 
     def __init__(self) -> None:
-        self.parts: Parts = assemble(SchedulerSettings(), SystemClock(), None)
-        for number in range(NODES):
-            self.parts.cluster.node_changed(None, make_node(f"n{number}", cpu="64"))
-            report = make_report(f"n{number}", 100.0)
-            self.parts.ledger.report(report, SystemClock().monotonic())
+        self._clock = ManualClock()
+        self.parts: Parts = assemble(SchedulerSettings(), self._clock, None)
+        self._counted: dict[str, set[str]] = {f"n{number}": set() for number in range(NODES)}
+        for name in self._counted:
+            self.parts.cluster.node_changed(None, make_node(name, cpu="64"))
         self._waiting: deque[Pod] = deque()
         self._running: deque[Pod] = deque()
         self._made = 0
@@ -50,11 +54,23 @@ class Standby:
     def pass_by(self, pods: int) -> None:
         """So many come; as many are bound, and as many go."""
         for _ in range(pods):
+            if self._made % RATE == 0:
+                self._second_passes(self._made // RATE)
             self._come()
             if len(self._waiting) > WAITING:
                 self._bind(self._waiting.popleft())
             if len(self._running) > RUNNING:
-                self._see(self._running.popleft(), None)
+                self._end(self._running.popleft())
+
+    def _second_passes(self, second: int) -> None:
+        self._clock.advance(1)
+        for number in range(second % HEARTBEAT, NODES, HEARTBEAT):
+            name = f"n{number}"
+            self.parts.ledger.report(make_report(name, 100.0, self._counted[name]), self._clock.monotonic())
+            self.parts.cluster.capacity_changed()
+        self.parts.cluster.tick()
+        if second % FLUSH == 0:
+            self.parts.queue.flush(self._clock.monotonic())
 
     def _come(self) -> None:
         """Every tenth has a label of its own, as the pods of StatefulSets and indexed Jobs have."""
@@ -74,6 +90,11 @@ class Standby:
         running = _changed(bound, "4", status={"phase": "Running", "startTime": "2026-01-01T00:00:00Z"})
         self._see(bound, running)
         self._running.append(running)
+        self._counted[node].add(running.uid)
+
+    def _end(self, pod: Pod) -> None:
+        self._see(pod, None)
+        self._counted[pod.spec.node_name].discard(pod.uid)
 
     def _see(self, old: Pod | None, new: Pod | None) -> None:
         began = perf_counter()
@@ -103,7 +124,7 @@ def tracked_objects() -> int:
 
 def run() -> dict[str, float]:
     standby, process = Standby(), psutil.Process()
-    standby.pass_by(2 * (WAITING + RUNNING))
+    standby.pass_by(WARM_UP)
     objects, memory = tracked_objects(), process.memory_info().rss
     costs: list[float] = []
     print(f"{'pods':>8} {'µs/event':>9} {'objects':>9} {'MB':>7}   beyond the beginning")

@@ -15,6 +15,7 @@ from bench.soak_history import (
     Bound,
     Event,
     Evicted,
+    EvictionSent,
     FaultBegan,
     FaultEnded,
     Gone,
@@ -159,6 +160,24 @@ def test_the_same_victim_evicted_again_is_one_victim() -> None:
 
 def test_an_eviction_that_was_refused_at_first() -> None:
     assert beyond(evicted("a0", 10), [nominated(10.1)], evicted("a1", 25)) == 0
+
+
+def test_an_eviction_that_was_begun_in_time_and_is_needless_when_it_succeeds() -> None:
+    begun: list[Event] = [EvictionSent(at=10, uid="a0"), EvictionSent(at=10, uid="a1"), nominated(10.1)]
+    others_left: list[Event] = [Leaving(at=11, uid="a2"), Leaving(at=11, uid="a3"), Gone(at=12, uid="a2")]
+    assert beyond(begun, others_left, evicted("a0", 20), evicted("a1", 20)) == 0
+
+
+def test_pods_that_leave_by_themselves_spare_the_others_once_that_must_have_been_seen() -> None:
+    left: list[Event] = [nominated(9), Leaving(at=10, uid="a2"), Leaving(at=10, uid="a3"), Gone(at=10.5, uid="a3")]
+    assert beyond(left, evicted("a0", 11)) == 0
+    assert beyond(left, evicted("a0", 20)) == 1
+    cut = [FaultBegan(at=9.5, number=1, kind="watches-cut"), FaultEnded(at=19, number=1)]
+    assert beyond(left, cut, evicted("a0", 20)) == 0
+
+
+def test_a_victim_that_was_chosen_and_never_evicted_is_none() -> None:
+    assert beyond(FIRST, [EvictionSent(at=12, uid="b0")]) == 0
 
 
 def test_a_second_node_because_the_first_is_gone() -> None:

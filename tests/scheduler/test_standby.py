@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from bench.standby import RUNNING, WAITING, Standby, tracked_objects
+from bench.standby import RUNNING, WAITING, WARM_UP, Standby, tracked_objects
 
 PODS = 1500
 
 
 def test_pods_that_come_and_go_leave_nothing_behind() -> None:
     standby = Standby()
-    standby.pass_by(2 * PODS)  # caches are full
+    standby.pass_by(WARM_UP)
     before = tracked_objects()
     standby.pass_by(PODS)
     grown = tracked_objects() - before
