@@ -15,6 +15,7 @@ from carico.doctor.finding import Finding, ok, wanting
 from carico.errors import CaricoError, UsageError
 from carico.kube import credentials
 from carico.kube.client import ApiError, Client
+from carico.kube.paths import segment
 from carico.scheduler.watches import NODES, OTHERS, PODS
 from carico.settings import SchedulerSettings
 
@@ -150,7 +151,8 @@ async def _may(client: Client, right: Right) -> bool:
 
 async def _lease(client: Client, settings: SchedulerSettings) -> Finding:
     name = f"{settings.lease_namespace}/{settings.lease_name}"
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{settings.lease_namespace}/leases/{settings.lease_name}"
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{segment(settings.lease_namespace)}/leases"
+    path = f"{leases}/{segment(settings.lease_name)}"
     start = "start `carico scheduler`; its log says why it does not lead"
     try:
         spec = msgspec.json.decode(await client.call("GET", path), type=dict[str, Any])["spec"]
