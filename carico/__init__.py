@@ -12,7 +12,7 @@ The data's way, and the folder of each stage:
     scheduler/    9   ledger → filter → score → reserve → bind
 
 Around it: cli.py (the command), settings.py and knobs.py (every knob, and how its value is found), types.py (the nouns
-that travel), errors.py, clock.py, metrics.py, health.py. docs/architecture.md draws the picture.
+that travel), errors.py, clock.py, metrics.py, http/. docs/architecture.md draws the picture.
 """
 
 __version__ = "0.1.0"

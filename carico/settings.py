@@ -112,7 +112,7 @@ class AgentSettings(NodeSettings, TlsFiles):
     """`carico agent`, one per node."""
 
     node_name: str = knob("", "this node's name in Kubernetes; empty: the host name")
-    listen: str = knob("127.0.0.1:9464", "address of /metrics, /healthz and /readyz")
+    listen: str = knob("127.0.0.1:9464", "address of /metrics, /healthz, /livez and /readyz")
     schedulers: tuple[str, ...] = knob(
         (), "host:port of the schedulers' gRPC; every address behind a name gets the reports"
     )
@@ -135,7 +135,7 @@ class ViewSettings(AgentSettings):
 class AggregatorSettings(TlsFiles):
     """`carico aggregator`, the cluster's model."""
 
-    listen: str = knob("127.0.0.1:9465", "address of /metrics, /healthz, /readyz and /debug/model")
+    listen: str = knob("127.0.0.1:9465", "address of /metrics, /healthz, /livez, /readyz and /debug/model")
     grpc_listen: str = knob("127.0.0.1:9466", "address of the gRPC service")
     merge: str = knob(
         "latest",
@@ -214,8 +214,14 @@ class LeaseSettings:
 class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, TlsFiles):
     """`carico scheduler`, which binds."""
 
-    listen: str = knob(
-        "127.0.0.1:9467", "address of the web page, /metrics, /healthz, /readyz, /explain, /extender and /debug"
+    listen: str = knob("127.0.0.1:9467", "address of /metrics, /healthz, /livez and /readyz, for whoever reaches it")
+    debug_listen: str = knob(
+        "127.0.0.1:9469",
+        "address of the web page, /debug, /explain and /simulate; beyond loopback with TLS and the API server's leave",
+    )
+    extender_listen: str = knob("", "address of the extender for a kube-scheduler; empty: there is none")
+    extender_client_ca: Path | None = knob(
+        None, "PEM file with the authority of kube-scheduler's certificate; the extender needs it beyond loopback"
     )
     grpc_listen: str = knob("127.0.0.1:9468", "address of the gRPC service that the agents report to")
     identity: str = knob("", "this replica's name, which no other may have; empty: host name and a random number")
@@ -231,6 +237,6 @@ class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, TlsFiles)
     writers: int = knob(16, "evictions and nominations sent at once, and as many conditions", least=1)
     event_queue: int = knob(20_000, "Events of pods without a node that may wait to be sent; the oldest go", least=1)
     event_workers: int = knob(400, "Events sent at once while no pod waits for its binding", least=1)
-    page: bool = knob(True, "serve the web page at / of the address above")
+    page: bool = knob(True, "serve the web page at / of debug_listen")
     decisions: int = knob(10_000, "decisions kept for /debug/decisions", least=1)
     per_node_metrics: int = knob(1000, "nodes above which /metrics has no series per node", least=0)

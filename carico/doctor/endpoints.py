@@ -12,7 +12,7 @@ from typing import Any
 
 from carico.doctor.finding import Finding, ok, wanting
 from carico.errors import UsageError
-from carico.health import split_address
+from carico.http.address import split_address
 from carico.settings import AgentSettings, TlsFiles
 
 PATIENCE = 5.0  # s
@@ -36,7 +36,7 @@ async def look(settings: AgentSettings, server: str | None) -> list[Finding]:
 
 
 def _pages(server: str | None) -> list[Finding]:
-    address = server or "http://127.0.0.1:9467"
+    address = server or "http://127.0.0.1:9469"
     try:
         ready = _get(address, "/readyz")[1].strip()
         ledger = json.loads(_get(address, "/debug/ledger")[1])

@@ -30,7 +30,7 @@ from carico.wire.certificates import Authority, Pair
 PATIENCE = 30.0  # s for each process to say that it is ready
 # Below those that Linux gives to outgoing connections: none takes one before its process listens, seconds later.
 PORTS = range(20_000, 32_000)
-PAGE_PORT = 9467  # of the scheduler's page, if it is free: people can find it again
+PAGE_PORT = 9469  # of the scheduler's page, if it is free: people can find it again
 LAST_WORDS = 5  # lines of a log
 SETTINGS = """\
 [scheduler]
@@ -66,12 +66,13 @@ class LocalCluster:
         tls = ["--tls-ca", authority.cert]
         aggregator, scheduler = free_port(), free_port()
         self._reports_to = f"localhost:{scheduler}"
-        pages = {"scheduler": self._page_port(), "aggregator": free_port(), "agent": free_port()}
-        self.page = f"http://127.0.0.1:{pages['scheduler']}/"
+        pages = {word: free_port() for word in ("scheduler", "aggregator", "agent")}
+        page = self._page_port()
+        self.page = f"http://127.0.0.1:{page}/"
         await self._word("aggregator", pages, "--grpc-listen", f"localhost:{aggregator}", *tls, *_pair(server))
         await self._word(
             *("scheduler", pages, "--config", self.folder / "carico.toml", "--kubeconfig", self.kubeconfig),
-            *("--grpc-listen", f"localhost:{scheduler}", *tls, *_pair(server)),
+            *("--debug-listen", f"127.0.0.1:{page}", "--grpc-listen", f"localhost:{scheduler}", *tls, *_pair(server)),
         )
         await self._node()
         await self._word(

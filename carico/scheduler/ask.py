@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
         parser.add_argument("--feasible", action="store_true", help="only the names of all nodes that could take it")
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
-    parser.add_argument("--server", metavar="URL", help="a running scheduler's pages, e.g. http://127.0.0.1:9467")
+    parser.add_argument("--server", metavar="URL", help="a running scheduler's pages, e.g. http://127.0.0.1:9469")
     parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="how to reach the API server")
 
 
@@ -90,9 +90,13 @@ async def _stored(kubeconfig: Path | None, wanted: manifest.Plain, file: str) ->
     return wanted, f"{why}: {manifest.UNKNOWN}"
 
 
+def _request(url: str, body: bytes | None) -> urllib.request.Request:
+    return urllib.request.Request(url, body, {"Content-Type": "application/json"} if body is not None else {})
+
+
 def _ask(server: str, path: str, body: bytes | None) -> Explanation:
     try:
-        with urllib.request.urlopen(server.rstrip("/") + path, body, timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(_request(server.rstrip("/") + path, body), timeout=PATIENCE) as answer:
             return msgspec.json.decode(answer.read(), type=Explanation)
     except urllib.error.HTTPError as error:
         raise CaricoError(f"{server}: {error.read().decode(errors='replace').strip()}") from error

@@ -25,7 +25,7 @@ PATIENCE = 30.0  # s for an answer
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", metavar="FILE", help="a dump; - is standard input")
-    parser.add_argument("--server", metavar="URL", help="a running scheduler's pages, e.g. http://127.0.0.1:9467")
+    parser.add_argument("--server", metavar="URL", help="a running scheduler's pages, e.g. http://127.0.0.1:9469")
     parser.add_argument("--pod", metavar="NAMESPACE/NAME", help="only what was decided about this pod")
     threshold = "pods of free capacity per unit (default: what the scheduler went by, as its records say)"
     parser.add_argument("--threshold", type=float, help=threshold)

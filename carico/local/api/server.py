@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from carico.clock import Clock
 from carico.errors import CaricoError
-from carico.health import split_address
+from carico.http.address import split_address
 from carico.local.api.answers import Answers
 from carico.local.api.http import Connection, Request
 from carico.local.api.logs import LogFile
