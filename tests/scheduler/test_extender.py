@@ -224,3 +224,66 @@ def test_nonsense_is_refused(body: bytes) -> None:
     assert extender.filter(request).status == HTTPStatus.BAD_REQUEST
     assert extender.prioritize(request).status == HTTPStatus.BAD_REQUEST
     assert asyncio.run(extender.bind(request)).status == HTTPStatus.BAD_REQUEST
+
+
+# --- callers who say more than they know ---
+
+
+def test_what_a_caller_says_of_a_pod_only_names_it() -> None:
+    """As a pod of a DaemonSet it would pass everywhere, and its units would take every node away."""
+    tandem = Tandem({"a": 0.0, "b": 5.0})
+    tandem.pod("p")
+    forged = make_pod("p", owner="DaemonSet", units=1_000_000)
+    assert tandem.good(forged, "a", "b") == ["b"]
+    tandem.ask("prioritize", forged, ["b"])
+    assert tandem.free("b") == 4
+    assert tandem.bind(forged, "a") == "a had no free capacity any more"
+    assert tandem.server.bound == []
+
+
+def test_a_pod_that_no_watch_has_brought_is_judged_but_neither_charged_nor_bound() -> None:
+    tandem = Tandem({"a": 1.5})
+    unknown = make_pod("p", schedulerName="default-scheduler")
+    assert tandem.good(unknown, "a") == ["a"]
+    tandem.ask("prioritize", unknown, ["a"])
+    assert (len(tandem.extender.charges), tandem.free("a")) == (0, 1.5)
+    assert tandem.good(make_pod("q", units=5), "a") == []
+    tandem.report("a", 9.0)
+    tandem.nudge()
+    assert tandem.server.annotated == []  # nobody whom we know waits for it
+    assert tandem.bind(unknown, "a") == "no such pod of another scheduler is known here; try again"
+    assert tandem.server.bound == []
+
+
+def test_a_pod_of_our_own_and_one_made_anew_under_the_name_are_not_bound() -> None:
+    tandem = Tandem({"a": 5.0})
+    ours = tandem.pods["default/ours"] = make_pod("ours")
+    tandem.pod("p", uid="uid-of-the-next")
+    for pod in (ours, make_pod("p", schedulerName="default-scheduler")):
+        assert tandem.good(pod, "a") == ["a"]
+        assert "known here" in tandem.bind(pod, "a")
+    assert (len(tandem.extender.charges), tandem.server.bound) == (0, [])
+
+
+def test_a_replica_without_the_lease_refuses_to_bind_and_the_next_try_may_succeed() -> None:
+    tandem = Tandem({"a": 5.0})
+    pod = tandem.pod("p")
+    tandem.good(pod, "a")
+    tandem.leads = False
+    assert tandem.bind(pod, "a") == "this replica does not hold the Lease; try again"
+    assert tandem.server.bound == []
+    tandem.leads = True
+    assert tandem.bind(pod, "a") == ""
+
+
+def test_after_a_restart_between_filter_and_bind_every_filter_is_asked() -> None:
+    tandem = Tandem({"a": 5.0, "b": 5.0})
+    plain, choosy = tandem.pod("p"), tandem.pod("q", nodeSelector={"kubernetes.io/hostname": "b"})
+    for pod in (plain, choosy):
+        tandem.good(pod, "a", "b")
+    tandem.extender = tandem.new_extender()
+    assert tandem.bind(plain, "a") == ""
+    assert "didn't match" in tandem.bind(choosy, "a")
+    assert "not known here" in tandem.bind(choosy, "elsewhere")
+    assert tandem.bind(choosy, "b") == ""
+    assert tandem.server.bound == [("p", "a"), ("q", "b")]
