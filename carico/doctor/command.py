@@ -20,7 +20,7 @@ KNOBS = {"proc_root", "cgroup_root", "runtime", "containerd_socket", "cri_socket
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
     parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="how to reach the API server")
-    parser.add_argument("--server", metavar="URL", help="a running scheduler's pages, e.g. http://127.0.0.1:9467")
+    parser.add_argument("--server", metavar="URL", help="a running scheduler's pages, e.g. http://127.0.0.1:9469")
     lease = "kube-system/carico-scheduler"
     parser.add_argument(
         "--lease", metavar="NAMESPACE/NAME", default=lease, help=f"the schedulers' Lease (default: {lease})"

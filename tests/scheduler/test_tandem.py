@@ -58,7 +58,7 @@ class Stage:
 
 @contextmanager
 def tandem(**verbs: Any) -> Iterator[Stage]:
-    """A cluster of its own, because an extender is part of kube-scheduler's configuration. Both sides show certificates."""
+    """A cluster of its own, as an extender is part of kube-scheduler's configuration; both sides show certificates."""
     port, grpc = free_port(), free_port()
     with tempfile.TemporaryDirectory() as folder:
         authority = Authority(Path(folder))
