@@ -37,13 +37,13 @@ RETRY_AFTER = "5"  # s
 
 
 def routes(live: Live) -> dict[str, Route]:
-    return _files() | {
+    return files() | {
         "/page/live": Route(lambda _: _live(live)),
         "/page/node": Route(lambda request: _node(live, request)),
     }
 
 
-def _files() -> dict[str, Route]:
+def files() -> dict[str, Route]:
     """`/` and `/page/NAME` for each file of the page."""
     found: dict[str, Route] = {}
     for file in resources.files(__package__).joinpath("assets").iterdir():
