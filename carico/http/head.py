@@ -38,8 +38,7 @@ def parse(block: bytes) -> Head:
     if modern and "host" not in headers:
         raise _bad("the header Host is missing")
     path, _, query = line[2].partition("?")
-    closes = "close" in [word.strip() for word in headers.get("connection", "").lower().split(",")]
-    return Head(line[1], path, _query(query), headers, modern and not closes)
+    return Head(line[1], path, _query(query), headers, modern and not _closes(headers.get("connection")))
 
 
 def body_length(headers: dict[str, str], *, needed: bool) -> int:
@@ -72,7 +71,11 @@ def _headers(lines: list[str]) -> dict[str, str]:
 
 
 def _query(query: str) -> dict[str, str]:
-    return dict(parse_qsl(query, keep_blank_values=True))
+    return dict(parse_qsl(query, keep_blank_values=True)) if query else {}
+
+
+def _closes(connection: str | None) -> bool:
+    return connection is not None and "close" in [word.strip() for word in connection.lower().split(",")]
 
 
 def _bad(reason: str) -> RefusedError:
