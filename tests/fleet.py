@@ -115,3 +115,4 @@ class SchedulerProcess(Process):
         addresses = ("--grpc-listen", f"127.0.0.1:{grpc_port}", "--listen", "127.0.0.1:0")
         super().__init__("scheduler", "--kubeconfig", str(kubeconfig), "--plaintext", *addresses, *flags)
         self.page_port = int(self.wait_for(r"pages on port (\d+)", 60)[1])
+        self.identity = self.wait_for(r"scheduler \S+, (\S+): gRPC")[1]

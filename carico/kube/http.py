@@ -20,6 +20,7 @@ STREAM_BUFFER = 4 << 20  # bytes of an unread stream after which the socket is l
 HEAD_LIMIT = 64 << 10  # bytes of status line and headers
 VERSIONS = (b"HTTP/1.1", b"HTTP/1.0")
 LENGTH_DIGITS = 15
+SPACE = 0x20  # and what is below it: no character of a header's name
 SWITCHING_PROTOCOLS = 101
 INTERIM_LIMIT = 5  # answers 1xx before the real one, as many as Go takes
 
@@ -47,36 +48,39 @@ def parse_head(block: bytes) -> Head:
     words = first.split(b" ", 2)
     if len(words) < 2 or words[0] not in VERSIONS or len(words[1]) != 3 or not words[1].isdigit():
         raise HttpError(f"the answer does not start like HTTP: {first[:80]!r}")
-    headers = _headers(lines)
-    status, chunked = int(words[1]), _chunked(headers)
-    length = 0 if status in (204, 304) or status < 200 else None if chunked else _length(headers)
-    asks = [word.strip() for word in headers.get(b"connection", b"").lower().split(b",")]
-    last = b"close" in asks or (words[0] == b"HTTP/1.0" and b"keep-alive" not in asks)
-    return Head(status, headers, length, chunked and length is None, last)
+    status, headers = int(words[1]), _headers(lines)
+    last = _closes(words[0], headers.get(b"connection"))
+    if status < 200 or status in (204, 304):
+        return Head(status, headers, 0, False, last)
+    chunked = b"transfer-encoding" in headers and _chunked(headers[b"transfer-encoding"])
+    return Head(status, headers, None if chunked else _length(headers.get(b"content-length")), chunked, last)
 
 
 def _headers(lines: list[bytes]) -> dict[bytes, bytes]:
     headers: dict[bytes, bytes] = {}
     for line in lines:
         name, colon, value = line.partition(b":")
-        name, value = name.lower(), value.strip()
-        if not colon or not name or name != name.strip():
+        if not colon or not name or name[0] <= SPACE or name[-1] <= SPACE:
             raise HttpError(f"{line[:80]!r} is not a header of HTTP")
+        name, value = name.lower(), value.strip()
         if name in headers and headers[name] != value:
             value = headers[name] + b", " + value
         headers[name] = value
     return headers
 
 
-def _chunked(headers: dict[bytes, bytes]) -> bool:
-    coding = headers.get(b"transfer-encoding")
-    if coding is not None and coding.lower() != b"chunked":
+def _closes(version: bytes, asked: bytes | None) -> bool:
+    words = [word.strip() for word in asked.lower().split(b",")] if asked is not None else ()
+    return b"close" in words or (version == b"HTTP/1.0" and b"keep-alive" not in words)
+
+
+def _chunked(coding: bytes) -> bool:
+    if coding.lower() != b"chunked":
         raise HttpError(f"the answer comes in the unknown coding {coding[:40]!r}")
-    return coding is not None
+    return True
 
 
-def _length(headers: dict[bytes, bytes]) -> int | None:
-    text = headers.get(b"content-length")
+def _length(text: bytes | None) -> int | None:
     if text is None:
         return None
     if not text.isdigit() or len(text) > LENGTH_DIGITS:

@@ -44,6 +44,10 @@ class Change:
     action: Action
     old: Any = None
     new: Any = None
+    bits: int = field(init=False, compare=False)  # of the action: flags of `enum` are slow, and every event asks
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bits", self.action.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +58,13 @@ class Interest:
     action: Action
     hint: Hint | None = None
     on_error: Callable[[Exception], object] | None = field(default=None, compare=False)  # of the hint
+    bits: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bits", self.action.value)
 
     def could_help(self, waiting: PodInfo, change: Change) -> bool:
-        if self.kind != change.kind or not self.action & change.action:
+        if self.kind != change.kind or not self.bits & change.bits:
             return False
         try:
             return self.hint is None or self.hint(waiting, change.old, change.new)

@@ -32,7 +32,8 @@ from carico.scheduler.rows import Mask, RowArray
 from carico.scheduler.snapshot import Snapshot
 from carico.scheduler.template import PodInfo, Template
 
-TEMPLATES_KEPT = 128  # at 20,000 nodes some 100 KB each
+LEAST_TEMPLATES, MOST_TEMPLATES = 128, 2048  # whose answers are kept
+KEPT_ROWS = 1 << 21  # rows of all of them together; at 20,000 nodes a template takes some 100 KB
 
 
 @dataclass(slots=True)
@@ -178,7 +179,7 @@ class Feasible:
         if kept is None or nodes is None or pods is None or not self._worth_patching(kept, snapshot, nodes, pods):
             self.misses += 1
             kept = self._kept[template] = self._compute(cycle)
-            if len(self._kept) > TEMPLATES_KEPT:
+            while len(self._kept) > _templates_kept(len(snapshot)):
                 self._kept.popitem(last=False)
         else:
             self.hits += 1
@@ -287,3 +288,11 @@ class Feasible:
             if plugin.filter(cycle, rows).bits[0]:
                 return plugin.name
         return None
+
+
+def _templates_kept(rows: int) -> int:
+    """
+    >>> _templates_kept(100), _templates_kept(5_000), _templates_kept(20_000)
+    (2048, 419, 128)
+    """
+    return min(MOST_TEMPLATES, max(LEAST_TEMPLATES, KEPT_ROWS // max(1, rows)))

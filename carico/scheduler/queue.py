@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +35,7 @@ from carico.scheduler.template import PodInfo
 from carico.scheduler.unschedulable import Entry, Group, Refusal, Unschedulable
 
 SortKey = Callable[[PodInfo, float], tuple[Any, ...]]
+RECENT = 1000  # changes that are remembered for pods in flight
 PLACES = ("active", "backoff", "waiting", "gated", "held", "flight")
 
 
@@ -60,6 +62,7 @@ class Queued:
     ready_at: float = 0.0  # s, monotonic: end of the pause
     place: str = ""  # one of PLACES
     after_flush: bool = False
+    seen: int = 0  # number of the last change before its turn began
     ticket: int = 0  # number of its newest entry in a heap; older ones are void. 0: none is valid
     group: Group | None = None  # while it waits
     woken_from: Group | None = None  # by a change, and not tried since
@@ -92,6 +95,8 @@ class Queue:
         self._unschedulable = Unschedulable()
         self._gated: dict[tuple[Interest, ...], dict[str, Queued]] = {}  # by what could open the gate
         self._promised = Promised()
+        self._changes = 0  # while pods were in flight
+        self._recent: deque[tuple[int, Change]] = deque(maxlen=RECENT)
         self._count = dict.fromkeys(PLACES, 0)
         self.supplies: dict[str, Available] = {}  # amounts that pods may need, by the name of the supply
         self.on_move: Callable[[str, str], object] = _ignore  # queue and event, for the metrics
@@ -171,6 +176,7 @@ class Queue:
             if queued.place == "active" and ticket == queued.ticket:
                 self._move(queued, "flight")
                 queued.attempts += 1
+                queued.seen = self._changes
                 return queued
         return None
 
@@ -190,7 +196,8 @@ class Queue:
         queued.refusal, queued.failed_at = refusal, now
         queued.ready_at = now + min(self._last, self._first * 2 ** min(queued.attempts - 1, 30))
         queued.after_flush = False
-        if blindly or not refusal.plugins:
+        late = queued.seen != self._changes and self._helped_in_flight(queued)
+        if blindly or late or not refusal.plugins:
             self._pause(queued, "ScheduleAttemptFailure", now, self._errors)
         else:
             self._move(queued, "waiting")
@@ -213,8 +220,11 @@ class Queue:
 
     def on_change(self, change: Change, now: float) -> int:
         """Something happened; returns how many pods it brought back."""
-        if not change.action:
+        if not change.bits:
             return 0
+        if self._count["flight"]:
+            self._changes += 1
+            self._recent.append((self._changes, change))
         woken = 0
         for group in self._unschedulable.helped_by(change):
             woken += self._wake_group(group, f"{change.kind}{'Add' if change.old is None else 'Change'}", now)
@@ -265,10 +275,22 @@ class Queue:
         return [
             queued
             for interests, pods in self._gated.items()
-            if any(i.kind == change.kind and i.action & change.action for i in interests)
+            if any(i.kind == change.kind and i.bits & change.bits for i in interests)
             for queued in pods.values()
             if any(interest.could_help(queued.info, change) for interest in interests)
         ]
+
+    def _helped_in_flight(self, queued: Queued) -> bool:
+        """Whether something that happened since the pod's turn began could have helped it: its verdict is as old."""
+        if self._recent and self._recent[0][0] > queued.seen + 1:
+            return True  # too long ago to know
+        return any(
+            number > queued.seen and not _is_about(change, queued.uid) and self._could_help(queued, change)
+            for number, change in self._recent
+        )
+
+    def _could_help(self, queued: Queued, change: Change) -> bool:
+        return any(interest.could_help(queued.info, change) for interest in queued.refusal.interests)
 
     def _stale(self, queued: Queued, now: float) -> bool:
         if queued.place == "gated":
@@ -405,6 +427,10 @@ def _first(heap: list[Entry]) -> float:
     while heap and not (heap[0][2].place == "backoff" and heap[0][1] == heap[0][2].ticket):
         heapq.heappop(heap)
     return float(heap[0][0]) if heap else math.inf
+
+
+def _is_about(change: Change, uid: str) -> bool:
+    return any(isinstance(state, Pod) and state.uid == uid for state in (change.old, change.new))
 
 
 def _ignore(*_: object) -> None:

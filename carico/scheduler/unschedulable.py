@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from carico.scheduler.changes import Action, Change, Interest
+from carico.scheduler.changes import Change, Interest
 from carico.scheduler.supply import Needs, Room
 from carico.scheduler.template import PodInfo
 
@@ -52,12 +52,12 @@ NO_REFUSAL = Refusal()
 class Group:
     """Waiting pods that are judged alike."""
 
-    __slots__ = ("_heap", "_reachable", "actions", "info", "kept", "key", "on_the_way", "refusal", "size")
+    __slots__ = ("_heap", "_reachable", "by_kind", "info", "kept", "key", "on_the_way", "refusal", "size")
 
     def __init__(self, key: Any, info: PodInfo) -> None:
         self.key, self.info = key, info
         self.refusal = NO_REFUSAL
-        self.actions: dict[str, Action] = {}  # by kind, of all interests
+        self.by_kind: dict[str, list[Interest]] = {}  # its interests
         self.kept: set[int] = set()
         self.size = 0
         self.on_the_way = 0  # pods woken by a change that have not been tried yet
@@ -106,9 +106,10 @@ class Group:
         self._reachable = reachable
 
     def could_be_helped(self, change: Change) -> bool:
-        if not self.actions.get(change.kind, Action.NONE) & change.action:
-            return False
-        return any(interest.could_help(self.info, change) for interest in self.refusal.interests)
+        for interest in self.by_kind[change.kind]:
+            if interest.bits & change.bits and interest.could_help(self.info, change):
+                return True
+        return False
 
 
 class Unschedulable:
@@ -177,10 +178,10 @@ class Unschedulable:
         return groups
 
     def _index(self, group: Group) -> None:
-        group.actions = {}
+        group.by_kind = {}
         for interest in group.refusal.interests:
-            group.actions[interest.kind] = group.actions.get(interest.kind, Action.NONE) | interest.action
-        for kind in group.actions:
+            group.by_kind.setdefault(interest.kind, []).append(interest)
+        for kind in group.by_kind:
             self._by_kind.setdefault(kind, {})[group] = None
         for row in group.kept:
             self._by_kept.setdefault(row, {})[group] = None
@@ -188,7 +189,7 @@ class Unschedulable:
             self._by_needs.setdefault(group.refusal.needs, {})[group] = None
 
     def _unindex(self, group: Group) -> None:
-        for kind in group.actions:
+        for kind in group.by_kind:
             _drop(self._by_kind, kind, group)
         for row in group.kept:
             _drop(self._by_kept, row, group)

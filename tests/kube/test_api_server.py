@@ -360,6 +360,7 @@ def test_one_leader_at_a_time_and_a_quick_hand_over(play: Callable[[Scenario], N
         await asyncio.wait_for(waiting, PATIENCE)
         assert second.leading
         assert not first.leading
+        await second.release()
 
     play(scenario)
 
@@ -410,6 +411,7 @@ def test_a_lease_does_not_wait_for_the_rate_limit(play: Callable[[Scenario], Non
             election = Election(client, place.namespace, "carico", "only", CLOCK)
             await asyncio.wait_for(election.acquire(), PATIENCE)
             assert election.leading
+            await election.release()
         finally:
             await client.close()
 
@@ -435,5 +437,7 @@ def test_a_dead_leader_is_followed_after_its_time_and_one_that_is_cut_off_steps_
         place.proxy.fault = lambda _method, _path: None
         await asyncio.wait_for(waiting, PATIENCE)
         assert second.leading
+        await first.release()
+        await second.release()
 
     play(scenario)

@@ -90,7 +90,7 @@ def test_a_replica_that_stands_by_says_so(stage: Stage, tab: Tab) -> None:
         page = tab(f"http://127.0.0.1:{port}/")
         expect(page.locator("#role")).to_have_text("stands by", timeout=30_000)
         assert stage.scheduler is not None
-        expect(page.locator("#notice")).to_contain_text(f"_{stage.scheduler.pid} leads and binds")
+        expect(page.locator("#notice")).to_contain_text(f"{stage.scheduler.identity} leads and binds")
     finally:
         other.stop(signal.SIGTERM)
 

@@ -243,6 +243,18 @@ def test_pods_behind_one_that_fails_for_a_reason_of_its_own_get_their_turn() -> 
     assert popped(waiting, 50).info.pod.name == "b"
 
 
+@pytest.mark.parametrize("kind", ["Node", "Service"])
+def test_a_pod_that_is_rejected_after_a_wait_looks_at_what_happened_meanwhile(kind: str) -> None:
+    waiting = queue()
+    waiting.add(info("a"), now=0)
+    queued = popped(waiting, 0)
+    waiting.placed(queued.uid, now=0)
+    waiting.on_change(Change(kind, Action.ADD, None, make_node("n")), now=100)
+    waiting.fail(queued, BY_NODE, now=200)
+    assert queued.place == ("backoff" if kind == "Node" else "waiting")
+    assert waiting.pop(200) is None, "not at once: it would be permitted and rejected again and again"
+
+
 def test_a_held_pod_stays_out_whatever_happens() -> None:
     waiting = queue()
     waiting.add(info("a"), now=0)

@@ -1,0 +1,93 @@
+"""Plugins of other people that raise where the watches call them: the others go on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scheduling import make_node, make_pod
+
+from carico.kube.objects import Node
+from carico.scheduler.assembly import Parts, assemble
+from carico.scheduler.changes import Action, Interest
+from carico.scheduler.cycle import decide
+from carico.scheduler.framework import OK, Cycle, Reuse, Status, Verdict
+from carico.scheduler.plugins import registry
+from carico.scheduler.rows import RowArray
+from carico.scheduler.template import PodInfo
+from carico.settings import SchedulerSettings
+from carico.testing import ManualClock
+
+
+class Broken:
+    """Refuses every node; its hint and its pre-enqueue check raise for some pods."""
+
+    name = "Broken"
+    reuse = Reuse.NEVER
+
+    @property
+    def interests(self) -> tuple[Interest, ...]:
+        return (Interest("Node", Action.ADD, self._hint),)
+
+    def _hint(self, pod: PodInfo, _old: Node | None, _new: Node) -> bool:
+        if pod.pod.name.startswith("bad"):
+            raise RuntimeError("a bug in a hint")
+        return True
+
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        if pod.pod.name == "worse":
+            raise RuntimeError("a bug in a check")
+        return OK
+
+    def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
+        count = len(cycle.snapshot) if rows is None else len(rows)
+        return Verdict.refuse(np.ones(count, dtype=np.bool_), "is refused")
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> Parts:
+    monkeypatch.setitem(registry.BUILT_IN, "Broken", lambda _: Broken())
+    made = assemble(
+        SchedulerSettings(on_stale="requests", profiles={"carico": {"enable": ["Broken"]}}), ManualClock(), None
+    )
+    made.cluster.node_changed(None, make_node("a"))
+    return made
+
+
+def errors(parts: Parts) -> float:
+    return parts.metrics.plugin_errors.labels("Broken")._value.get()
+
+
+def attempt(parts: Parts) -> str:
+    """The pod whose turn it was."""
+    queued = parts.queue.pop(0.0)
+    assert queued is not None
+    decision = decide(parts.profiles["carico"], parts.cluster, queued.info, np.random.default_rng(1))
+    assert decision.refusal is not None
+    parts.queue.fail(queued, decision.refusal, -1000.0)
+    return queued.info.pod.name
+
+
+def test_a_hint_that_raises_wakes_its_pod_and_keeps_nobody_else_asleep(
+    parts: Parts, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("bad-1", "good", "bad-2"):
+        parts.cluster.pod_changed(None, make_pod(name))
+    assert {attempt(parts) for _ in range(3)} == {"bad-1", "good", "bad-2"}
+    parts.cluster.node_changed(None, make_node("b"))
+    assert parts.queue.counts()["active"] == 3
+    assert errors(parts) == 2
+    assert caplog.text.count("plugin Broken broke: a bug in a hint") == 1
+
+
+def test_a_check_that_raises_keeps_its_pod_out_and_lets_the_others_in(parts: Parts) -> None:
+    parts.cluster.pod_changed(None, make_pod("worse"))
+    parts.cluster.pod_changed(None, make_pod("good"))
+    counts = parts.queue.counts()
+    assert (counts["gated"], counts["active"]) == (1, 1)
+    assert errors(parts) == 1
+    worse = parts.queue.get("uid-worse")
+    assert worse is not None
+    assert worse.gate is not None
+    assert worse.gate.status.message == "Broken broke: a bug in a check"
+    parts.cluster.pod_changed(make_pod("worse"), None)
+    assert "uid-worse" not in parts.queue
