@@ -158,7 +158,7 @@ class Scheduler:
         """A new leader first makes sure that it has seen every binding of the one before."""
         await self.watches.pods.refresh()
         self.parts.queue.activate_all()
-        await self.reports.announce()
+        self.reports.announce()
         await self._schedule()
 
     def may_bind(self) -> bool:
@@ -261,7 +261,7 @@ class Scheduler:
         while True:
             now = self._turned_at = self.clock.monotonic()
             if self.listener.adjust_heartbeat():
-                await self.reports.announce()
+                self.reports.announce()
             if now - flushed_at >= FLUSH_EVERY:
                 flushed_at = now
                 self.parts.queue.flush(now)
