@@ -167,7 +167,10 @@ class StreamMethod:
             try:
                 end = await self._serve(caller, requests, context)
                 if end is not None:
-                    await _close(context, end)
+                    # Takes until the other side has read what came before, or is gone.
+                    await context.abort(end.code, end.detail)
+            except aio.InternalError:  # it is gone; gRPC itself would log a traceback
+                raise asyncio.CancelledError from None
             finally:
                 self._of_caller[caller] -= 1
                 if not self._of_caller[caller]:
@@ -198,14 +201,6 @@ def _streams_of(caller: Caller) -> float:
     if caller.names is None:
         return float("inf")
     return STREAMS_OF_REPLICAS * caller.is_replica + STREAMS_PER_NODE * len(caller.names)
-
-
-async def _close(context: Context, end: End) -> None:
-    """Tells the status, which takes until the other side has read what came before it, or is gone."""
-    try:
-        await context.abort(end.code, end.detail)
-    except aio.InternalError:  # it is gone; for gRPC this would be worth a traceback
-        raise asyncio.CancelledError from None
 
 
 class UnaryMethod:
