@@ -38,6 +38,7 @@ for module, names in {{
 }}.items():
     for name in names:
         delattr(module, name)
+os.process_cpu_count = os.cpu_count  # from Python 3.13 on; on Linux it asks for the affinity
 if here == "win32":
     ctypes.CDLL = None
 sys.platform = here
