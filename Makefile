@@ -16,14 +16,14 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11; say PYTHON=/path/to/python3.11" >&2; exit 2; }
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "make: $(PYTHON) cannot make a virtual environment; on Debian install python3-venv" >&2; exit 2; }
 
-.PHONY: setup-run setup
-setup-run: $(VENV)/bin/python
-	@tools/install.sh run
+.PHONY: setup-demo setup
+setup-demo: $(VENV)/bin/python
+	@tools/install.sh demo
 setup: $(VENV)/bin/python ## install everything that work on Carico needs into .venv
 	@tools/install.sh dev
 
 .PHONY: demo
-demo: setup-run ## why capacity beats requests, on this machine, in two minutes
+demo: setup-demo ## why capacity beats requests, on this machine, in two minutes
 	@$(BIN)/carico demo
 
 .PHONY: test test-quick test-long
@@ -33,6 +33,10 @@ test-quick: setup ## the tests that need no cluster, in two minutes
 	@$(BIN)/pytest -m "not cluster and not slow and not long"
 test-long: setup ## the tests that take many minutes each and run before a release
 	@$(BIN)/pytest -m long
+
+.PHONY: test-pythons
+test-pythons: setup ## the quick tests and a small demo on every Python from 3.11 on that is here
+	@tools/test-pythons.sh
 
 .PHONY: check
 check: setup ## linter, types, layers, doctests
@@ -70,7 +74,7 @@ lock: setup ## choose versions anew and write requirements/*.txt
 
 .PHONY: clean
 clean: ## remove .venv and everything that was made here
-	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(VENV)-3.* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
 # An unknown word ends with one line instead of make's riddle.

@@ -17,6 +17,7 @@ from typing import NamedTuple, NoReturn
 
 from carico import __version__
 from carico.errors import CaricoError
+from carico.system import require_linux
 
 
 class Word(NamedTuple):
@@ -62,7 +63,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    parser = build_parser(asked_for=next((word for word in argv if word in WORDS), None))
+    asked_for = next((word for word in argv if word in WORDS), None)
+    if asked_for is not None:
+        require_linux(asked_for)
+    parser = build_parser(asked_for)
     args = parser.parse_args(argv)
     if args.word is None:
         parser.print_help()

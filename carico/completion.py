@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from carico.cli import WORDS, build_parser
+from carico.system import runs_here
 
 FILE_VALUES = ("FILE", "PATH", "DIR")  # metavars of flags and arguments that name files
 
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def described_words() -> list[Described]:
-    return [_described(name) for name in WORDS]
+    return [_described(name) for name in WORDS if runs_here(name)]
 
 
 def _described(name: str) -> Described:

@@ -40,10 +40,20 @@ SECTIONS = ("agent", "aggregator", "scheduler")
 
 
 def knob(
-    default: Any, about: str, *, least: float | None = None, most: float | None = None, choices: tuple[str, ...] = ()
+    default: Any,
+    about: str,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    choices: tuple[str, ...] = (),
+    refused: str = "",
 ) -> Any:
-    """A field of a settings class. `about` gives unit and reason and is the flag's help as well."""
+    """A field of a settings class. `about` gives unit and reason and is the flag's help as well.
+
+    `refused` says why a setting of a class above cannot be set here, and what to set instead; help leaves it out.
+    """
     metadata = {"about": about, "least": least, "most": most, "choices": choices, "default": default}
+    metadata["refused"] = refused
     if isinstance(default, dict):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -98,6 +108,8 @@ def _groups(cls: type[Any], wanted: Collection[str]) -> Iterable[tuple[type[Any]
 def _add_flag(group: Any, field: dataclasses.Field[Any], kind: Any) -> None:
     flag = f"--{field.name.replace('_', '-')}"
     about = f"{field.metadata['about']} (default: {_shown(field.metadata['default'])})".replace("%", "%%")
+    if field.metadata["refused"]:
+        about = argparse.SUPPRESS
     if kind is bool:
         group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=about)
     else:
@@ -211,6 +223,8 @@ def _parsed_number(kind: Any, raw: Any) -> Any:
 
 def _checked(field: dataclasses.Field[Any], value: Any) -> Any:
     least, most, choices = (field.metadata[name] for name in ("least", "most", "choices"))
+    if field.metadata["refused"]:
+        raise ValueError(f"has no meaning here: {field.metadata['refused']}")
     if choices:
         for word in value if isinstance(value, (tuple, dict)) else (value,):
             if word not in choices:

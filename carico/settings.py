@@ -94,12 +94,26 @@ class RuntimeSettings:
 
 @dataclasses.dataclass(frozen=True)
 class TlsFiles:
-    """Certificates of one side of a gRPC connection."""
+    """Certificates of gRPC connections."""
 
-    tls_ca: Path | None = knob(None, "PEM file with the authority that the other side's certificate must come from")
-    tls_cert: Path | None = knob(None, "PEM file with this side's certificate")
-    tls_key: Path | None = knob(None, "PEM file with this side's key")
+    tls_ca: Path | None = knob(
+        None, "PEM file with the authority of the servers that this process calls; read again at each connection"
+    )
+    tls_cert: Path | None = knob(None, "PEM file with this side's certificate; read again at each connection")
+    tls_key: Path | None = knob(None, "PEM file with this side's key; read again at each connection")
     plaintext: bool = knob(False, "speak gRPC without TLS; for a trusted network only")
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerTlsFiles(TlsFiles):
+    """Who may call over gRPC."""
+
+    client_ca: Path | None = knob(
+        None, "PEM file with the authority of the callers' certificates; read again at each connection"
+    )
+    allow_anonymous_clients: bool = knob(
+        False, "let in callers without a certificate: anybody may then speak for any node"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +146,7 @@ class ViewSettings(AgentSettings):
 
 
 @dataclasses.dataclass(frozen=True)
-class AggregatorSettings(TlsFiles):
+class AggregatorSettings(ServerTlsFiles):
     """`carico aggregator`, the cluster's model."""
 
     listen: str = knob("127.0.0.1:9465", "address of /metrics, /healthz, /readyz and /debug/model")
@@ -211,9 +225,12 @@ class LeaseSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, TlsFiles):
+class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, ServerTlsFiles):
     """`carico scheduler`, which binds."""
 
+    tls_ca: Path | None = knob(
+        None, "", refused="the scheduler calls nobody over gRPC; name the authority of its agents with client_ca"
+    )
     listen: str = knob(
         "127.0.0.1:9467", "address of the web page, /metrics, /healthz, /readyz, /explain, /extender and /debug"
     )

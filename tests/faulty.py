@@ -56,7 +56,6 @@ class FaultyServer:
         """As if the API server had died: nobody listens, everything open is closed."""
         assert self._server is not None
         self._server.close()
-        await self._server.wait_closed()
         while self._serving:  # one may just have been accepted
             self.cut()
             for task in self._serving:

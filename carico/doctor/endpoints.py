@@ -14,6 +14,7 @@ from carico.doctor.finding import Finding, ok, wanting
 from carico.errors import UsageError
 from carico.health import split_address
 from carico.settings import AgentSettings, TlsFiles
+from carico.tls import lenient_context
 
 PATIENCE = 5.0  # s
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)  # an HTTP/2 client's first words
@@ -116,7 +117,7 @@ async def grpc(part: str, target: str, files: TlsFiles) -> Finding:
     if context is not None and not first:  # gRPC hangs up without a word on a certificate that it does not like
         ours = "does not trust our certificate" if files.tls_cert else "wants a certificate from us"
         return wanting(
-            part, f"{target}: it {ours}", "name --tls-cert and --tls-key that its --tls-ca signed", needed=True
+            part, f"{target}: it {ours}", "name --tls-cert and --tls-key that its --client-ca signed", needed=True
         )
     if context is None and (not first or first[0] == TLS_ALERT):
         return wanting(part, f"{target}: it speaks TLS", "leave --plaintext out and name --tls-ca", needed=True)
@@ -131,7 +132,7 @@ async def grpc(part: str, target: str, files: TlsFiles) -> Finding:
 def _context(files: TlsFiles) -> ssl.SSLContext:
     if files.tls_ca is None:
         raise UsageError("no --tls-ca is named")
-    context = ssl.create_default_context(cafile=str(files.tls_ca))
+    context = lenient_context(cafile=str(files.tls_ca))
     if files.tls_cert is not None:
         context.load_cert_chain(str(files.tls_cert), None if files.tls_key is None else str(files.tls_key))
     context.set_alpn_protocols(["h2"])

@@ -26,6 +26,7 @@ from carico.errors import CaricoError
 from carico.local.processes import Command, Guard, Process
 from carico.local.simulated import GROUP, node_names
 from carico.wire.certificates import Authority, Pair
+from carico.wire.identity import NODE_PREFIX, NODES
 
 PATIENCE = 30.0  # s for each process to say that it is ready
 # Below those that Linux gives to outgoing connections: none takes one before its process listens, seconds later.
@@ -60,33 +61,34 @@ class LocalCluster:
         (self.folder / "carico.toml").write_text(SETTINGS)
         authority = self._authority = Authority(self.folder / "tls")
         server = authority.issue("localhost", "localhost", "127.0.0.1")
-        node = authority.issue(f"system:node:{self.node}")
+        node = authority.issue_node(self.node)
         await self._module("api", "carico.local.api", "--kubeconfig", self.kubeconfig, "--logs", self.pods / "logs")
         await self._until("api", self.kubeconfig.exists)
-        tls = ["--tls-ca", authority.cert]
+        serving = ["--client-ca", authority.cert, *_pair(server)]
         aggregator, scheduler = free_port(), free_port()
         self._reports_to = f"localhost:{scheduler}"
         pages = {"scheduler": self._page_port(), "aggregator": free_port(), "agent": free_port()}
         self.page = f"http://127.0.0.1:{pages['scheduler']}/"
-        await self._word("aggregator", pages, "--grpc-listen", f"localhost:{aggregator}", *tls, *_pair(server))
+        await self._word("aggregator", pages, "--grpc-listen", f"localhost:{aggregator}", *serving)
         await self._word(
             *("scheduler", pages, "--config", self.folder / "carico.toml", "--kubeconfig", self.kubeconfig),
-            *("--grpc-listen", f"localhost:{scheduler}", *tls, *_pair(server)),
+            *("--grpc-listen", f"localhost:{scheduler}", *serving),
         )
         await self._node()
         await self._word(
             *("agent", pages, "--node-name", self.node, "--runtime", "cri", "--cri-socket", self.cri_socket),
             *("--own-limits", "--aggregator", f"localhost:{aggregator}", "--schedulers", f"localhost:{scheduler}"),
-            *(*tls, *_pair(node)),
+            *("--tls-ca", authority.cert, *_pair(node)),
         )
         for name, port in pages.items():
             await self._until(name, partial(_ready, port))
 
     async def simulate(self, nodes: int) -> None:
         """Adds so many nodes that do not exist; call it once, after `start`."""
-        names = node_names(nodes)
+        names = [f"{NODE_PREFIX}{name}" for name in node_names(nodes)]
         for first in range(0, nodes, GROUP):
-            self._authority.issue(f"simulated-{first // GROUP}", *names[first : first + GROUP])
+            its = names[first : first + GROUP]
+            self._authority.issue(f"simulated-{first // GROUP}", *its, organisation=NODES)
         tls = self._authority.cert.parent
         await self._module(
             *("simulated", "carico.local.simulated", "--kubeconfig", self.kubeconfig, "--nodes", nodes),

@@ -182,7 +182,7 @@ class Scheduler:
         await self.watches.pods.refresh()
         self._expect_reports()
         self.parts.queue.activate_all()
-        await self.reports.announce()
+        self.reports.announce()
         await self._schedule()
 
     def _expect_reports(self) -> None:
@@ -289,7 +289,7 @@ class Scheduler:
         while True:
             now = self._turned_at = self.clock.monotonic()
             if self.listener.adjust_heartbeat():
-                await self.reports.announce()
+                self.reports.announce()
             if now - flushed_at >= FLUSH_EVERY:
                 flushed_at = now
                 self.parts.queue.flush(now)

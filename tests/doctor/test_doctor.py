@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,13 +15,14 @@ import pytest
 from cluster.cluster import Cluster
 from cluster.fixtures import needs_scale
 from listening import ListeningScheduler
+from minimal_authority import minimal_authority
 from page.stage import Stage, until
 
 from carico.doctor import endpoints, machine, runtime
 from carico.doctor.finding import Finding
 from carico.health import HealthServer
 from carico.metrics import new_registry
-from carico.settings import AgentSettings, TlsFiles
+from carico.settings import AgentSettings, ServerTlsFiles, TlsFiles
 from carico.wire.certificates import Authority
 from carico.wire.server import GrpcServer
 
@@ -108,9 +110,25 @@ def test_problems_with_tls_are_named(authority: Authority, tmp_path: Path) -> No
     assert ask(server.target, tls_ca=authority.cert).found.endswith("nobody listens there")
 
 
+def test_a_certificate_that_grpc_accepts_is_not_called_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    default = ssl.create_default_context
+
+    def strict(**places: Any) -> ssl.SSLContext:
+        """As since Python 3.13."""
+        context = default(**places)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+    authority, pair = minimal_authority(tmp_path)
+    with ListeningScheduler(pair.cert, pair.key) as server:
+        target = server.target.replace("localhost", "127.0.0.1")
+        assert ask(target, tls_ca=authority).found == f"{target} answers over TLS"
+
+
 def test_a_server_that_wants_our_certificate(authority: Authority) -> None:
-    pair, ours = authority.issue("carico:scheduler", "localhost"), authority.issue("system:node:n")
-    files = TlsFiles(tls_ca=authority.cert, tls_cert=pair.cert, tls_key=pair.key)
+    pair, ours = authority.issue("carico:scheduler", "localhost"), authority.issue_node("n")
+    files = ServerTlsFiles(client_ca=authority.cert, tls_cert=pair.cert, tls_key=pair.key)
 
     async def scenario() -> list[Finding]:
         server = GrpcServer("127.0.0.1:0", files, {})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import tempfile
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from carico.errors import UsageError
+from carico.local.folder import is_own_folder
 from carico.local.keeper import marks
 
 PREFIX = "carico-run-"
@@ -86,9 +86,8 @@ def _copy(file: Path, to: BinaryIO) -> None:
 
 
 def _clean() -> None:
-    """Folders of runs that were killed."""
-    with suppress(OSError):
-        for name in os.listdir(tempfile.gettempdir()):
-            mark = name.removeprefix(PREFIX).rpartition("-")[0]
-            if name.startswith(PREFIX) and not marks.supervisor_lives(mark):
-                shutil.rmtree(Path(tempfile.gettempdir(), name), ignore_errors=True)
+    """Folders of this user's runs that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        mark = folder.name.removeprefix(PREFIX).rpartition("-")[0]
+        if is_own_folder(folder) and not marks.supervisor_lives(mark):
+            shutil.rmtree(folder, ignore_errors=True)
