@@ -10,9 +10,9 @@ import sys
 from collections import deque
 from collections.abc import Callable
 
-from carico import knobs
+from carico import flags
 from carico.agent import table
-from carico.agent.record import check_seconds
+from carico.agent.record import add_seconds
 from carico.agent.replay import as_json
 from carico.agent.screen import View, frame
 from carico.agent.terminal import Terminal
@@ -26,15 +26,15 @@ MINUTE = 60  # estimates in the sparklines
 REDRAW = 0.2  # s between two pictures
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seconds", type=float, metavar="S", help="how long (default: until Ctrl-C)")
+def add_arguments(parser: flags.CommandParser) -> None:
+    add_seconds(parser)
     parser.add_argument("--json", action="store_true", help="print one object per second")
-    knobs.add_flags(parser, ViewSettings, only=knobs.names(NodeSettings))
+    common = {"runtime", "dimensions", "own_limits", "rate_hz"}
+    flags.add_settings(parser, ViewSettings, only=flags.names(NodeSettings), common=common)
 
 
 def run(args: argparse.Namespace) -> int:
-    check_seconds(args.seconds)
-    settings = knobs.from_flags(ViewSettings, "agent", args)
+    settings = flags.settings_of(ViewSettings, "agent", args)
     top = Top(settings, SystemClock(), args.seconds)
     if sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not args.json:
         asyncio.run(top.on_terminal())

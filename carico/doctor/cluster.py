@@ -38,7 +38,7 @@ def rights(settings: SchedulerSettings) -> list[Right]:
     """All that the scheduler does at the API server."""
     followed = [_followed(path) for path in (NODES.path, PODS.path, *(resource.path for resource in OTHERS))]
     lease = [
-        Right(verb, "coordination.k8s.io", "leases", "", settings.lease_namespace)
+        Right(verb, "coordination.k8s.io", "leases", "", settings.leader_elect_resource_namespace)
         for verb in ("get", "create", "update")
     ]
     return [
@@ -148,8 +148,8 @@ async def _may(client: Client, right: Right) -> bool:
 
 
 async def _lease(client: Client, settings: SchedulerSettings) -> Finding:
-    name = f"{settings.lease_namespace}/{settings.lease_name}"
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{settings.lease_namespace}/leases/{settings.lease_name}"
+    name = f"{settings.leader_elect_resource_namespace}/{settings.leader_elect_resource_name}"
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{settings.leader_elect_resource_namespace}/leases/{settings.leader_elect_resource_name}"
     start = "start `carico scheduler`; its log says why it does not lead"
     try:
         spec = msgspec.json.decode(await client.call("GET", path), type=dict[str, Any])["spec"]
@@ -160,7 +160,7 @@ async def _lease(client: Client, settings: SchedulerSettings) -> Finding:
     except (CaricoError, OSError, KeyError, TypeError, ValueError) as error:
         return wanting("leader", f"the Lease {name} cannot be read: {error}", start, needed=False)
     age = SystemClock().wall() - renewed
-    if not holder or age > settings.lease_duration:
+    if not holder or age > settings.leader_elect_lease_duration:
         return wanting("leader", f"nobody holds {name}; it was renewed {age:.0f} s ago", start, needed=False)
     return ok("leader", f"{holder} holds {name}, renewed {max(0.0, age):.0f} s ago")
 

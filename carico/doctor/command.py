@@ -8,16 +8,16 @@ from pathlib import Path
 
 import msgspec
 
-from carico import knobs
+from carico import flags
 from carico.doctor import cluster, endpoints, machine, runtime
 from carico.doctor.finding import MISSING, WARNING, Finding, as_table
 from carico.settings import AgentSettings, SchedulerSettings, TlsFiles
 from carico.table import Colours
 
-KNOBS = {"proc_root", "cgroup_root", "runtime", "containerd_socket", "cri_socket", "schedulers", "aggregator"}
+SETTINGS = {"proc_root", "cgroup_root", "runtime", "containerd_socket", "cri_socket", "schedulers", "aggregator"}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: flags.CommandParser) -> None:
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
     parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="how to reach the API server")
     parser.add_argument("--server", metavar="URL", help="a running scheduler's pages, e.g. http://127.0.0.1:9467")
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lease", metavar="NAMESPACE/NAME", default=lease, help=f"the schedulers' Lease (default: {lease})"
     )
-    knobs.add_flags(parser, AgentSettings, only=KNOBS | knobs.names(TlsFiles))
+    flags.add_settings(parser, AgentSettings, only=SETTINGS | flags.names(TlsFiles))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -40,9 +40,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _look(args: argparse.Namespace) -> list[Finding]:
-    node = knobs.from_flags(AgentSettings, "agent", args)
+    node = flags.settings_of(AgentSettings, "agent", args)
     namespace, _, name = args.lease.rpartition("/")
-    scheduler = SchedulerSettings(kubeconfig=args.kubeconfig, lease_namespace=namespace, lease_name=name)
+    scheduler = SchedulerSettings(
+        kubeconfig=args.kubeconfig, leader_elect_resource_namespace=namespace, leader_elect_resource_name=name
+    )
     return [
         *machine.look(node),
         *await runtime.look(node),

@@ -90,9 +90,9 @@ class Scheduler:
         self.failures = Failures(self.client, cluster, self.recorder, metrics, self.clock)
         self.extender = Extender(self.parts, self.clock, self.client)
         self.rejections = Rejections(self.client, metrics, self.clock)
-        times = LeaseTimes(settings.lease_duration, settings.lease_renew, settings.lease_retry)
+        times = LeaseTimes(settings.leader_elect_lease_duration, settings.leader_elect_renew_deadline, settings.leader_elect_retry_period)
         self.election = Election(
-            self.client, settings.lease_namespace, settings.lease_name, self.identity, self.clock, times
+            self.client, settings.leader_elect_resource_namespace, settings.leader_elect_resource_name, self.identity, self.clock, times
         )
         self.listener = ReportListener(cluster, metrics, self.clock, settings.heartbeat, self.may_bind)
         self.live = Live(self.parts, self.clock, self._standing) if settings.page else None
@@ -164,7 +164,7 @@ class Scheduler:
     def may_bind(self) -> bool:
         if not self.settings.leader_elect:
             return True
-        fresh = self.clock.monotonic() - self.election.renewed_at < self.settings.lease_renew
+        fresh = self.clock.monotonic() - self.election.renewed_at < self.settings.leader_elect_renew_deadline
         return self.election.leading and fresh
 
     def _standing(self) -> Standing:

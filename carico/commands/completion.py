@@ -14,7 +14,7 @@ import importlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from carico.cli import WORDS, build_parser
+from carico.cli import COMMANDS, build_parser, command_parser
 
 FILE_VALUES = ("FILE", "PATH", "DIR")  # metavars of flags and arguments that name files
 
