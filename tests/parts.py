@@ -85,6 +85,7 @@ PARTS: dict[str, Callable[[], str | None]] = {
     "fish": _program("fish", package="fish"),
     "zsh": _program("zsh", package="zsh"),
     "chromium": _program("chromium", package="chromium"),
+    "parallel": _program("parallel", package="parallel"),
     "traces": _traces,
 }
 
