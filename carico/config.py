@@ -136,9 +136,7 @@ def _from_file(section: str, file: Path | None) -> Found:
     try:
         table = tomllib.loads(file.read_text())
     except OSError as error:
-        raise UsageError(
-            f"{file}: cannot be read ({error.strerror}); check --config and ${FILE_VARIABLE}"
-        ) from error
+        raise UsageError(f"{file}: cannot be read ({error.strerror}); check --config and ${FILE_VARIABLE}") from error
     except ValueError as error:  # not TOML, or not even UTF-8
         raise UsageError(f"{file}: is not TOML: {error}") from error
     unknown = [name for name in table if name not in SECTIONS]

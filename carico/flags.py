@@ -176,9 +176,7 @@ def settings_of(cls: type[S], section: str, args: argparse.Namespace) -> S:
     """What a command does with the flags that `add_settings` made."""
     known = names(cls) | config.RENAMED.keys()
     flags = {name: getattr(args, name) for name in known if hasattr(args, name)}
-    return config.load(
-        cls, section, file=config.find_file(args.config, os.environ), environ=os.environ, flags=flags
-    )
+    return config.load(cls, section, file=config.find_file(args.config, os.environ), environ=os.environ, flags=flags)
 
 
 def shown_default(field: dataclasses.Field[Any]) -> str:

@@ -1,4 +1,4 @@
-"""Every setting of every process, with its default, its unit and the reason for it. config.py says how values are found.
+"""Every setting of every process, with its default, its unit and the reason for it; config.py finds their values.
 
 Times are in seconds here; files, environment and flags may say `30s`, `5m` or a bare number.
 """
@@ -105,16 +105,10 @@ class RuntimeSettings:
         choices=("auto", "containerd", "cri", "cgroup", "none"),
         common=True,
     )
-    containerd_socket: Path = setting(
-        Path("/run/containerd/containerd.sock"), "containerd's socket", metavar="SOCKET"
-    )
-    cri_socket: Path = setting(
-        Path("/run/crio/crio.sock"), "socket of a CRI runtime such as CRI-O", metavar="SOCKET"
-    )
+    containerd_socket: Path = setting(Path("/run/containerd/containerd.sock"), "containerd's socket", metavar="SOCKET")
+    cri_socket: Path = setting(Path("/run/crio/crio.sock"), "socket of a CRI runtime such as CRI-O", metavar="SOCKET")
     churn_after_start: float = duration(0.1, "time after a container start in which usage is not trusted", least=0)
-    churn_after_delete: float = duration(
-        0.3, "time after a container deletion in which usage is not trusted", least=0
-    )
+    churn_after_delete: float = duration(0.3, "time after a container deletion in which usage is not trusted", least=0)
     settle: float = duration(2.0, "time until the load of a new pod shows in the usage", least=0)
 
 
@@ -253,9 +247,7 @@ class LeaseSettings:
     leader_elect_renew_deadline: float = duration(
         10.0, "time without a successful renewal after which the leader steps down", least=0.5
     )
-    leader_elect_retry_period: float = duration(
-        2.0, "interval between attempts to take or renew the Lease", least=0.1
-    )
+    leader_elect_retry_period: float = duration(2.0, "interval between attempts to take or renew the Lease", least=0.1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -285,6 +277,4 @@ class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, TlsFiles)
     event_workers: int = setting(400, "Events sent at once while no pod waits for its binding", least=1)
     page: bool = setting(True, "serve the web page at / of the address above")
     decisions: int = setting(10_000, "decisions kept for /debug/decisions", least=1)
-    per_node_metrics: int = setting(
-        1000, "nodes above which /metrics has no series per node", least=0, metavar="NODES"
-    )
+    per_node_metrics: int = setting(1000, "nodes above which /metrics has no series per node", least=0, metavar="NODES")

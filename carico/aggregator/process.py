@@ -21,8 +21,8 @@ from carico.aggregator.door import Door
 from carico.aggregator.state import State
 from carico.clock import Clock, SystemClock, Ticker
 from carico.errors import UsageError
-from carico.health import HealthServer, Page, probe
 from carico.flags import CommandParser, add_settings, settings_of
+from carico.health import HealthServer, Page, probe
 from carico.settings import AggregatorSettings
 from carico.wire.server import GrpcServer
 

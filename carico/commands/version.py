@@ -10,7 +10,9 @@ from carico import __version__
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", choices=("json",), metavar="json", help="with Python's version and the system")
+    parser.add_argument(
+        "-o", "--output", choices=("json",), metavar="json", help="with Python's version and the system"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -148,8 +148,9 @@ async def _may(client: Client, right: Right) -> bool:
 
 
 async def _lease(client: Client, settings: SchedulerSettings) -> Finding:
-    name = f"{settings.leader_elect_resource_namespace}/{settings.leader_elect_resource_name}"
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{settings.leader_elect_resource_namespace}/leases/{settings.leader_elect_resource_name}"
+    namespace, lease = settings.leader_elect_resource_namespace, settings.leader_elect_resource_name
+    name = f"{namespace}/{lease}"
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{lease}"
     start = "start `carico scheduler`; its log says why it does not lead"
     try:
         spec = msgspec.json.decode(await client.call("GET", path), type=dict[str, Any])["spec"]

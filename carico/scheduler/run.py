@@ -90,9 +90,18 @@ class Scheduler:
         self.failures = Failures(self.client, cluster, self.recorder, metrics, self.clock)
         self.extender = Extender(self.parts, self.clock, self.client)
         self.rejections = Rejections(self.client, metrics, self.clock)
-        times = LeaseTimes(settings.leader_elect_lease_duration, settings.leader_elect_renew_deadline, settings.leader_elect_retry_period)
+        times = LeaseTimes(
+            settings.leader_elect_lease_duration,
+            settings.leader_elect_renew_deadline,
+            settings.leader_elect_retry_period,
+        )
         self.election = Election(
-            self.client, settings.leader_elect_resource_namespace, settings.leader_elect_resource_name, self.identity, self.clock, times
+            self.client,
+            settings.leader_elect_resource_namespace,
+            settings.leader_elect_resource_name,
+            self.identity,
+            self.clock,
+            times,
         )
         self.listener = ReportListener(cluster, metrics, self.clock, settings.heartbeat, self.may_bind)
         self.live = Live(self.parts, self.clock, self._standing) if settings.page else None

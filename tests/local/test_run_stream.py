@@ -116,7 +116,9 @@ def test_a_task_that_ends_well_when_its_time_is_over_has_failed_all_the_same() -
     assert done.returncode == 1
 
 
-@pytest.mark.parametrize("form", ["{1}", "{2.}", "{-1}", "{%}", "{= $_ =}", "{+/}", "{..}", "{/...}", "{##}", "x{3//}y"])
+@pytest.mark.parametrize(
+    "form", ["{1}", "{2.}", "{-1}", "{%}", "{= $_ =}", "{+/}", "{..}", "{/...}", "{##}", "x{3//}y"]
+)
 def test_forms_that_only_gnu_parallel_replaces_are_refused(form: str) -> None:
     done = run(CARICO, "echo", form, ":::", "a")
     assert done.returncode == 255

@@ -29,8 +29,8 @@ from carico.local.run.template import Template
 
 HALT = re.compile(r"(now|soon),fail=([1-9][0-9]*)")
 INTERRUPTED = 130
-EPILOG = """COMMAND is executed as it is, not given to a shell: `carico run echo {} '>' x` prints a `>`. A command that is
-one word with blanks or shell metacharacters, `'a {} | b'`, goes to sh, with the inputs quoted for it. Replacement
+EPILOG = """COMMAND is executed as it is, not given to a shell: `carico run echo {} '>' x` prints a `>`. A command that
+is one word with blanks or shell metacharacters, `'a {} | b'`, goes to sh, with the inputs quoted for it. Replacement
 strings: {} the input, {.} without its extension, {/} its basename, {//} its directory, {/.} its basename without
 extension, {#} its number. Without any of them the input is appended. The exit code is the number of tasks that failed,
 101 for more than 100, 130 after Ctrl-C, 255 for an error of carico run itself."""

@@ -23,7 +23,9 @@ def line(tally: Tally, running: int, seconds: float, width: int, *, complete: bo
     todo = tally.tasks - tally.skipped
     left = f"{seconds / done * (todo - done):.0f} s left" if done and complete else ""
     failed = f"{tally.failed} failed" if tally.failed else ""
-    words = "  ".join(word for word in (f"{done}/{todo}{'' if complete else '+'}", f"{running} at once", left, failed) if word)
+    words = "  ".join(
+        word for word in (f"{done}/{todo}{'' if complete else '+'}", f"{running} at once", left, failed) if word
+    )
     room = max(5, min(45, width - len(words) - 4))
     eighths = round(done / max(1, todo) * room * 8)
     bar = ("█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()).ljust(room, "░")
