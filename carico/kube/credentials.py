@@ -140,9 +140,7 @@ def _tls(choice: Choice) -> Tls:
     key = _pem(choice.user_at, "client-key", user.client_key, user.client_key_data)
     if (certificate is None) != (key is None):
         missing = "client-certificate" if certificate is None else "client-key"
-        raise UsageError(
-            f"{choice.user_at}: client-certificate and client-key belong together, and {missing} is missing"
-        )
+        raise UsageError(f"{choice.user_at}: {missing} is missing; client-certificate and client-key go together")
     return Tls(authority, certificate, key, insecure=cluster.insecure_skip_tls_verify)
 
 
