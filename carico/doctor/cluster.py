@@ -36,7 +36,8 @@ class Right(NamedTuple):
 
 def rights(settings: SchedulerSettings) -> list[Right]:
     """All that the scheduler does at the API server."""
-    followed = [_followed(path) for path in (NODES.path, PODS.path, *(resource.path for resource in OTHERS))]
+    needed = [resource.path for resource in OTHERS if not resource.optional]
+    followed = [_followed(path) for path in (NODES.path, PODS.path, *needed)]
     lease = [
         Right(verb, "coordination.k8s.io", "leases", "", settings.leader_elect_resource_namespace)
         for verb in ("get", "create", "update")

@@ -23,13 +23,14 @@ from carico.clock import Clock, SystemClock
 from carico.errors import CaricoError
 from carico.kube import protobuf
 from carico.kube.chunked import HttpError
-from carico.kube.credentials import Credentials
 from carico.kube.http import Connection, Response
-from carico.kube.socket import connect
+from carico.kube.identity import Credentials, Identity
+from carico.kube.tunnel import open_through
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+UNAUTHORIZED = 401
 UNKNOWN_MEDIA = 415
 CONNECT_PATIENCE = 10.0  # s
 ANSWER_PATIENCE = 30.0  # s for a whole answer; lists of 30,000 pods come in pages
@@ -124,7 +125,7 @@ class Client:
         self._session: ssl.SSLSession | None = None
         self._agent = f"{agent}/{__version__}"
         self._heads: dict[tuple[str, str], bytes] = {}
-        self._token: str | None = None
+        self._identity: Identity | None = None  # of the requests and connections that are made now
         self._binary = True  # as far as we know, the server reads protobuf
         self.sent = 0  # requests, for tests and metrics
 
@@ -183,14 +184,19 @@ class Client:
     ) -> Response:
         if not urgent:
             await self.turn()
-        if not self.sent:
-            await asyncio.to_thread(self._credentials.token)  # a credential plugin may be slow the first time
-        message = self._message(method, path, body, content_type)
+        identity = await self._present()
+        response = await self._answer(self._message(method, path, body, content_type), fence)
+        if response.status == UNAUTHORIZED and await self._credentials.renew(identity):
+            await self._present()
+            response = await self._answer(self._message(method, path, body, content_type), fence)
+        return response
+
+    async def _answer(self, message: bytes, fence: Fence | None) -> Response:
         async with self._places:
             while True:
                 connection, fresh = await self._connection()
                 if fence is not None and not fence():
-                    self._idle.append(connection)
+                    self._keep(connection)
                     raise FencedError
                 try:
                     self.sent += 1
@@ -204,15 +210,24 @@ class Client:
                 except BaseException:
                     connection.close()
                     raise
-            if fresh:
+            self._keep(connection)
+            if fresh and connection.open:
                 self._session = connection.session
-            if connection.open:
-                self._idle.append(connection)
         return response
 
     async def open_stream(self, path: str) -> Stream:
         """Streams have their own connections: they would starve the pool."""
         await self._limit.take()
+        identity = await self._present()
+        try:
+            return await self._stream(path)
+        except ApiError as error:
+            if error.status != UNAUTHORIZED or not await self._credentials.renew(identity):
+                raise
+        await self._present()
+        return await self._stream(path)
+
+    async def _stream(self, path: str) -> Stream:
         connection = await self._connect()
         try:
             async with asyncio.timeout(ANSWER_PATIENCE):
@@ -225,30 +240,47 @@ class Client:
         return Stream(connection, parts)
 
     async def close(self) -> None:
+        self._close_idle()
+
+    def _close_idle(self) -> None:
         for connection in self._idle:
             connection.close()
         self._idle.clear()
 
-    def _message(self, method: str, path: str, body: bytes, content_type: str) -> bytes:
-        token = self._credentials.token()
-        if token != self._token:
+    async def _present(self) -> Identity:
+        """Who we are now. With another TLS context no connection and no session of the old one is used again."""
+        identity, before = await self._credentials.identity(), self._identity
+        if identity is not before:
+            self._identity = identity
             self._heads.clear()
-            self._token = token
+            if before is not None and before.tls is not identity.tls:
+                self._close_idle()
+                self._session = None
+        return identity
+
+    def _keep(self, connection: Connection) -> None:
+        """For the next request, unless another TLS context has come meanwhile."""
+        if self._identity is not None and connection.tls is not self._identity.tls:
+            connection.close()
+        elif connection.open:
+            self._idle.append(connection)
+
+    def _message(self, method: str, path: str, body: bytes, content_type: str) -> bytes:
         rest = self._heads.get((method, content_type))
         if rest is None:
-            rest = self._heads[method, content_type] = self._head(content_type, token)
+            rest = self._heads[method, content_type] = self._head(content_type)
         start = f"{method} {self._credentials.prefix}{path} HTTP/1.1\r\nContent-Length: {len(body)}\r\n".encode()
         return start + rest + body
 
-    def _head(self, content_type: str, token: str | None) -> bytes:
+    def _head(self, content_type: str) -> bytes:
         lines = [
             f"Host: {self._credentials.authority}",
             f"User-Agent: {self._agent}",
             f"Accept: {content_type if content_type == protobuf.MEDIA else JSON}",
             f"Content-Type: {content_type}",
         ]
-        if token:
-            lines.append(f"Authorization: Bearer {token}")
+        if self._identity is not None:
+            lines += [f"{name}: {value}" for name, value in self._identity.headers]
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
     async def _connection(self) -> tuple[Connection, bool]:
@@ -259,11 +291,11 @@ class Client:
         return await self._connect(), True
 
     async def _connect(self) -> Connection:
-        where = self._credentials
-        name = (where.server_name or where.host) if where.tls else None
+        where, tls = self._credentials, self._identity.tls if self._identity is not None else None
+        name = where.server_name if tls is not None else None
         try:
             async with asyncio.timeout(CONNECT_PATIENCE):
-                return Connection(await connect(where.host, where.port, where.tls, name, self._session))
+                return Connection(await open_through(where.proxy, where.host, where.port, tls, name, self._session))
         except (OSError, TimeoutError) as error:
             why = str(error) or "no answer"
             raise HttpError(f"the API server at {where.authority} cannot be reached: {why}") from error

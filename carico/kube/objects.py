@@ -2,7 +2,7 @@
 
     Pod → PodSpec → Container, Affinity, Toleration, TopologySpreadConstraint, Volume
     Node → NodeSpec, NodeStatus
-    Namespace, Service, ReplicationController, ReplicaSet, StatefulSet, PodDisruptionBudget
+    Namespace, Service, ReplicationController, ReplicaSet, StatefulSet, PodDisruptionBudget, DeviceClass
 
 Amounts stay text here (`"100m"`); quantity.py reads them.
 """
@@ -170,6 +170,7 @@ class PodSpec(Piece, frozen=True):
     scheduling_gates: tuple[Named, ...] = ()
     resource_claims: tuple[Named, ...] = ()
     scheduling_group: dict[str, Any] | None = None
+    workload_ref: dict[str, Any] | None = None  # what Kubernetes 1.35 had in place of schedulingGroup
     host_network: bool = False
     host_users: bool | None = None
 
@@ -296,3 +297,11 @@ class DisruptionBudgetStatus(Piece, frozen=True):
 class PodDisruptionBudget(KubeObject, frozen=True):
     spec: DisruptionBudgetSpec = DisruptionBudgetSpec()
     status: DisruptionBudgetStatus = DisruptionBudgetStatus()
+
+
+class DeviceClassSpec(Piece, frozen=True):
+    extended_resource_name: str = ""  # pods that ask for this resource get devices of the class
+
+
+class DeviceClass(KubeObject, frozen=True):
+    spec: DeviceClassSpec = DeviceClassSpec()

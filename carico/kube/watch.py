@@ -42,7 +42,7 @@ class Resource(NamedTuple, Generic[T]):
     path: str
     type: type[T]
     selector: str = ""  # more query parameters, e.g. a field selector
-    optional: bool = False  # an API server may not know this kind at all
+    optional: bool = False  # an API server may not know this kind at all, or we may not have the right to read it
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -131,7 +131,7 @@ class Reflector(Generic[T]):
                 await self._list()
             except BaseException as error:
                 self._relist = True
-                if not (isinstance(error, ApiError) and error.status == 404 and self._resource.optional):
+                if not (isinstance(error, ApiError) and error.status in (403, 404) and self._resource.optional):
                     raise
                 self.synced.set()
                 await self._clock.sleep(ABSENT_EVERY)

@@ -20,7 +20,7 @@ from carico.scheduler.cluster import Cluster
 from carico.scheduler.cycle import Decision
 from carico.scheduler.framework import Code, Nomination
 from carico.scheduler.metrics import SchedulerMetrics
-from carico.scheduler.plugins.unsupported import Unsupported, reasons
+from carico.scheduler.plugins.unsupported import Unsupported, unsupported
 from carico.scheduler.queue import Queued, Refusal
 from carico.scheduler.template import PodInfo
 
@@ -46,7 +46,7 @@ class Failures:
         info = decision.cycle.pod
         broke = decision.code is Code.ERROR
         if decision.refusal is not None and Unsupported.name in decision.refusal.plugins:
-            for feature in reasons(info):
+            for feature in unsupported(decision.cycle):
                 self._metrics.unsupported.labels(feature).inc()
         if decision.nomination is not None:
             self._preempt(info, decision.nomination)

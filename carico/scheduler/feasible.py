@@ -110,8 +110,9 @@ class Feasible:
 
     def run(self, cycle: Cycle, *, everywhere: bool = False) -> Feasibility:
         """`everywhere`: ask every plugin about every node, as explaining needs, not only where it still matters."""
-        status, plugin = self._pre_filter(cycle)
         snapshot = cycle.snapshot
+        snapshot.labels.trim()  # nobody holds codes of the cycle before any more
+        status, plugin = self._pre_filter(cycle)
         if status.code is not Code.SUCCESS:
             return Feasibility(snapshot, self, np.zeros(len(snapshot), dtype=np.bool_), status, {plugin})
         kept = self._reused(cycle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,12 @@ import msgspec
 import numpy as np
 from prometheus_client.core import GaugeMetricFamily
 
+from carico.errors import UsageError
 from carico.health import Asked, Page, Request, probe, text
 from carico.kube.objects import Pod
-from carico.scheduler.explain import as_table, explain
+from carico.scheduler import manifest
+from carico.scheduler.explain import Busy, Explainer
+from carico.scheduler.explanation import as_table
 from carico.scheduler.extender import JSON
 from carico.scheduler.metrics import Present, gauge
 from carico.scheduler.page import site
@@ -36,10 +40,10 @@ def plain(scheduler: Scheduler) -> dict[str, Callable[[], Page]]:
 
 
 def asked(scheduler: Scheduler) -> dict[str, Asked]:
-    extender = scheduler.extender
+    extender, explainer = scheduler.extender, Explainer(scheduler.parts, scheduler.clock)
     return {
-        "/explain": lambda request: _explain(scheduler, request),
-        "/simulate": lambda request: _simulate(scheduler, request),
+        "/explain": lambda request: _explain(scheduler, explainer, request),
+        "/simulate": lambda request: _simulate(explainer, request),
         "/extender/filter": extender.filter,
         "/extender/prioritize": extender.prioritize,
         "/extender/bind": extender.bind,
@@ -82,26 +86,32 @@ def queue_rows(scheduler: Scheduler) -> dict[str, Any]:
     return {"counts": queue.counts(), "pods": pods}
 
 
-def _explain(scheduler: Scheduler, request: Request) -> Page:
+async def _explain(scheduler: Scheduler, explainer: Explainer, request: Request) -> Page:
     key = request.query.get("pod", "")
     pod = scheduler.watches.pods.store.get(key)
     if pod is None:
         return text(HTTPStatus.NOT_FOUND, f"no pod {key!r} is known here; ask with ?pod=NAMESPACE/NAME")
-    return _explained(scheduler, pod, request)
+    return await _explained(explainer, pod, request)
 
 
-def _simulate(scheduler: Scheduler, request: Request) -> Page:
+async def _simulate(explainer: Explainer, request: Request) -> Page:
     try:
-        pod = msgspec.json.decode(request.body, type=Pod)
-    except msgspec.DecodeError as error:
+        plain = msgspec.json.decode(request.body, type=dict[str, Any])
+        pod = manifest.as_pod(plain, "the body")
+    except (msgspec.DecodeError, UsageError) as error:
         return text(HTTPStatus.BAD_REQUEST, f"the body is not a pod: {error}")
-    return _explained(scheduler, pod, request)
+    # Only an API server gives UIDs.
+    return await _explained(explainer, pod, request, *(() if pod.uid else (manifest.UNKNOWN,)))
 
 
-def _explained(scheduler: Scheduler, pod: Pod, request: Request) -> Page:
-    result = explain(scheduler.parts, pod, scheduler.clock.monotonic())
+async def _explained(explainer: Explainer, pod: Pod, request: Request, *notes: str) -> Page:
+    try:
+        result = await explainer.explain(pod)
+    except Busy:
+        return text(HTTPStatus.TOO_MANY_REQUESTS, "too many explanations are asked for at once; try again")
+    result.notes += notes
     if request.query.get("format") == "table":
-        return text(HTTPStatus.OK, as_table(result))
+        return text(HTTPStatus.OK, await asyncio.to_thread(as_table, result))
     return Page(HTTPStatus.OK, JSON, msgspec.json.encode(result))
 
 

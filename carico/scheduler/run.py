@@ -235,12 +235,13 @@ class Scheduler:
         if decision.remark and self.settings.on_stale == "requests":
             by_report = False
         free = round(decision.free_before, 3) if decision.node and by_report else None
+        need = round(profile.capacity.need(decision.cycle), 3) if by_report and profile.capacity is not None else None
         result = "scheduled" if decision.node else "error" if decision.code is Code.ERROR else "unschedulable"
         self.parts.ring.add(
             Record(
                 self.clock.wall(), pod.key, pod.uid, profile.name, queued.attempts, decision.node, result,
                 decision.feasible, self.parts.snapshot.node_count, free, units_of(pod),
-                decision.message, round(took * 1e6, 1),
+                decision.message, round(took * 1e6, 1), need,
             )
         )  # fmt: skip
 

@@ -7,18 +7,18 @@ journal, so that answers kept per template can be corrected row by row.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from carico.kube.meta import KubeObject
-from carico.kube.objects import Namespace, Node
+from carico.kube.objects import Namespace, Node, Taint
 from carico.scheduler import requests
 from carico.scheduler.columns import LabelColumns
+from carico.scheduler.groups import Groups
 from carico.scheduler.ports import PortIndex
 from carico.scheduler.requests import Requests
 from carico.scheduler.rows import Journal, Mask, RowArray, Rows, grown
@@ -28,23 +28,6 @@ from carico.scheduler.template import PodInfo
 
 Amounts = NDArray[np.int64]
 _NO_LABELS: dict[str, str] = {}
-
-
-class Groups:
-    """Rows grouped by a property that many nodes share, such as their taints: ask once per group, not per node."""
-
-    def __init__(self, empty: Any) -> None:
-        self.members: list[Any] = [empty]
-        self._number: dict[Any, int] = {empty: 0}
-        self.of: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
-
-    def set(self, row: int, member: Any) -> None:
-        number = self._number.get(member)
-        if number is None:
-            number = self._number[member] = len(self.members)
-            self.members.append(member)
-        self.of = grown(self.of, row + 1)
-        self.of[row] = number
 
 
 class Snapshot:
@@ -60,14 +43,16 @@ class Snapshot:
         self._unschedulable: Mask = np.zeros(0, dtype=np.bool_)
         self._free: dict[str, Amounts] = {}
         self._allocatable: dict[str, Amounts] = {}
-        self.taints = Groups(())
-        self.features = Groups(frozenset())
+        self._users: dict[str, int] = {}  # nodes that offer a resource, and pods on nodes that ask for it
+        self._none: Amounts = np.zeros(0, dtype=np.int64)  # of a resource that has no users
+        self.taints: Groups[tuple[Taint, ...]] = Groups(())
+        self.features: Groups[frozenset[str]] = Groups(frozenset())
         self.labels = LabelColumns(self._labels_of, self.__len__)
         self.tally = Tally(self.store.namespace_labels)
         self.ports = PortIndex()
         self.priorities: Counter[int] = Counter()  # pods on nodes, by priority
-        self._claim_users: defaultdict[str, Counter[int]] = defaultdict(Counter)  # claim to row to pods that use it
-        self.with_volumes: defaultdict[int, set[str]] = defaultdict(set)  # row to UIDs of pods with volumes that bind
+        self._claim_users: dict[str, Counter[int]] = {}  # claim to row to pods that use it
+        self.with_volumes: dict[int, set[str]] = {}  # row to UIDs of pods with volumes that bind
         self.node_changes = Journal()
         self.pod_changes = Journal()
         self.image_changes = Journal()
@@ -87,10 +72,10 @@ class Snapshot:
 
     def free(self, resource: str) -> Amounts:
         """What is allocatable and not asked for by the pods there; below 0 where a node is overcommitted."""
-        return self._column(self._free, resource)[: len(self)]
+        return self._read(self._free, resource)
 
     def allocatable(self, resource: str) -> Amounts:
-        return self._column(self._allocatable, resource)[: len(self)]
+        return self._read(self._allocatable, resource)
 
     def name(self, row: int) -> str:
         return self.rows.names[row]
@@ -144,14 +129,14 @@ class Snapshot:
 
     def put(self, thing: KubeObject) -> None:
         """Any object that is neither a pod nor a node is new or changed."""
-        if isinstance(thing, Namespace) and self.store.namespace_labels(thing.name) != thing.metadata.labels:
-            self.tally.forget()
+        if isinstance(thing, Namespace):
+            self.tally.namespace_changed(self.store.namespace_labels(thing.name), thing.metadata.labels)
         self.store.put(thing)
 
     def remove(self, thing: KubeObject) -> None:
-        self.store.remove(thing)
         if isinstance(thing, Namespace):
-            self.tally.forget()
+            self.tally.namespace_changed(self.store.namespace_labels(thing.name), {})
+        self.store.remove(thing)
 
     def nominate(self, pod: PodInfo, node: str) -> None:
         """Room is being made for the pod on that node: others of lower priority must not take it."""
@@ -188,9 +173,16 @@ class Snapshot:
             self.on.append({})
         self._present = grown(self._present, len(self), False)
         self._unschedulable = grown(self._unschedulable, len(self), False)
-        for groups in (self.taints, self.features):
-            groups.of = grown(groups.of, len(self))
+        self.taints.fit(len(self))
+        self.features.fit(len(self))
         return row
+
+    def _read(self, table: dict[str, Amounts], resource: str) -> Amounts:
+        """A pod may ask for a resource of any name: asking alone makes no column."""
+        if resource in table:
+            return self._column(table, resource)[: len(self)]
+        self._none = grown(self._none, len(self))
+        return self._none[: len(self)]
 
     def _column(self, table: dict[str, Amounts], resource: str) -> Amounts:
         column = table.get(resource)
@@ -205,12 +197,14 @@ class Snapshot:
         for name in had.keys() | has.keys():
             self._column(self._allocatable, name)[row] = has.get(name, 0)
             self._column(self._free, name)[row] += has.get(name, 0) - had.get(name, 0)
+            self._use(name, (name in has) - (name in had))
         self.nodes[row] = node
         self._present[row] = node is not None
         self._unschedulable[row] = node is not None and node.spec.unschedulable
         self.taints.set(row, node.spec.taints if node is not None else ())
         self.features.set(row, frozenset(node.status.declared_features) if node is not None else frozenset())
-        self.labels.update(row)
+        if (old.metadata.labels if old else None) != (node.metadata.labels if node else None):
+            self.labels.update(row)
         if (old.status.images if old else ()) != (node.status.images if node else ()):
             self.image_changes.note(row)
         self.node_changes.note(row)
@@ -233,19 +227,35 @@ class Snapshot:
     def _spend(self, wanted: Requests, row: int, change: int) -> None:
         for name, amount in wanted.items():
             self._column(self._free, name)[row] -= change * amount
+            self._use(name, change)
         self._column(self._free, requests.PODS)[row] -= change
+        self._use(requests.PODS, change)
+
+    def _use(self, resource: str, change: int) -> None:
+        """A resource that nobody offers or asks for any more has only zeros in its columns: they go."""
+        users = self._users.get(resource, 0) + change
+        if users:
+            self._users[resource] = users
+        else:
+            for table in (self._users, self._free, self._allocatable):
+                table.pop(resource, None)
 
     def _use_volumes(self, pod: PodInfo, row: int, change: int) -> None:
-        if change > 0:
-            self.with_volumes[row].add(pod.uid)
-        else:
-            self.with_volumes[row].discard(pod.uid)
+        there = self.with_volumes.setdefault(row, set())
+        there.add(pod.uid) if change > 0 else there.discard(pod.uid)
+        if not there:
+            del self.with_volumes[row]
         for volume in pod.volumes:
             if volume.persistent_volume_claim is not None:
-                users = self._claim_users[f"{pod.pod.namespace}/{volume.persistent_volume_claim.claim_name}"]
-                users[row] += change
-                if not users[row]:
-                    del users[row]
+                self._use_claim(f"{pod.pod.namespace}/{volume.persistent_volume_claim.claim_name}", row, change)
+
+    def _use_claim(self, key: str, row: int, change: int) -> None:
+        users = self._claim_users.setdefault(key, Counter())
+        users[row] += change
+        if not users[row]:
+            del users[row]
+        if not users:
+            del self._claim_users[key]
 
     def claim_in_use(self, key: str) -> bool:
         """Whether a pod uses the claim; as in Kubernetes, one left over from a node that has gone does not count."""

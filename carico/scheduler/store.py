@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
+from typing import Any, TypeVar
 
 from carico.kube import objects, storage
 from carico.kube.meta import KubeObject
 from carico.kube.objects import (
+    DeviceClass,
     Namespace,
     PodDisruptionBudget,
     ReplicaSet,
@@ -25,6 +26,8 @@ from carico.kube.storage import (
     VolumeAttachment,
 )
 
+T = TypeVar("T")
+
 KINDS: dict[str, type[KubeObject]] = {
     kind.__name__: kind
     for kind in (
@@ -34,6 +37,7 @@ KINDS: dict[str, type[KubeObject]] = {
         objects.ReplicaSet,
         objects.StatefulSet,
         objects.PodDisruptionBudget,
+        objects.DeviceClass,
         storage.PersistentVolumeClaim,
         storage.PersistentVolume,
         storage.StorageClass,
@@ -55,6 +59,7 @@ class Store:
         self.replica_sets: dict[str, ReplicaSet] = {}
         self.stateful_sets: dict[str, StatefulSet] = {}
         self.disruption_budgets: dict[str, PodDisruptionBudget] = {}
+        self.device_classes: dict[str, DeviceClass] = {}
         self.claims: dict[str, PersistentVolumeClaim] = {}
         self.volumes: dict[str, PersistentVolume] = {}
         self.storage_classes: dict[str, StorageClass] = {}
@@ -72,6 +77,7 @@ class Store:
             "ReplicaSet": self.replica_sets,
             "StatefulSet": self.stateful_sets,
             "PodDisruptionBudget": self.disruption_budgets,
+            "DeviceClass": self.device_classes,
             "PersistentVolumeClaim": self.claims,
             "PersistentVolume": self.volumes,
             "StorageClass": self.storage_classes,
@@ -98,9 +104,9 @@ class Store:
         self._real.pop((type(thing).__name__, thing.key), None)
         self._tables[type(thing).__name__].pop(thing.key, None)
         if isinstance(thing, Service):
-            self.services_in[thing.namespace].pop(thing.key, None)
+            _drop(self.services_in, thing.namespace, thing.key)
         elif isinstance(thing, VolumeAttachment):
-            self.attachments_on[thing.spec.node_name].pop(thing.key, None)
+            _drop(self.attachments_on, thing.spec.node_name, thing.key)
 
     def assume(self, thing: KubeObject) -> None:
         """Act as if an update of this object had been made, until the watch brings news of it or it is restored."""
@@ -120,3 +126,11 @@ class Store:
     def namespace_labels(self, name: str) -> dict[str, str]:
         namespace = self.namespaces.get(name)
         return {} if namespace is None else namespace.metadata.labels
+
+
+def _drop(table: dict[str, dict[str, T]], where: str, key: str) -> None:
+    """Namespaces and nodes come and go: an empty one leaves nothing behind."""
+    if where in table:
+        table[where].pop(key, None)
+        if not table[where]:
+            del table[where]

@@ -22,6 +22,7 @@ OTHERS: tuple[Resource[Any], ...] = (
     Resource("/apis/apps/v1/replicasets", objects.ReplicaSet),
     Resource("/apis/apps/v1/statefulsets", objects.StatefulSet),
     Resource("/apis/policy/v1/poddisruptionbudgets", objects.PodDisruptionBudget),
+    Resource("/apis/resource.k8s.io/v1/deviceclasses", objects.DeviceClass, optional=True),
     Resource("/api/v1/persistentvolumeclaims", storage.PersistentVolumeClaim),
     Resource("/api/v1/persistentvolumes", storage.PersistentVolume),
     Resource("/apis/storage.k8s.io/v1/storageclasses", storage.StorageClass),

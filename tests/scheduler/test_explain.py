@@ -8,9 +8,9 @@ import pytest
 from scheduling import make_node, make_pod, make_report
 
 from carico.errors import UsageError
-from carico.scheduler.ask import read_pod
 from carico.scheduler.assembly import Parts, assemble
-from carico.scheduler.explain import as_table, explain
+from carico.scheduler.explain import explain
+from carico.scheduler.explanation import as_table
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 

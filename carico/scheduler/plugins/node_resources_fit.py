@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,12 @@ from carico.kube.objects import Node, Pod
 from carico.scheduler import requests
 from carico.scheduler.changes import Action, Interest
 from carico.scheduler.framework import Bits, Cycle, Reason, Reuse, Verdict
+from carico.scheduler.requests import Requests
 from carico.scheduler.rows import Mask, RowArray
-from carico.scheduler.template import PodInfo
+from carico.scheduler.template import PodInfo, Template
 
 TOO_MANY = Reason("Too many pods")
+PAIRS = 31  # of bits in 64, beside the one for the number of pods
 
 
 class NodeResourcesFit:
@@ -31,26 +34,54 @@ class NodeResourcesFit:
     def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
         """One reason per resource, twice: a node that is too small as a whole is not helped by evicting pods."""
         snapshot = cycle.snapshot
-        wanted = {name: amount for name, amount in cycle.pod.template.requests.items() if amount > 0}
+        wanted = _wanted(cycle.pod.template)
         free = snapshot.free(requests.PODS)
         full = (free if rows is None else free[rows]) < 1
-        bits: Bits = full.astype(_wide_enough(1 + 2 * len(wanted)))
-        reasons = [TOO_MANY]
-        for name, amount in wanted.items():
+        bits: Bits = full.astype(wanted.width)
+        for name, amount, bit in wanted.resources:
             free = snapshot.free(name)
             lacking = (free if rows is None else free[rows]) < amount
             if lacking.any():
                 whole = snapshot.allocatable(name)
                 hopeless = lacking & ((whole if rows is None else whole[rows]) < amount)
-                _mark(bits, lacking & ~hopeless, len(reasons))
-                _mark(bits, hopeless, len(reasons) + 1)
-            reasons += [Reason(f"Insufficient {name}"), Reason(f"Insufficient {name}", unresolvable=True)]
-        return Verdict(bits, tuple(reasons))
+                _mark(bits, lacking & ~hopeless, bit)
+                _mark(bits, hopeless, bit + 1)
+        return Verdict(bits, wanted.reasons)
 
 
-def _wide_enough(count: int) -> Any:
-    """The unsigned type with a bit for every reason; API limits keep pods far below 31 resources."""
-    return next(kind for kind in (np.uint8, np.uint16, np.uint32, np.uint64) if np.iinfo(kind).bits >= min(count, 64))
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What a template asks for, and which bits of a verdict stand for it."""
+
+    resources: tuple[tuple[str, int, int], ...]  # name, amount, and the first of its two bits
+    reasons: tuple[Reason, ...]
+    width: Any  # the unsigned type that has a bit for each reason
+
+
+def _wanted(template: Template) -> _Wanted:
+    found: _Wanted | None = template.memo.get("resources")
+    if found is None:
+        found = template.memo["resources"] = _numbered(template.requests)
+    return found
+
+
+def _numbered(wanted: Requests) -> _Wanted:
+    """The last pair of bits is shared by all resources for which no pair of their own is left, if there are any.
+
+    >>> many = _numbered({"cpu": 1000} | {f"example.com/{i}": 1 for i in range(39)})
+    >>> [bit for _, _, bit in many.resources][:2], {bit for _, _, bit in many.resources[30:]}, many.reasons[61].text
+    ([1, 3], {61}, 'Insufficient example.com/29 or another of 10 resources')
+    """
+    names = sorted((name for name, amount in wanted.items() if amount > 0), key=lambda name: "/" in name)
+    texts = [f"Insufficient {name}" for name in names]
+    if len(names) > PAIRS:
+        shared = len(names) - PAIRS + 1
+        texts[PAIRS - 1 :] = [f"{texts[PAIRS - 1]} or another of {shared} resources"]
+    resources = tuple((name, wanted[name], 1 + 2 * min(i, PAIRS - 1)) for i, name in enumerate(names))
+    pairs = ((Reason(text), Reason(text, unresolvable=True)) for text in texts)
+    reasons = (TOO_MANY, *(reason for pair in pairs for reason in pair))
+    widths = (np.uint8, np.uint16, np.uint32, np.uint64)
+    return _Wanted(resources, reasons, next(kind for kind in widths if np.iinfo(kind).bits >= len(reasons)))
 
 
 def _mark(bits: Bits, where: Mask, bit: int) -> None:
