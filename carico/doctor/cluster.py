@@ -64,16 +64,16 @@ def _followed(path: str) -> tuple[str, str]:
     return ("", words[-1]) if words[0] == "api" else (words[1], words[-1])
 
 
-async def look(settings: SchedulerSettings) -> list[Finding]:
-    named = settings.kubeconfig is not None
+async def look(settings: SchedulerSettings, context: str | None = None) -> list[Finding]:
+    named = settings.kubeconfig is not None or context is not None
     try:
-        client = Client(credentials.find(settings.kubeconfig), agent="carico-doctor")
+        client = Client(credentials.find(settings.kubeconfig, context=context), agent="carico-doctor")
     except (UsageError, CaricoError) as error:
         return [
             wanting(
                 "api server",
                 str(error),
-                "name a kubeconfig with --kubeconfig; `carico demo` needs no cluster",
+                "set --kubeconfig; `carico cluster create` makes a cluster on this machine",
                 needed=named,
             )
         ]
