@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 ESCAPE = "\x1b"
-SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|O.|[^\[O])")
-BEGUN = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*|O)?")  # of a sequence whose rest is still to come
+SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|O.|[^\x1b\[O])")
+BEGUN = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*|O)")  # of a sequence whose rest is still to come
 NAMES = {
     "\x1b[A": "up",
     "\x1bOA": "up",
@@ -24,7 +24,10 @@ NAMES = {
 
 
 class Keys:
-    """Feed it what was read; it keeps the beginning of a sequence until the rest comes."""
+    """Feed it what was read; it keeps the beginning of a sequence until the rest comes.
+
+    Escape at the end is the key itself, which means nothing here.
+    """
 
     def __init__(self) -> None:
         self._rest = ""
@@ -34,6 +37,8 @@ class Keys:
         >>> keys = Keys()
         >>> keys.feed("q\x1b[A\x1b["), keys.feed("5~x\x1b[99;7u")
         (['q', 'up'], ['page up', 'x', ''])
+        >>> keys.feed("\x1b"), keys.feed("q"), keys.feed("\x1b\x1b[B")
+        ([], ['q'], ['down'])
         """
         text, self._rest, found = self._rest + text, "", []
         while text:
