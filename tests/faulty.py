@@ -133,7 +133,8 @@ def _length(head: bytes) -> int:
 
 
 def _answer(status: int) -> bytes:
-    reason = {404: "NotFound", 409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "InternalError"}[status]
+    reasons = {403: "Forbidden", 404: "NotFound", 409: "Conflict", 410: "Expired", 422: "Invalid"}
+    reason = (reasons | {429: "TooManyRequests", 500: "InternalError"})[status]
     body = json.dumps({"kind": "Status", "code": status, "reason": reason, "message": "made up by a test"}).encode()
     return (
         f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body

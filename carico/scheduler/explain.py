@@ -129,8 +129,7 @@ def judge(parts: Parts, pod: Pod, now: float) -> Judged:
     profile = parts.profiles[name]
     info = PodInfo(pod)
     cycle = Cycle(info, parts.snapshot)
-    with _without(parts, info):
-        given_back = _given_back(parts, profile, cycle)
+    with _without(parts, info), _given_back(parts, profile, cycle) as given_back:
         feasibility = profile.feasible.run(cycle)
         result = _opening(parts, profile, info)
         totals, scores = _scored(profile, cycle, feasibility.rows)
@@ -155,7 +154,7 @@ def judge(parts: Parts, pod: Pod, now: float) -> Judged:
             scores=scores,
             totals=totals,
             nominated={parts.snapshot.name(row): why for row, why in feasibility.nominated.items()},
-            starting=_starting(parts, feasibility, now),
+            starting=_starting(parts, feasibility, info.uid, now),
             figures=_figures(parts, rows, given_back, now),
         )
 
@@ -173,14 +172,20 @@ def _without(parts: Parts, info: PodInfo) -> Iterator[None]:
             parts.snapshot.add_pod(known[0], info.pod.spec.node_name or parts.snapshot.name(known[1]))
 
 
-def _given_back(parts: Parts, profile: Profile, cycle: Cycle) -> dict[int, float]:
+@contextmanager
+def _given_back(parts: Parts, profile: Profile, cycle: Cycle) -> Iterator[dict[int, float]]:
     """What the pod itself holds of a node's capacity, wherever the ledger has it, counts as free; pods by row."""
     entry = parts.ledger.entry(cycle.pod.uid)
     account = parts.ledger.account(entry.node) if entry is not None else None
-    if account is None or profile.capacity is None or not counts(cycle.pod.pod):
-        return {}
+    if entry is None or account is None or profile.capacity is None or not counts(cycle.pod.pod):
+        yield {}
+        return
     profile.capacity.remove_pod(cycle, cycle.pod, account.row)
-    return {account.row: units_of(cycle.pod.pod)}
+    parts.ledger.starting[account.row] -= entry.pending
+    try:
+        yield {account.row: units_of(cycle.pod.pod)}
+    finally:
+        parts.ledger.starting[account.row] += entry.pending
 
 
 def _opening(parts: Parts, profile: Profile, info: PodInfo) -> Explanation:
@@ -257,7 +262,7 @@ def _figures(parts: Parts, rows: RowArray, given_back: dict[int, float], now: fl
     )
 
 
-def _starting(parts: Parts, feasibility: Feasibility, now: float) -> dict[str, list[str]]:
+def _starting(parts: Parts, feasibility: Feasibility, itself: str, now: float) -> dict[str, list[str]]:
     """Where a node is refused because too many pods are starting there: which of them have been at it longest."""
     found: dict[str, list[str]] = {}
     for _, verdict in feasibility.verdicts:
@@ -265,8 +270,8 @@ def _starting(parts: Parts, feasibility: Feasibility, now: float) -> dict[str, l
         crowded = np.flatnonzero(verdict.bits & verdict.bits.dtype.type(wanted)) if wanted else ()
         for node in (parts.snapshot.name(int(row)) for row in crowded):
             account = parts.ledger.account(node)
-            pending = [entry for entry in account.pods.values() if entry.pending] if account is not None else []
-            oldest = sorted(pending, key=lambda entry: entry.since)[:OLDEST]
+            others = [entry for entry in account.pods.values() if entry.uid != itself] if account is not None else []
+            oldest = sorted((entry for entry in others if entry.pending), key=lambda entry: entry.since)[:OLDEST]
             found[node] = [f"{_key(parts, entry.uid)} for {now - entry.since:.0f} s" for entry in oldest]
     return found
 

@@ -85,7 +85,7 @@ class Capacity:
     def score(self, cycle: Cycle, rows: RowArray) -> Vector:
         """In proportion to the free capacity; a node judged by requests alone comes last."""
         self._ledger.fit()
-        free = self.free(cycle, rows)
+        free = self._supposed(cycle, rows)
         np.maximum(free, 0.0, out=free)
         if self.rules.on_stale == "requests":
             free[~_pick(self._ledger.fresh(self._now()), cycle, rows)] = 0.0
