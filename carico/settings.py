@@ -160,6 +160,7 @@ class ClientSettings:
     kubeconfig: Path | None = knob(
         None, "kubeconfig file; empty: $KUBECONFIG, the pod's service account, ~/.kube/config"
     )
+    exec_in_pod: bool = knob(False, "run the credential plugin of a kubeconfig inside a pod too")
     qps: float = knob(0.0, "requests/s to the API server; 0: no limit but the API server's own", least=0)
     burst: int = knob(100, "requests that may be sent at once when qps is set", least=1)
     connections: int = knob(512, "connections to the API server beside the watches", least=1)
