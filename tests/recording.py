@@ -9,7 +9,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from carico.kube.identity import Credentials, Identity
 from carico.wire.certificates import Pair
+
+
+async def until(holds: Callable[[], object]) -> None:
+    while not holds():  # noqa: ASYNC110 - what is waited for is in another process or thread
+        await asyncio.sleep(0.01)
+
+
+async def another(who: Credentials, old: Identity) -> Identity:
+    """The identity that comes in the place of `old`."""
+    while (present := await who.identity()) is old:  # noqa: ASYNC110 - it is made in a thread
+        await asyncio.sleep(0.01)
+    return present
 
 
 class Asked(NamedTuple):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recording import RecordingServer, write_kubeconfig
+from recording import RecordingServer, another, until, write_kubeconfig
 
 from carico.errors import CaricoError, UsageError
 from carico.kube import credentials
@@ -113,8 +113,7 @@ def test_a_slow_one_does_not_hold_up_the_event_loop(tmp_path: Path) -> None:
 
     async def use(_: ApiServer, client: Client) -> None:
         asked = asyncio.create_task(client.call("GET", "/api/v1/nodes"))
-        while not runs(tmp_path):
-            await asyncio.sleep(0.01)
+        await until(lambda: runs(tmp_path))
         await asyncio.to_thread((tmp_path / "gate").write_text, "go")
         await asked
 
@@ -141,12 +140,10 @@ def test_its_token_is_replaced_ahead_of_its_end_while_the_old_one_serves(tmp_pat
         assert await who.identity() is first
         clock.advance(2)
         assert await who.identity() is first  # and the plugin runs
-        while runs(tmp_path) < 2:
-            assert await who.identity() is first
-            await asyncio.sleep(0.01)
+        await until(lambda: runs(tmp_path) == 2)
+        assert await who.identity() is first
         await asyncio.to_thread((tmp_path / "gate").write_text, "go")
-        while (present := await who.identity()) is first:
-            await asyncio.sleep(0.01)
+        present = await another(who, first)
         assert present.headers == (("Authorization", "Bearer t2"),)
         clock.advance(1e6)  # no end was told: it is kept
         assert await who.identity() is present
@@ -155,7 +152,9 @@ def test_its_token_is_replaced_ahead_of_its_end_while_the_old_one_serves(tmp_pat
     asyncio.run(scenario())
 
 
-def test_a_failure_ahead_of_the_end_changes_nothing_and_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_ahead_of_the_end_changes_nothing_and_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     clock = ManualClock()
     end = stamp(clock.wall() + 3600)
     program(tmp_path, f"answer(token='t', expirationTimestamp={end!r}) if run == 1 else sys.exit('log in first')")
@@ -165,8 +164,7 @@ def test_a_failure_ahead_of_the_end_changes_nothing_and_is_told(tmp_path: Path, 
         first = await who.identity()
         clock.advance(3600 - AHEAD + 1)
         assert await who.identity() is first
-        while "credentials could not be renewed" not in caplog.text:
-            await asyncio.sleep(0.01)
+        await until(lambda: "credentials could not be renewed" in caplog.text)
         for _ in range(5):
             assert await who.identity() is first
         assert runs(tmp_path) == 2  # not at every request
@@ -281,8 +279,8 @@ def test_it_gets_arguments_environment_and_the_cluster(tmp_path: Path) -> None:
     program(
         tmp_path,
         """
-        seen = {"args": sys.argv[1:], "colour": os.environ["COLOUR"], "home": os.environ["HOME"], "stdin": sys.stdin.read(),
-                "info": json.loads(os.environ["KUBERNETES_EXEC_INFO"])}
+        seen = {"args": sys.argv[1:], "colour": os.environ["COLOUR"], "home": os.environ["HOME"],
+                "stdin": sys.stdin.read(), "info": json.loads(os.environ["KUBERNETES_EXEC_INFO"])}
         (folder / "seen").write_text(json.dumps(seen))
         answer(token="t")
         """,
@@ -350,8 +348,7 @@ def test_what_it_says_is_shown_while_it_runs(tmp_path: Path, caplog: pytest.LogC
 
     async def scenario() -> None:
         asked = asyncio.create_task(who.identity())
-        while "says: enter code ABC" not in caplog.text:
-            await asyncio.sleep(0.01)
+        await until(lambda: "says: enter code ABC" in caplog.text)
         await asyncio.to_thread((tmp_path / "gate").write_text, "the person has done it")
         assert (await asked).headers == (("Authorization", "Bearer t"),)
 
@@ -395,10 +392,16 @@ def test_a_certificate_of_its_that_cannot_be_used_is_one_line(tmp_path: Path) ->
         asyncio.run(known(tmp_path, {"server": "https://x"}).identity())
 
 
-def gone(pid: int) -> bool:
+def all_gone(folder: Path) -> None:
+    """Waits until they are: the program itself is waited for, what it started dies a moment later."""
+    files = [Path(f"/proc/{pid}/stat") for pid in (folder / "pids").read_text().split()]
+    asyncio.run(until(lambda: all(ended(file) for file in files)))
+
+
+def ended(file: Path) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
-    except FileNotFoundError:
+        return file.read_text().split()[2] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
         return True
 
 
@@ -416,7 +419,7 @@ def test_one_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> Non
     while not (tmp_path / "pids").exists():  # on a slow machine it may not come that far
         with pytest.raises(CredentialError, match="gave no answer within 1 s"):
             ExecPlugin(Plugin("here", str(path)), patience=1).obtain()
-    assert all(gone(int(pid)) for pid in (tmp_path / "pids").read_text().split())
+    all_gone(tmp_path)
 
 
 def test_the_end_of_the_process_does_not_wait_for_one_that_hangs(tmp_path: Path) -> None:
@@ -425,12 +428,11 @@ def test_the_end_of_the_process_does_not_wait_for_one_that_hangs(tmp_path: Path)
 
     async def scenario() -> None:
         asked = asyncio.create_task(who.identity())
-        while not (tmp_path / "pids").exists():
-            await asyncio.sleep(0.01)
+        await until((tmp_path / "pids").exists)
         asked.cancel()
 
     asyncio.run(scenario())
-    assert all(gone(int(pid)) for pid in (tmp_path / "pids").read_text().split())
+    all_gone(tmp_path)
 
 
 def test_a_request_that_is_cancelled_does_not_end_it_for_others(tmp_path: Path) -> None:
@@ -440,8 +442,7 @@ def test_a_request_that_is_cancelled_does_not_end_it_for_others(tmp_path: Path) 
 
     async def scenario() -> None:
         one, other = asyncio.create_task(who.identity()), asyncio.create_task(who.identity())
-        while not runs(tmp_path):
-            await asyncio.sleep(0.01)
+        await until(lambda: runs(tmp_path))
         one.cancel()
         await asyncio.to_thread((tmp_path / "gate").write_text, "go")
         assert (await other).headers == (("Authorization", "Bearer t"),)

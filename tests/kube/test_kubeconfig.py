@@ -61,9 +61,9 @@ def test_find_takes_all_files_of_the_variable(tmp_path: Path) -> None:
 
 
 def test_when_none_of_the_files_exists_a_sentence_names_them(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"none of the files in \$KUBECONFIG exists \(/no/a, /no/b\); name a kubeconfig"):
+    with pytest.raises(UsageError, match=r"none of the files in \$KUBECONFIG exists \(/no/a, /no/b\); name a"):
         credentials.find(None, {"KUBECONFIG": "/no/a:/no/b"})
-    with pytest.raises(UsageError, match="No such file.*--kubeconfig"):
+    with pytest.raises(UsageError, match=r"No such file.*--kubeconfig"):
         credentials.find(tmp_path / "none", {})
 
 
@@ -104,7 +104,10 @@ def test_a_named_context_means_a_kubeconfig_in_a_pod_too(tmp_path: Path, monkeyp
         ("users: {}", "is not a usable kubeconfig: Expected `array`, got `object` - at `\\$.users`"),
         ("current-context: x\ncontexts: []", "there is no context 'x', there are no contexts at all"),
         ("contexts: [{name: x}, {name: x}]", "two contexts called 'x'; rename one"),
-        ("current-context: x\ncontexts: [{name: x, context: {cluster: k}}]", "no cluster 'k', .*; context 'x' names it"),
+        (
+            "current-context: x\ncontexts: [{name: x, context: {cluster: k}}]",
+            "no cluster 'k', .* 'x' names it",
+        ),
     ],
 )
 def test_an_unusable_file_is_one_line(tmp_path: Path, text: str | bytes, sentence: str) -> None:
@@ -123,7 +126,11 @@ CERTIFICATE = {"client-certificate-data": "eA==", "client-key-data": "eA=="}
     ("cluster", "user", "sentence"),
     [
         ({}, {}, "cluster 'k': names no server"),
-        ({"server": "https://h:99999"}, {}, "cluster 'k': server cannot be used: its port is no number from 1 to 65535"),
+        (
+            {"server": "https://h:99999"},
+            {},
+            "cluster 'k': server cannot be used: its port is no number",
+        ),
         ({"server": "https://h:0"}, {}, "its port is no number"),
         ({"server": "https://"}, {}, "it names no host"),
         ({"server": "https://h\nX: y"}, {}, "it holds a space or a control character"),
@@ -150,9 +157,17 @@ CERTIFICATE = {"client-certificate-data": "eA==", "client-key-data": "eA=="}
         (HTTPS, {"auth-provider": {"name": "mine"}}, "'mine' is not supported"),
         (HTTPS, {"auth-provider": {"name": "oidc"}, "exec": {"command": "x"}}, "both exec and auth-provider"),
         (HTTPS, {"exec": {"command": "true"}}, "user 'u': exec has no apiVersion"),
-        (HTTPS, {"exec": {"command": "true", "apiVersion": f"{V1}alpha1"}}, "exec has apiVersion .*v1alpha1; .* supported"),
+        (
+            HTTPS,
+            {"exec": {"command": "true", "apiVersion": f"{V1}alpha1"}},
+            "apiVersion .*v1alpha1; .* supported",
+        ),
         (HTTPS, {"exec": {"apiVersion": V1}}, "exec names no command"),
-        (HTTPS, {"exec": {"apiVersion": V1, "command": "x", "interactiveMode": "Always"}}, "no plugin its standard input"),
+        (
+            HTTPS,
+            {"exec": {"apiVersion": V1, "command": "x", "interactiveMode": "Always"}},
+            "plugin its standard input",
+        ),
         (HTTPS, {"exec": {"apiVersion": V1, "command": "x", "interactiveMode": "So"}}, "interactiveMode 'So', none of"),
         (HTTPS, {"exec": {"apiVersion": V1, "command": "x", "env": [{"value": "v"}]}}, "variable without a name"),
     ],
