@@ -203,6 +203,7 @@ class ClientSettings:
     kubeconfig: Path | None = setting(
         None, "kubeconfig file; empty: $KUBECONFIG, the pod's service account, ~/.kube/config", common=True
     )
+    exec_in_pod: bool = setting(False, "run the credential plugin of a kubeconfig inside a pod too")
     qps: float = setting(
         0.0, "requests per second to the API server; 0: no limit but the API server's own", least=0, metavar="RATE"
     )

@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import ssl
+import stat
 import sys
 import tempfile
 import time
@@ -127,8 +128,9 @@ def _locked(file: Path) -> Iterator[None]:
 
 
 def _replace(file: Path, text: str) -> None:
-    number, new = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")  # for the eyes of its owner alone
+    number, new = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     with open(number, "w") as half:
+        os.fchmod(number, stat.S_IMODE(file.stat().st_mode))
         half.write(text)
     Path(new).replace(file)
 

@@ -168,11 +168,9 @@ def choose(files: Sequence[Path], context: str | None = None) -> Choice:
     merged = _merge(files)
     name = context or merged.current_context
     if not name:
-        raise UsageError(
-            f"{merged.label}: no context is chosen, current-context is not set; "
-            f"choose one of {_names(merged, 'contexts')} with --context"
-        )
-    chosen, _ = _typed(merged, "contexts", name, Context, "name another with --context")
+        there = _names(merged, "contexts")
+        raise UsageError(f"{merged.label}: current-context is not set, and {there}; choose one with --context")
+    chosen, _ = _typed(merged, "contexts", name, Context, "choose another with --context")
     why = f"context {name!r} names it"
     cluster, cluster_file = _typed(merged, "clusters", chosen.cluster, Cluster, why)
     user, user_file = User(), cluster_file
@@ -269,7 +267,7 @@ T = TypeVar("T", Cluster, User, Context)
 def _typed(merged: _Merged, section: str, name: str, kind: type[T], why: str) -> tuple[T, Path]:
     if name not in merged.entries[section]:
         there = _names(merged, section)
-        raise UsageError(f"{merged.label}: there is no {KEY_OF[section]} {name!r} among {there}; {why}")
+        raise UsageError(f"{merged.label}: there is no {KEY_OF[section]} {name!r}, {there}; {why}")
     plain, file = merged.entries[section][name]
     where = f"{file}: {KEY_OF[section]} {name!r}"
     try:
@@ -282,7 +280,8 @@ def _typed(merged: _Merged, section: str, name: str, kind: type[T], why: str) ->
 
 
 def _names(merged: _Merged, section: str) -> str:
-    return ", ".join(map(repr, sorted(merged.entries[section]))) or f"no {section}"
+    names = ", ".join(map(repr, sorted(merged.entries[section])))
+    return f"the {section} are {names}" if names else f"there are no {section} at all"
 
 
 def _located(entry: T, file: Path, *fields: str) -> T:

@@ -68,7 +68,7 @@ class Scheduler:
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
         self.client = client or Client(
-            credentials.find(settings.kubeconfig),
+            credentials.find(settings.kubeconfig, exec_in_pod=settings.exec_in_pod),
             qps=settings.qps,
             burst=settings.burst,
             connections=settings.connections,

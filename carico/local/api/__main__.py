@@ -24,11 +24,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m carico.local.api", description=__doc__)
     parser.add_argument("--listen", default="127.0.0.1:0", help="host:port; port 0 takes a free one")
     parser.add_argument("--kubeconfig", type=Path, required=True, help="the file to write for those who may come in")
-    parser.add_argument(
-        "--plaintext",
-        action="store_true",
-        help="speak HTTP without TLS, for measurements: nobody sends a kubeconfig's token over it",
-    )
+    parser.add_argument("--plaintext", action="store_true", help="speak HTTP without TLS, for measurements only")
     parser.add_argument("--logs", type=Path, help="folder of the containers' logs, as UID/CONTAINER.log")
     args = parser.parse_args(argv)
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
