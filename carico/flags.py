@@ -192,7 +192,7 @@ def shown_default(field: dataclasses.Field[Any]) -> str:
         numbers = all(isinstance(value, float) for value in default.values())
         return ",".join(f"{k}={v:g}" for k, v in default.items()) if numbers else json.dumps(default)
     if isinstance(default, float):
-        return f"{default:g}"
+        return f"{default:.0f}" if default >= 1e6 else f"{default:g}"
     return "" if default is None else str(default)
 
 

@@ -18,6 +18,7 @@ POD_COLUMNS = ("n", "churn", "unsettled")
 
 
 def add_arguments(parser: flags.CommandParser) -> None:
+    parser.usage = f"{parser.prog} FILE [OPTION …]"
     parser.add_argument("file", type=Path, metavar="FILE", help="where to write")
     add_seconds(parser)
     parser.add_argument("--json", action="store_true", help="report what was written as JSON")

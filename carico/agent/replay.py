@@ -24,6 +24,7 @@ FLAGS = flags.names(EstimateSettings) | {"cpu", "churn_after_start", "churn_afte
 
 
 def add_arguments(parser: flags.CommandParser) -> None:
+    parser.usage = f"{parser.prog} FILE [OPTION …]"
     parser.add_argument(
         "file", type=Path, metavar="FILE", help="made by `carico record`, or JSON with columns and rows"
     )

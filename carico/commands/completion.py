@@ -37,6 +37,7 @@ class Described(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = f"{parser.prog} bash|zsh|fish"
     parser.add_argument("shell", choices=list(SCRIPTS), help="the shell to complete in")
 
 

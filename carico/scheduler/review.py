@@ -28,8 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", metavar="FILE", help=about)
     parser.add_argument("--pod", metavar="POD", help="only decisions about this pod: web, pod/web or NAMESPACE/web")
     parser.add_argument("-n", "--namespace", metavar="NAMESPACE", help="only decisions about pods of this namespace")
-    threshold = "pods of free capacity per unit (default: what the scheduler went by, as its records say)"
-    parser.add_argument("--threshold", type=float, help=threshold)
+    threshold = (
+        "free capacity per unit that a node should have had (default: what the scheduler went by, as its records say)"
+    )
+    parser.add_argument("--threshold", type=float, metavar="PODS", help=threshold)
     output.add_flag(parser, ("json", "yaml", "name", "wide"), name="the pods")
     remote.add_flags(parser)
 
