@@ -22,7 +22,8 @@ MADE = "<!-- Made by `make docs`; change the help texts in carico/, not this fil
 COMMANDS_HEAD = f"""# Commands
 
 {MADE}
-`carico COMMAND --help` shows the common options, `--help-all` all of them. `kubectl carico COMMAND` is the same. Durations are written like `30s`, `5m`, `1h30m`, or as a number of seconds.
+`carico COMMAND --help` shows the common options, `--help-all` all of them. `kubectl carico COMMAND` is the same.
+Durations are written like `30s`, `5m`, `1h30m`, or as a number of seconds.
 
 Exit codes: 0, 1 for what went wrong, 2 for a wrong call; `carico run` has its own.
 
@@ -31,7 +32,9 @@ These options may stand before the command or behind it:
 SETTINGS_HEAD = f"""# Settings
 
 {MADE}
-A setting can stand in a TOML file, in the environment and in a flag; the later one wins. The file is named by `--config`, else by `$CARICO_CONFIG`, else it is `/etc/carico/carico.toml` if that exists. One file may hold the sections of all processes:
+A setting can stand in a TOML file, in the environment and in a flag; the later one wins. The file is named by
+`--config`, else by `$CARICO_CONFIG`, else it is `/etc/carico/carico.toml` if that exists. One file may hold the
+sections of all processes:
 
     [agent]
     rate_hz = 5
@@ -40,8 +43,10 @@ A setting can stand in a TOML file, in the environment and in a flag; the later 
     [scheduler]
     leader_elect = false
 
-The same in the environment: `CARICO_AGENT__RATE_HZ=5`; as a flag: `--rate-hz 5`. Durations are written like `30s`, `5m`, `1h30m`, `250ms`, or as a number of seconds. Lists are `a,b` and tables `a=1,b=2` in environment and flags, and TOML's own in the file. A switch is `--name` or `--no-name`, also `--name=true` or `--name=false`.
-Everything is checked at the start; all that is wrong is reported at once, with exit code 2.
+The same in the environment: `CARICO_AGENT__RATE_HZ=5`; as a flag: `--rate-hz 5`. Durations are written like `30s`,
+`5m`, `1h30m`, `250ms`, or as a number of seconds. Lists are `a,b` and tables `a=1,b=2` in environment and flags, and
+TOML's own in the file; `profiles` is JSON outside of it. A switch is `--name` or `--no-name`, also `--name=true` or
+`--name=false`. Everything is checked at the start; all that is wrong is reported at once, with exit code 2.
 """
 SECTIONS: dict[str, tuple[type[Any], str]] = {
     "agent": (AgentSettings, "`carico agent`; `top`, `record`, `replay` and `doctor` read this section too."),
