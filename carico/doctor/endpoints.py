@@ -104,7 +104,7 @@ async def grpc(part: str, target: str, files: TlsFiles) -> Finding:
         context = None if files.plaintext else _context(files)
     except (UsageError, OSError, ValueError) as error:
         return wanting(
-            part, f"{target}: {error}", "check --tls-ca, --tls-cert and --tls-key, or say --plaintext", needed=True
+            part, f"{target}: {error}", "check --tls-ca, --tls-cert and --tls-key, or use --plaintext", needed=True
         )
     try:
         async with asyncio.timeout(PATIENCE):
@@ -159,7 +159,7 @@ def explained(error: OSError) -> tuple[str, str]:
     if isinstance(error, ssl.SSLError):
         reason = (error.reason or str(error)).replace("_", " ").lower()
         if "wrong version number" in reason or "record layer failure" in reason:
-            return "it does not speak TLS", "say --plaintext, or give the other side a certificate"
+            return "it does not speak TLS", "use --plaintext, or give the other side a certificate"
         if "certificate required" in reason or "handshake failure" in reason:
             return "it wants a certificate from us", "name --tls-cert and --tls-key"
         return f"TLS failed: {reason}", "check --tls-ca, --tls-cert and --tls-key"
