@@ -12,9 +12,10 @@ import signal
 import sys
 from pathlib import Path
 
+from carico import logs
 from carico.clock import SystemClock
 from carico.errors import CaricoError
-from carico.local.api import logs
+from carico.local.api.logs import in_folder
 from carico.local.api.server import ApiServer
 
 log = logging.getLogger("carico.local.api")
@@ -27,7 +28,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--plaintext", action="store_true", help="speak HTTP without TLS, for measurements only")
     parser.add_argument("--logs", type=Path, help="folder of the containers' logs, as UID/CONTAINER.log")
     args = parser.parse_args(argv)
-    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logs.start()
+    logs.dump_stacks_on_signal()
     try:
         asyncio.run(_serve(args))
     except CaricoError as error:
@@ -42,7 +44,7 @@ async def _serve(args: argparse.Namespace) -> None:
         asyncio.get_running_loop().add_signal_handler(number, over.set)
     async with ApiServer(SystemClock(), args.listen, tls=not args.plaintext) as server:
         if args.logs is not None:
-            server.logs = logs.in_folder(args.logs)
+            server.logs = in_folder(args.logs)
         server.kubeconfig(args.kubeconfig)
         log.info("API server at %s, kubeconfig in %s", server.address, args.kubeconfig)
         await over.wait()
