@@ -27,6 +27,15 @@ from carico.errors import UsageError
 
 S = TypeVar("S")
 
+
+@typing.runtime_checkable
+class Related(typing.Protocol):
+    """Settings of which some must fit others."""
+
+    def conflicts(self) -> Iterable[tuple[Collection[str], str]]:
+        """The names of those that do not, and what is wrong."""
+
+
 SECTIONS = ("agent", "aggregator", "scheduler")
 
 
@@ -56,9 +65,15 @@ def load(cls: type[S], section: str, *, file: Path | None, environ: Mapping[str,
             values[name] = _checked(knobs[name], _parsed(kinds[name], raw))
         except ValueError as error:
             problems.append(f"{where}: {raw!r} {error}")
+    made = cls(**values)
+    if isinstance(made, Related):
+        wrong = found.keys() - values.keys()
+        for related, text in made.conflicts():
+            if wrong.isdisjoint(related):
+                problems.append(f"{next(found[name][1] for name in related if name in found)}: {text}")
     if problems:
         raise UsageError("\n".join(problems))
-    return cls(**values)
+    return made
 
 
 def add_flags(parser: argparse.ArgumentParser, cls: type[Any], only: Collection[str] | None = None) -> None:

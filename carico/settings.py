@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from carico.knobs import knob
 FULL = 0.99
 
 DIMENSIONS = ("cpu", "memory", "memory_pressure", "io_pressure", "disk", "network")
+LEASE_JITTER = 1.2  # tries to take the Lease are up to so many times lease_retry apart
 ESTIMATORS = ("resource-joint", "resource", "signal", "signal-trace", "signal-difference", "signal-joint")
 
 
@@ -179,6 +181,9 @@ class LedgerSettings:
     heartbeat: float = knob(5.0, "s between two reports of a quiet node, up to 1,500 nodes", least=0.1)
     startup_limit: int = knob(8, "pods that may be starting on a node whose fullest resource is used up", least=1)
     startup_limit_idle: int = knob(32, "the same on an idle node; in between in proportion", least=1)
+    startup_patience: float = knob(
+        60.0, "s after which a pod that does not start no longer counts as starting", least=1
+    )
     preempt_for_capacity: bool = knob(False, "evict pods of lower priority when only Pod-Capacity is missing")
     validate: bool = knob(False, "re-check the ledger's sums after every step; for tests, slow")
 
@@ -194,6 +199,17 @@ class LeaseSettings:
     lease_renew: float = knob(10.0, "s without a successful renewal after which the leader steps down", least=0.5)
     lease_retry: float = knob(2.0, "s between two tries to take or renew the Lease", least=0.1)
 
+    def conflicts(self) -> Iterator[tuple[tuple[str, str], str]]:
+        """As kube-scheduler has it: two leaders at once would be possible, or one that steps down at once."""
+        if not self.leader_elect:
+            return
+        if self.lease_duration <= self.lease_renew:
+            text = f"lease_duration ({self.lease_duration:g} s) must be more than lease_renew ({self.lease_renew:g} s)"
+            yield ("lease_duration", "lease_renew"), text
+        if self.lease_renew <= LEASE_JITTER * self.lease_retry:
+            least = f"{LEASE_JITTER:g} times lease_retry ({self.lease_retry:g} s)"
+            yield ("lease_renew", "lease_retry"), f"lease_renew ({self.lease_renew:g} s) must be more than {least}"
+
 
 @dataclasses.dataclass(frozen=True)
 class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, TlsFiles):
@@ -203,7 +219,7 @@ class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, TlsFiles)
         "127.0.0.1:9467", "address of the web page, /metrics, /healthz, /readyz, /explain, /extender and /debug"
     )
     grpc_listen: str = knob("127.0.0.1:9468", "address of the gRPC service that the agents report to")
-    identity: str = knob("", "this replica's name; empty: host name and process number")
+    identity: str = knob("", "this replica's name, which no other may have; empty: host name and a random number")
     profiles: dict[str, Any] = knob(
         {"carico": {}}, "plugins and weights by schedulerName; docs/scheduler.md has the form"
     )
@@ -213,7 +229,8 @@ class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, TlsFiles)
     flush_after: float = knob(
         300.0, "s after which a waiting pod is tried again even if nothing helpful happened", least=1
     )
-    event_queue: int = knob(20_000, "Events that may wait to be sent before scheduling waits for them", least=1)
+    writers: int = knob(16, "evictions and nominations sent at once, and as many conditions", least=1)
+    event_queue: int = knob(20_000, "Events of pods without a node that may wait to be sent; the oldest go", least=1)
     event_workers: int = knob(400, "Events sent at once while no pod waits for its binding", least=1)
     page: bool = knob(True, "serve the web page at / of the address above")
     decisions: int = knob(10_000, "decisions kept for /debug/decisions", least=1)

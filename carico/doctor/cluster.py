@@ -36,7 +36,8 @@ class Right(NamedTuple):
 
 def rights(settings: SchedulerSettings) -> list[Right]:
     """All that the scheduler does at the API server."""
-    followed = [_followed(path) for path in (NODES.path, PODS.path, *(resource.path for resource in OTHERS))]
+    needed = [resource.path for resource in OTHERS if not resource.optional]
+    followed = [_followed(path) for path in (NODES.path, PODS.path, *needed)]
     lease = [
         Right(verb, "coordination.k8s.io", "leases", "", settings.lease_namespace)
         for verb in ("get", "create", "update")
@@ -66,7 +67,8 @@ def _followed(path: str) -> tuple[str, str]:
 async def look(settings: SchedulerSettings) -> list[Finding]:
     named = settings.kubeconfig is not None
     try:
-        client = Client(credentials.find(settings.kubeconfig), agent="carico-doctor")
+        found = credentials.find(settings.kubeconfig, exec_in_pod=settings.exec_in_pod)
+        client = Client(found, agent="carico-doctor")
     except (UsageError, CaricoError) as error:
         return [
             wanting(

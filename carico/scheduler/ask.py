@@ -1,7 +1,8 @@
 """The words `carico explain` and `carico simulate-placement`.
 
 With `--server` a running scheduler is asked, which knows the Pod-Capacity of every node. Without it the objects are
-read from the API server and judged here, by everything but Pod-Capacity.
+read from the API server and judged here, by everything but Pod-Capacity. A pod that does not exist yet is first shown
+to the API server, which says what it would store of it; the scheduler itself never needs the right to create pods.
 """
 
 from __future__ import annotations
@@ -10,26 +11,27 @@ import argparse
 import asyncio
 import json
 import logging
-import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
 from urllib.parse import quote
 
 import msgspec
-import yaml
 
 from carico.clock import SystemClock
 from carico.errors import CaricoError, UsageError
-from carico.kube import binding, credentials
-from carico.kube.client import Client
+from carico.kube import binding, credentials, dry_run
+from carico.kube.client import ApiError, Client
 from carico.kube.objects import Pod
+from carico.scheduler import manifest
 from carico.scheduler.assembly import assemble
-from carico.scheduler.explain import Explanation, as_table, explain
+from carico.scheduler.explain import explain
+from carico.scheduler.explanation import Explanation, as_table
 from carico.scheduler.watches import Watches
 from carico.settings import SchedulerSettings
 
 PATIENCE = 30.0  # s for an answer
+INVALID = (400, 422)  # the API server's answers to a pod that cannot be
 
 log = logging.getLogger(__name__)
 
@@ -45,12 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--feasible", action="store_true", help="only the names of all nodes that could take it")
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
     parser.add_argument("--server", metavar="URL", help="a running scheduler's pages, e.g. http://127.0.0.1:9467")
-    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="how to reach the API server, without --server")
+    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="how to reach the API server")
 
 
 def run(args: argparse.Namespace) -> int:
     if hasattr(args, "file"):
-        return _show(args, _simulated(args))
+        return _show(args, asyncio.run(_simulated(args)))
     namespace, slash, name = args.name.partition("/")
     if not slash or not namespace or not name:
         raise UsageError(f"{args.name!r} is not of the form NAMESPACE/NAME, e.g. default/web-1")
@@ -59,28 +61,33 @@ def run(args: argparse.Namespace) -> int:
     return _show(args, asyncio.run(_here(args.kubeconfig, None, (namespace, name))))
 
 
-def _simulated(args: argparse.Namespace) -> Explanation:
-    pod = read_pod(args.file)
+async def _simulated(args: argparse.Namespace) -> Explanation:
+    """Asks the API server first what it would store, with the rights of whoever runs this word."""
+    wanted = manifest.read(args.file)
+    stored, note = await _stored(args.kubeconfig, wanted, args.file)
     if args.server:
-        return _ask(args.server, "/simulate", msgspec.json.encode(msgspec.to_builtins(pod)))
-    return asyncio.run(_here(args.kubeconfig, pod, None))
+        result = _ask(args.server, "/simulate", msgspec.json.encode(stored))
+    else:
+        result = await _here(args.kubeconfig, manifest.as_pod(stored, args.file), None)
+    result.notes = [*([note] if note else ()), *(told for told in result.notes if told != manifest.UNKNOWN)]
+    return result
 
 
-def read_pod(file: str) -> Pod:
+async def _stored(kubeconfig: Path | None, wanted: manifest.Plain, file: str) -> tuple[manifest.Plain, str]:
+    """The pod as the API server would store it; else as it was written, with a sentence about what is missing in it."""
     try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text()
-        plain = yaml.safe_load(text)
-        if not isinstance(plain, dict) or plain.get("kind", "Pod") != "Pod":
-            raise UsageError(
-                f"{file}: is not a Pod but {plain.get('kind') if isinstance(plain, dict) else 'no object'}"
-            )
-        if isinstance(plain.setdefault("metadata", {}), dict):
-            plain["metadata"].setdefault("namespace", "default")
-        return msgspec.convert(json.loads(json.dumps(plain, default=str)), type=Pod)
-    except OSError as error:
-        raise UsageError(f"{file}: cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
-        raise UsageError(f"{file}: is not a pod: {error}") from error
+        client = Client(credentials.find(kubeconfig))
+        try:
+            return await dry_run.create_pod(client, wanted), ""
+        finally:
+            await client.close()
+    except ApiError as error:
+        if error.status in INVALID:
+            raise UsageError(f"{file}: the API server would not take this pod: {error.message}") from error
+        why = f"the API server refused to try out the pod's creation ({error.status} {error.message})"
+    except (CaricoError, OSError) as error:
+        why = f"no API server could be asked what it makes of the pod ({str(error) or type(error).__name__})"
+    return wanted, f"{why}: {manifest.UNKNOWN}"
 
 
 def _ask(server: str, path: str, body: bytes | None) -> Explanation:
@@ -119,6 +126,8 @@ async def _here(kubeconfig: Path | None, pod: Pod | None, name: tuple[str, str] 
 
 def _show(args: argparse.Namespace, result: Explanation) -> int:
     if getattr(args, "feasible", False):
+        for note in result.notes:
+            log.warning("%s", note)
         names = [verdict.node for verdict in result.nodes if verdict.feasible]
         print(json.dumps(names) if args.json else "\n".join(names))
     elif args.json:

@@ -1,11 +1,13 @@
 """Labels of all nodes, one column of small integers per key, so that a requirement is a comparison of arrays.
 
 A column is made when a key is first asked for and kept up to date from then on: clusters have hundreds of labels, of
-which pods ask for a handful.
+which pods ask for a handful. Nothing here grows with time: columns that nobody asks for go, and so do the values of
+nodes that have gone.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
@@ -17,26 +19,78 @@ from carico.scheduler.rows import Mask, RowArray, among, grown
 MISSING = -1  # the code of a row whose node lacks the label; also the last entry of a lookup table
 
 
-class Column:
-    """The values of one label: `codes[row]` is an index into `values`, or MISSING."""
+KEPT = 256  # columns; the one not asked for longest goes first
+SPARE = 64  # values that no node has any more, kept in case that they come back
 
-    def __init__(self, length: int) -> None:
+
+class Column:
+    """The values of one label: `codes[row]` is an index into `values`, or MISSING.
+
+    `values` may hold some that no row has any more; when they become too many, the codes are given anew.
+
+    >>> column = Column(["a", "b", None])
+    >>> column.set(0, "b")
+    >>> column.codes.tolist(), column.values, column.living
+    ([1, 1, -1], ['a', 'b'], 1)
+    """
+
+    def __init__(self, values: Iterable[str | None]) -> None:
         self.values: list[str] = []
         self.code: dict[str, int] = {}
-        self.codes: NDArray[np.int32] = np.full(length, MISSING, dtype=np.int32)
+        self._rows: list[int] = []  # how many rows have each value
+        self._unused = 0  # values that no row has
         self._integers: tuple[NDArray[np.int64], Mask] | None = None
+        self.codes: NDArray[np.int32] = np.array([self._entered(value) for value in values], dtype=np.int32)
+
+    @property
+    def living(self) -> int:
+        """Values that some row has."""
+        return len(self.values) - self._unused
+
+    def fit(self, length: int) -> None:
+        self.codes = grown(self.codes, length, MISSING)
 
     def set(self, row: int, value: str | None) -> None:
-        self.codes = grown(self.codes, row + 1, MISSING)
-        self.codes[row] = MISSING if value is None else self._coded(value)
+        self.fit(row + 1)
+        before = int(self.codes[row])
+        if value != (None if before == MISSING else self.values[before]):
+            self.codes[row] = self._entered(value)
+            self._left(before)
 
-    def _coded(self, value: str) -> int:
+    def _entered(self, value: str | None) -> int:
+        """One more row has this value."""
+        if value is None:
+            return MISSING
         code = self.code.get(value)
         if code is None:
             code = self.code[value] = len(self.values)
             self.values.append(value)
+            self._rows.append(0)
+            self._unused += 1
             self._integers = None
+        self._unused -= not self._rows[code]
+        self._rows[code] += 1
         return code
+
+    def _left(self, code: int) -> None:
+        """One row less has the value of this code."""
+        if code == MISSING:
+            return
+        self._rows[code] -= 1
+        if not self._rows[code]:
+            self._unused += 1
+            if self._unused > max(SPARE, self.living // 4):
+                self._renumber()
+
+    def _renumber(self) -> None:
+        living = [code for code, rows in enumerate(self._rows) if rows]
+        renumbered = np.full(len(self.values) + 1, MISSING, dtype=np.int32)  # the last entry is for MISSING
+        renumbered[living] = np.arange(len(living), dtype=np.int32)
+        self.codes = renumbered[self.codes]
+        self.values = [self.values[code] for code in living]
+        self.code = {value: code for code, value in enumerate(self.values)}
+        self._rows = [self._rows[code] for code in living]
+        self._unused, self._integers = 0, None
 
     def admitted(self, requirement: Requirement, codes: NDArray[np.int32]) -> Mask:
         """Which of `codes` a requirement lets pass."""
@@ -78,16 +132,19 @@ class LabelColumns:
     def __init__(self, labels_of: Callable[[int], Mapping[str, str]], length: Callable[[], int]) -> None:
         self._labels_of = labels_of
         self._length = length
-        self._columns: dict[str, Column] = {}
+        self._columns: OrderedDict[str, Column] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._columns)
 
     def column(self, key: str) -> Column:
         column = self._columns.get(key)
         if column is None:
-            column = self._columns[key] = Column(self._length())
-            for row in range(self._length()):
-                column.set(row, self._labels_of(row).get(key))
-        # Rows of nodes that are not known yet come without news of labels.
-        column.codes = grown(column.codes, self._length(), MISSING)
+            rows = range(self._length())
+            column = self._columns[key] = Column(self._labels_of(row).get(key) for row in rows)
+        else:
+            self._columns.move_to_end(key)
+            column.fit(self._length())  # rows of nodes that are not known yet come without news of labels
         return column
 
     def update(self, row: int) -> None:
@@ -95,6 +152,11 @@ class LabelColumns:
         labels = self._labels_of(row)
         for key, column in self._columns.items():
             column.set(row, labels.get(key))
+
+    def trim(self) -> None:
+        """Forgets what nobody asks for. Between two cycles only: a column that is made again has other codes."""
+        while len(self._columns) > KEPT:
+            self._columns.popitem(last=False)
 
     def codes(self, key: str, rows: RowArray | None) -> NDArray[np.int32]:
         codes = self.column(key).codes

@@ -1,7 +1,7 @@
 """A bounded ring of what was decided, to be read (`/debug/decisions`), dumped and replayed.
 
 One record is one line of JSON. `replay` goes through a dump in its order and holds every decision to the rules again,
-by another threshold if wanted: a node that was promised with less free capacity than the pod needs, a pod that was
+its own or another threshold: a node that was promised with less free capacity than the pod needs, a pod that was
 promised two nodes. `carico decisions` does that for people (review.py).
 """
 
@@ -24,13 +24,14 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     profile: str
     attempt: int
     node: str = ""  # empty: none was found
-    result: str = "scheduled"  # scheduled, unschedulable, error, and later: bound, gone, elsewhere, failed
+    result: str = "scheduled"  # scheduled, unschedulable, error, and later: gone, elsewhere, failed, rejected
     feasible: int = 0
     nodes: int = 0
     free_before: float | None = None  # pods; None: the node was not judged by its report
     units: float = 1.0
     reasons: str = ""
     micros: float = 0.0  # the cycle's time
+    need: float | None = None  # pods of free capacity that the pod took: threshold × units; None in older dumps
 
 
 class Ring:
@@ -65,18 +66,27 @@ def load(dump: bytes) -> list[Record]:
     return records
 
 
-def replay(records: Iterable[Record], threshold: float = 1.0) -> list[str]:
-    """Decisions that broke the rule `free ≥ threshold × units`, or gave one pod two nodes without a failure between."""
+def replay(records: Iterable[Record], threshold: float | None = None) -> list[str]:
+    """Decisions that broke the rule `free ≥ threshold × units`, or gave one pod two nodes without a failure between.
+
+    Each is held to the threshold that was in force when it was made, unless another one is given.
+    """
     wrong: list[str] = []
     placed: dict[str, str] = {}
     for record in records:
-        if record.result in ("gone", "elsewhere", "failed"):
+        if record.result in ("gone", "elsewhere", "failed", "rejected"):
             placed.pop(record.uid, None)
         if record.result != "scheduled":
             continue
-        if record.free_before is not None and record.free_before < threshold * record.units - ROUNDED:
+        if record.free_before is not None and record.free_before < _need(record, threshold) - ROUNDED:
             wrong.append(f"{record.pod} went to {record.node}, which had only {record.free_before:g} pods free")
         if placed.get(record.uid, record.node) != record.node:
             wrong.append(f"{record.pod} was promised {placed[record.uid]} and then {record.node}")
         placed[record.uid] = record.node
     return wrong
+
+
+def _need(record: Record, threshold: float | None) -> float:
+    if threshold is None and record.need is not None:
+        return record.need
+    return record.units if threshold is None else threshold * record.units

@@ -1,144 +1,281 @@
 """Why this node, why not that one: the verdict of every plugin about every node, numbers included.
 
-The same filters and scores as in a real cycle, asked about all nodes, and nothing is reserved.
+The same filters and scores as in a real cycle, and nothing is reserved. What has to be seen at one moment is done in
+one go, with arrays; what is told of each node is put together from copies of them, a few hundred nodes at a time, so
+that a scheduler of thousands of nodes goes on working meanwhile.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
+from carico.clock import Clock
 from carico.kube.objects import Pod
 from carico.scheduler.assembly import Parts
+from carico.scheduler.explanation import Explanation, NodeVerdict
 from carico.scheduler.feasible import Feasibility
-from carico.scheduler.framework import Cycle
+from carico.scheduler.framework import Cycle, Nomination, Reason, Verdict
+from carico.scheduler.plugins.capacity import STARTING
 from carico.scheduler.profiles import Profile
+from carico.scheduler.rows import Mask, RowArray
 from carico.scheduler.template import PodInfo
-from carico.scheduler.units import units_of
-from carico.table import table
+from carico.scheduler.units import counts, units_of
+
+SLICE = 200  # nodes that are told of in a row
+OLDEST = 3  # starting pods that are named
+PREEMPTION_ROWS = 50  # nodes on which evicting pods is thought through, at some 2 ms each
+WAITING = 8  # explanations that may be asked for while another is worked on
 
 
-class NodeVerdict(msgspec.Struct, omit_defaults=True):
-    node: str
-    feasible: bool
-    reasons: dict[str, list[str]] = {}  # by plugin
-    scores: dict[str, float] = {}  # by plugin, weighted
-    total: float = 0.0
-    free: float | None = None  # pods; None without a report
-    capacity: float | None = None
-    reserved: float = 0.0
-    report_age: float | None = None  # s
-    stale: bool = False
+class Busy(Exception):
+    """Too many explanations are asked for at once."""
 
 
-class Explanation(msgspec.Struct, omit_defaults=True):
-    pod: str
-    profile: str
-    units: float
-    message: str = ""
-    choice: list[str] = []  # nodes with the highest score: one of them would be chosen
-    bound_to: str = ""
-    waits_in: str = ""  # the queue
-    preemption: dict[str, Any] = {}  # node and victims, if evicting pods would help
-    nodes: list[NodeVerdict] = []
+class Explainer:
+    """For a scheduler at work: one explanation at a time, and the event loop turns in between."""
+
+    def __init__(self, parts: Parts, clock: Clock) -> None:
+        self._parts, self._clock = parts, clock
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+
+    async def explain(self, pod: Pod) -> Explanation:
+        if self._waiting > WAITING:
+            raise Busy
+        self._waiting += 1
+        try:
+            async with self._turn:
+                judged = judge(self._parts, pod, self._clock.monotonic())
+                for _ in judged.slices():
+                    await asyncio.sleep(0)
+                return judged.result
+        finally:
+            self._waiting -= 1
 
 
 def explain(parts: Parts, pod: Pod, now: float) -> Explanation:
-    """For a pod that runs already: as if it were not there."""
+    """In one go, for who has nothing else to do. For a pod that runs already: as if it were not there."""
+    judged = judge(parts, pod, now)
+    for _ in judged.slices():
+        pass
+    return judged.result
+
+
+class _Figures(NamedTuple):
+    """What the ledger has of each node; lists with one entry per node."""
+
+    known: list[bool]
+    fresh: list[bool]
+    free: list[float]
+    capacity: list[float]
+    reserved: list[float]
+    sampled: list[float | None]  # s, monotonic; None: it never reported
+
+
+@dataclass(slots=True)
+class Judged:
+    """Everything that plugins and ledger said at one moment; `slices` tells it node by node."""
+
+    result: Explanation
+    now: float  # s, monotonic
+    names: list[str]  # of the nodes, in order
+    feasible: list[bool]
+    refusals: list[tuple[str, list[int], tuple[Reason, ...]]]  # plugin, bits and what they mean
+    everywhere: dict[str, list[str]]  # reasons of plugins that refused the pod before any node was looked at
+    scores: list[tuple[str, dict[str, float]]]  # plugin, and weighted score by node
+    totals: dict[str, float]
+    nominated: dict[str, str]  # nodes that are kept for another pod, and why
+    starting: dict[str, list[str]]
+    figures: _Figures
+
+    def slices(self) -> Iterator[None]:
+        """Fills `result.nodes`, and stops for breath after every SLICE of them."""
+        for start in range(0, len(self.names), SLICE):
+            self.result.nodes += [self._told(i) for i in range(start, min(start + SLICE, len(self.names)))]
+            yield
+
+    def _told(self, i: int) -> NodeVerdict:
+        name, figures = self.names[i], self.figures
+        reasons = {plugin: _texts(bits[i], known) for plugin, bits, known in self.refusals if bits[i]}
+        reasons |= self.everywhere
+        if name in self.nominated:
+            reasons["Nominated"] = [self.nominated[name]]
+        scores = {plugin: by_node[name] for plugin, by_node in self.scores if name in by_node}
+        verdict = NodeVerdict(name, self.feasible[i], reasons, scores, self.totals.get(name, 0.0))
+        verdict.starting = self.starting.get(name, [])
+        verdict.stale = not (figures.known[i] and figures.fresh[i])
+        verdict.reserved = round(figures.reserved[i], 3) if figures.known[i] else 0.0
+        sampled = figures.sampled[i]
+        if sampled is not None:
+            verdict.capacity, verdict.free = round(figures.capacity[i], 3), round(figures.free[i], 3)
+            verdict.report_age = round(self.now - sampled, 1)
+        return verdict
+
+
+def _texts(bits: int, reasons: tuple[Reason, ...]) -> list[str]:
+    return [reason.text for i, reason in enumerate(reasons) if bits >> i & 1]
+
+
+def judge(parts: Parts, pod: Pod, now: float) -> Judged:
+    """Asks all plugins. For a pod that runs already: as if it were not there."""
     name = pod.spec.scheduler_name if pod.spec.scheduler_name in parts.profiles else next(iter(parts.profiles))
     profile = parts.profiles[name]
     info = PodInfo(pod)
+    cycle = Cycle(info, parts.snapshot)
+    with _without(parts, info), _given_back(parts, profile, cycle) as given_back:
+        feasibility = profile.feasible.run(cycle)
+        result = _opening(parts, profile, info)
+        totals, scores = _scored(profile, cycle, feasibility.rows)
+        if totals:
+            best = max(totals.values())
+            result.choice = sorted(node for node, total in totals.items() if total == best)
+        else:
+            result.message = result.message or feasibility.message()
+            _tell_preemption(profile, cycle, feasibility, result)
+        result.notes += _partly_asked(profile, feasibility)
+        # Copies: what the plugins answered is good until the next cycle only.
+        rows = np.array(sorted(np.flatnonzero(parts.snapshot.present).tolist(), key=parts.snapshot.name), dtype=np.intp)
+        refusals = [(plugin, v.bits[rows].tolist(), v.reasons) for plugin, v in feasibility.verdicts if v.bits.any()]
+        status = list(feasibility.status.reasons)
+        return Judged(
+            result=result,
+            now=now,
+            names=[parts.snapshot.name(row) for row in rows.tolist()],
+            feasible=feasibility.mask[rows].tolist(),
+            refusals=refusals,
+            everywhere={} if feasibility.status.ok else dict.fromkeys(feasibility.refusing, status),
+            scores=scores,
+            totals=totals,
+            nominated={parts.snapshot.name(row): why for row, why in feasibility.nominated.items()},
+            starting=_starting(parts, feasibility, info.uid, now),
+            figures=_figures(parts, rows, given_back, now),
+        )
+
+
+@contextmanager
+def _without(parts: Parts, info: PodInfo) -> Iterator[None]:
+    """The snapshot as if the pod were not in it."""
     known = parts.snapshot.pods.get(info.uid)
     if known is not None:
         parts.snapshot.remove_pod(info.uid)
     try:
-        return _explain(parts, profile, info, now)
+        yield
     finally:
         if known is not None:
-            parts.snapshot.add_pod(known[0], pod.spec.node_name or parts.snapshot.name(known[1]))
+            parts.snapshot.add_pod(known[0], info.pod.spec.node_name or parts.snapshot.name(known[1]))
 
 
-def _explain(parts: Parts, profile: Profile, info: PodInfo, now: float) -> Explanation:
-    pod, cycle = info.pod, Cycle(info, parts.snapshot)
-    feasibility = profile.feasible.run(cycle, everywhere=True)
+@contextmanager
+def _given_back(parts: Parts, profile: Profile, cycle: Cycle) -> Iterator[dict[int, float]]:
+    """What the pod itself holds of a node's capacity, wherever the ledger has it, counts as free; pods by row."""
+    entry = parts.ledger.entry(cycle.pod.uid)
+    account = parts.ledger.account(entry.node) if entry is not None else None
+    if entry is None or account is None or profile.capacity is None or not counts(cycle.pod.pod):
+        yield {}
+        return
+    profile.capacity.remove_pod(cycle, cycle.pod, account.row)
+    parts.ledger.starting[account.row] -= entry.pending and not entry.overdue
+    try:
+        yield {account.row: units_of(cycle.pod.pod)}
+    finally:
+        parts.ledger.starting[account.row] += entry.pending and not entry.overdue
+
+
+def _opening(parts: Parts, profile: Profile, info: PodInfo) -> Explanation:
+    result = Explanation(info.pod.key, profile.name, units_of(info.pod), bound_to=info.pod.spec.node_name)
     queued = parts.queue.get(info.uid)
-    result = Explanation(pod.key, profile.name, units_of(pod), bound_to=pod.spec.node_name)
-    result.waits_in = queued.place if queued is not None else ""
-    if queued is not None and queued.gate is not None:
-        result.message = queued.gate.status.message
-    verdicts = {row: _verdict(parts, feasibility, row, now) for row in np.flatnonzero(parts.snapshot.present).tolist()}
-    result.nodes = sorted(verdicts.values(), key=lambda v: v.node)
-    rows: list[int] = feasibility.rows.tolist()
-    if rows:
-        for plugin, weight, scores in profile.scoring.table(cycle, feasibility.rows):
-            for row, score in zip(rows, scores, strict=True):
-                verdicts[row].scores[plugin] = round(float(weight * score), 3)
-        for row in rows:
-            verdicts[row].total = round(sum(verdicts[row].scores.values()), 3)
-        best = max(verdicts[row].total for row in rows)
-        result.choice = sorted(verdicts[row].node for row in rows if verdicts[row].total == best)
-    else:
-        result.message = result.message or feasibility.message()
-        for plugin_ in profile.post_filters:
-            if (nomination := plugin_.post_filter(cycle, feasibility)) is not None:
-                victims = [victim.pod.key for victim in nomination.victims]
-                result.preemption = {"node": nomination.node, "victims": victims}
+    if queued is not None:
+        result.waits_in = queued.place
+        if queued.gate is not None:
+            result.message = queued.gate.status.message
     return result
 
 
-def _verdict(parts: Parts, feasibility: Feasibility, row: int, now: float) -> NodeVerdict:
-    ledger, name = parts.ledger, parts.snapshot.name(row)
-    if feasibility.verdicts:
-        reasons = {plugin: [r.text for r in why] for plugin, why in feasibility.why(row).items()}
-    else:
-        reasons = {plugin: list(feasibility.status.reasons) for plugin in feasibility.refusing}
-    if row in feasibility.nominated:
-        reasons["Nominated"] = [feasibility.nominated[row]]
-    verdict = NodeVerdict(name, bool(feasibility.mask[row]), reasons)
-    account = ledger.account(name)
-    if account is not None:
-        verdict.reserved = round(float(ledger.reserved[row]), 3)
-        verdict.stale = not ledger.is_fresh(row, now)
-        if account.report is not None:
-            verdict.capacity = round(float(ledger.capacity[row]), 3)
-            verdict.free = round(float(ledger.free[row]), 3)
-            verdict.report_age = round(now - account.sampled, 1)
-    else:
-        verdict.stale = True
-    return verdict
+def _scored(
+    profile: Profile, cycle: Cycle, rows: RowArray
+) -> tuple[dict[str, float], list[tuple[str, dict[str, float]]]]:
+    """The total of every feasible node, and what each plugin gave it; rounded, as it is shown."""
+    names = [cycle.snapshot.name(row) for row in rows.tolist()]
+    total = np.zeros(len(rows))
+    by_plugin: list[tuple[str, dict[str, float]]] = []
+    for plugin, weight, scores in profile.scoring.table(cycle, rows) if names else ():
+        weighted = np.round(weight * scores, 3)
+        total += weighted
+        by_plugin.append((plugin, dict(zip(names, weighted.tolist(), strict=True))))
+    return dict(zip(names, np.round(total, 3).tolist(), strict=True)), by_plugin
 
 
-def as_table(result: Explanation) -> str:
-    """
-    >>> print(as_table(Explanation("default/a", "carico", 1.0, nodes=[NodeVerdict("n1", True, free=2.5, total=90.0)])))
-    default/a, profile carico, 1 unit(s)
-    NODE  FREE  SCORE  VERDICT
-    n1     2.5   90.0  ok
-    """
-    lines = []
-    for v in result.nodes:
-        why = "; ".join(f"{plugin}: {', '.join(texts)}" for plugin, texts in v.reasons.items())
-        free = "?" if v.free is None else f"{v.free:.1f}"
-        scores = ", ".join(f"{plugin} {score:g}" for plugin, score in v.scores.items())
-        verdict = f"ok ({scores})" if scores else "ok"
-        lines.append((v.node, free, f"{v.total:.1f}" if v.feasible else "-", verdict if v.feasible else why))
-    return "\n".join([*_head(result), table(("NODE", "FREE", "SCORE", "VERDICT"), lines, right=(1, 2))])
+def _tell_preemption(profile: Profile, cycle: Cycle, feasibility: Feasibility, result: Explanation) -> None:
+    limited, hopeful = _limited(feasibility)
+    for plugin in profile.post_filters:
+        found = plugin.post_filter(cycle, limited)
+        if isinstance(found, Nomination):
+            result.preemption = {"node": found.node, "victims": [victim.pod.key for victim in found.victims]}
+        elif found is not None:  # victims of an earlier attempt are leaving
+            nominated = cycle.snapshot.nominated.get(cycle.pod.uid)
+            result.preemption = {"node": nominated.node if nominated is not None else "", "victims": []}
+    if hopeful > PREEMPTION_ROWS:
+        result.notes.append(f"evicting pods was thought through for {PREEMPTION_ROWS} of {hopeful} nodes")
 
 
-def _head(result: Explanation) -> list[str]:
-    head = [f"{result.pod}, profile {result.profile}, {result.units:g} unit(s)"]
-    if result.bound_to:
-        head.append(f"runs on {result.bound_to}")
-    if result.waits_in:
-        head.append(f"waits ({result.waits_in})")
-    if result.choice:
-        head.append(f"would go to {' or '.join(result.choice[:5])}{' …' if len(result.choice) > 5 else ''}")
-    if result.message:
-        head.append(result.message)
-    if result.preemption:
-        head.append(
-            f"evicting {', '.join(result.preemption['victims'])} from {result.preemption['node']} would make room"
-        )
-    return head
+def _limited(feasibility: Feasibility) -> tuple[Feasibility, int]:
+    """The same result with a bounded number of nodes on which evicting pods could help, and how many there were."""
+    hopeful = np.flatnonzero(feasibility.resolvable())
+    beyond: Mask = np.zeros(len(feasibility.mask), dtype=np.bool_)
+    beyond[hopeful[PREEMPTION_ROWS:]] = True
+    verdict = Verdict.refuse(beyond, "not looked at", unresolvable=True)
+    return dataclasses.replace(feasibility, verdicts=[*feasibility.verdicts, ("", verdict)]), len(hopeful)
+
+
+def _partly_asked(profile: Profile, feasibility: Feasibility) -> list[str]:
+    """Plugins that go node by node are not asked about nodes that are out of the question already."""
+    asked = {name for name, _ in feasibility.verdicts}
+    costly = [p.name for p in profile.plugins if getattr(p, "costly", False) and p.name in asked]
+    others = [verdict.bits for name, verdict in feasibility.verdicts if name not in costly]
+    if not any((bits[feasibility.snapshot.present] != 0).any() for bits in others):
+        return []
+    return [f"{name} was not asked about nodes that plugins before it refused" for name in costly]
+
+
+def _figures(parts: Parts, rows: RowArray, given_back: dict[int, float], now: float) -> _Figures:
+    ledger = parts.ledger
+    ledger.fit()
+    free = ledger.free.copy()
+    for row, units in given_back.items():
+        free[row] += units
+    accounts = {account.row: account for _, account in ledger.accounts()}
+    found = [accounts.get(row) for row in rows.tolist()]
+    return _Figures(
+        known=[account is not None for account in found],
+        fresh=ledger.fresh(now)[rows].tolist(),
+        free=free[rows].tolist(),
+        capacity=ledger.capacity[rows].tolist(),
+        reserved=ledger.reserved[rows].tolist(),
+        sampled=[account.sampled if account is not None and account.report is not None else None for account in found],
+    )
+
+
+def _starting(parts: Parts, feasibility: Feasibility, itself: str, now: float) -> dict[str, list[str]]:
+    """Where a node is refused because too many pods are starting there: which of them have been at it longest."""
+    found: dict[str, list[str]] = {}
+    for _, verdict in feasibility.verdicts:
+        wanted = sum(1 << i for i, reason in enumerate(verdict.reasons) if reason.text == STARTING)
+        crowded = np.flatnonzero(verdict.bits & verdict.bits.dtype.type(wanted)) if wanted else ()
+        for node in (parts.snapshot.name(int(row)) for row in crowded):
+            account = parts.ledger.account(node)
+            others = [entry for entry in account.pods.values() if entry.uid != itself] if account is not None else []
+            oldest = sorted((entry for entry in others if entry.pending), key=lambda entry: entry.since)[:OLDEST]
+            found[node] = [f"{_key(parts, entry.uid)} for {now - entry.since:.0f} s" for entry in oldest]
+    return found
+
+
+def _key(parts: Parts, uid: str) -> str:
+    known = parts.snapshot.pods.get(uid)
+    return known[0].pod.key if known is not None else f"pod {uid}"

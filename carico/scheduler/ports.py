@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import NamedTuple
 
 from carico.kube.objects import PodSpec
@@ -15,6 +15,16 @@ class HostPort(NamedTuple):
     address: str
     protocol: str
     port: int
+
+    def clashes(self, other: HostPort) -> bool:
+        """Whether two pods with these ports cannot share a node; the wildcard address clashes with every other.
+
+        >>> HostPort("10.0.0.1", "TCP", 80).clashes(HostPort(ANY_ADDRESS, "TCP", 80))
+        True
+        """
+        if (self.protocol, self.port) != (other.protocol, other.port):
+            return False
+        return self.address == other.address or ANY_ADDRESS in (self.address, other.address)
 
 
 def host_ports(template: Template) -> tuple[HostPort, ...]:
@@ -39,18 +49,19 @@ class PortIndex:
     """Who uses a port: rows and addresses, by protocol and number."""
 
     def __init__(self) -> None:
-        self._users: defaultdict[tuple[str, int], defaultdict[int, Counter[str]]] = defaultdict(
-            lambda: defaultdict(Counter)
-        )
+        self._users: dict[tuple[str, int], dict[int, Counter[str]]] = {}
 
     def change(self, pod: PodInfo, row: int, change: int) -> None:
         for wanted in host_ports(pod.template):
-            users = self._users[wanted.protocol, wanted.port]
-            users[row][wanted.address] += change
-            if not users[row][wanted.address]:
-                del users[row][wanted.address]
-            if not users[row]:
+            users = self._users.setdefault((wanted.protocol, wanted.port), {})
+            addresses = users.setdefault(row, Counter())
+            addresses[wanted.address] += change
+            if not addresses[wanted.address]:
+                del addresses[wanted.address]
+            if not addresses:
                 del users[row]
+            if not users:
+                del self._users[wanted.protocol, wanted.port]
 
     def conflicts(self, wanted: HostPort) -> list[int]:
         """Rows where the port is taken; the wildcard address conflicts with every other."""

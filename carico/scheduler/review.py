@@ -27,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", metavar="FILE", help="a dump; - is standard input")
     parser.add_argument("--server", metavar="URL", help="a running scheduler's pages, e.g. http://127.0.0.1:9467")
     parser.add_argument("--pod", metavar="NAMESPACE/NAME", help="only what was decided about this pod")
-    parser.add_argument("--threshold", type=float, default=1.0, help="pods of free capacity per unit (default 1)")
+    threshold = "pods of free capacity per unit (default: what the scheduler went by, as its records say)"
+    parser.add_argument("--threshold", type=float, help=threshold)
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
 
 

@@ -7,18 +7,20 @@ journal, so that answers kept per template can be corrected row by row.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from carico.kube.meta import KubeObject
-from carico.kube.objects import Namespace, Node
+from carico.kube.objects import Namespace, Node, Taint
 from carico.scheduler import requests
 from carico.scheduler.columns import LabelColumns
+from carico.scheduler.groups import Groups
 from carico.scheduler.ports import PortIndex
 from carico.scheduler.requests import Requests
 from carico.scheduler.rows import Journal, Mask, RowArray, Rows, grown
@@ -28,23 +30,17 @@ from carico.scheduler.template import PodInfo
 
 Amounts = NDArray[np.int64]
 _NO_LABELS: dict[str, str] = {}
+ALWAYS_THERE = frozenset({requests.CPU, requests.MEMORY, requests.EPHEMERAL, requests.PODS})  # their columns stay
 
 
-class Groups:
-    """Rows grouped by a property that many nodes share, such as their taints: ask once per group, not per node."""
+@dataclass(slots=True)
+class Nominated:
+    """A waiting pod and the node that is kept for it."""
 
-    def __init__(self, empty: Any) -> None:
-        self.members: list[Any] = [empty]
-        self._number: dict[Any, int] = {empty: 0}
-        self.of: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
-
-    def set(self, row: int, member: Any) -> None:
-        number = self._number.get(member)
-        if number is None:
-            number = self._number[member] = len(self.members)
-            self.members.append(member)
-        self.of = grown(self.of, row + 1)
-        self.of[row] = number
+    pod: PodInfo
+    node: str
+    victims: dict[str, PodInfo]  # by UID: pods that this process evicts for it, until they are gone
+    vacated_at: float = -math.inf  # s, monotonic: when the last of them was gone
 
 
 class Snapshot:
@@ -54,20 +50,23 @@ class Snapshot:
         self.nodes: list[Node | None] = []
         self.on: list[dict[str, PodInfo]] = []  # pods by row and UID
         self.pods: dict[str, tuple[PodInfo, int]] = {}  # UID to pod and row
-        self.nominated: dict[str, tuple[PodInfo, str]] = {}  # UID to a waiting pod and the node kept for it
+        self.nominated: dict[str, Nominated] = {}  # by UID: waiting pods for which a node is kept
+        self.unknown_pods: dict[str, str] = {}  # UID to node of bound pods that cannot be decoded
         self.node_count = 0
         self._present: Mask = np.zeros(0, dtype=np.bool_)
         self._unschedulable: Mask = np.zeros(0, dtype=np.bool_)
         self._free: dict[str, Amounts] = {}
         self._allocatable: dict[str, Amounts] = {}
-        self.taints = Groups(())
-        self.features = Groups(frozenset())
+        self._users: dict[str, int] = {}  # nodes that offer any other resource, and pods on nodes that ask for it
+        self._none: Amounts = np.zeros(0, dtype=np.int64)  # of a resource that has no users
+        self.taints: Groups[tuple[Taint, ...]] = Groups(())
+        self.features: Groups[frozenset[str]] = Groups(frozenset())
         self.labels = LabelColumns(self._labels_of, self.__len__)
         self.tally = Tally(self.store.namespace_labels)
         self.ports = PortIndex()
         self.priorities: Counter[int] = Counter()  # pods on nodes, by priority
-        self._claim_users: defaultdict[str, Counter[int]] = defaultdict(Counter)  # claim to row to pods that use it
-        self.with_volumes: defaultdict[int, set[str]] = defaultdict(set)  # row to UIDs of pods with volumes that bind
+        self._claim_users: dict[str, Counter[int]] = {}  # claim to row to pods that use it
+        self.with_volumes: dict[int, set[str]] = {}  # row to UIDs of pods with volumes that bind
         self.node_changes = Journal()
         self.pod_changes = Journal()
         self.image_changes = Journal()
@@ -87,10 +86,10 @@ class Snapshot:
 
     def free(self, resource: str) -> Amounts:
         """What is allocatable and not asked for by the pods there; below 0 where a node is overcommitted."""
-        return self._column(self._free, resource)[: len(self)]
+        return self._read(self._free, resource)
 
     def allocatable(self, resource: str) -> Amounts:
-        return self._column(self._allocatable, resource)[: len(self)]
+        return self._read(self._allocatable, resource)
 
     def name(self, row: int) -> str:
         return self.rows.names[row]
@@ -142,23 +141,46 @@ class Snapshot:
         self.pod_changes.note(row)
         self.rows.drop(self.rows.names[row])
 
+    def add_unknown_pod(self, uid: str, node: str) -> None:
+        """A pod of which only the node is known: what room it takes there, nobody can say."""
+        self.remove_unknown_pod(uid)
+        self.unknown_pods[uid] = node
+        self._note_pods_of(node)
+
+    def remove_unknown_pod(self, uid: str) -> str:
+        """The node that it was on, if it was one."""
+        node = self.unknown_pods.pop(uid, "")
+        self._note_pods_of(node)
+        return node
+
+    def rows_with_unknown_pods(self) -> list[int]:
+        rows = (self.rows.number.get(node) for node in self.unknown_pods.values())
+        return [row for row in rows if row is not None and row < len(self)]
+
+    def _note_pods_of(self, node: str) -> None:
+        row = self.rows.number.get(node)
+        if row is not None and row < len(self):
+            self.pod_changes.note(row)
+
     def put(self, thing: KubeObject) -> None:
         """Any object that is neither a pod nor a node is new or changed."""
-        if isinstance(thing, Namespace) and self.store.namespace_labels(thing.name) != thing.metadata.labels:
-            self.tally.forget()
+        if isinstance(thing, Namespace):
+            self.tally.namespace_changed(self.store.namespace_labels(thing.name), thing.metadata.labels)
         self.store.put(thing)
 
     def remove(self, thing: KubeObject) -> None:
-        self.store.remove(thing)
         if isinstance(thing, Namespace):
-            self.tally.forget()
+            self.tally.namespace_changed(self.store.namespace_labels(thing.name), {})
+        self.store.remove(thing)
 
-    def nominate(self, pod: PodInfo, node: str) -> None:
+    def nominate(self, pod: PodInfo, node: str, victims: Iterable[PodInfo] = ()) -> None:
         """Room is being made for the pod on that node: others of lower priority must not take it."""
-        self.nominated[pod.uid] = (pod, node)
+        self.nominated[pod.uid] = Nominated(pod, node, {victim.uid: victim for victim in victims})
 
-    def unnominate(self, uid: str) -> None:
-        self.nominated.pop(uid, None)
+    def unnominate(self, uid: str) -> str:
+        """Returns the node that was kept, or ""."""
+        nominated = self.nominated.pop(uid, None)
+        return nominated.node if nominated is not None else ""
 
     @contextmanager
     def pretending(self, row: int, *, add: list[PodInfo], remove: list[PodInfo]) -> Iterator[None]:
@@ -188,9 +210,16 @@ class Snapshot:
             self.on.append({})
         self._present = grown(self._present, len(self), False)
         self._unschedulable = grown(self._unschedulable, len(self), False)
-        for groups in (self.taints, self.features):
-            groups.of = grown(groups.of, len(self))
+        self.taints.fit(len(self))
+        self.features.fit(len(self))
         return row
+
+    def _read(self, table: dict[str, Amounts], resource: str) -> Amounts:
+        """A pod may ask for a resource of any name: asking alone makes no column."""
+        if resource in table:
+            return self._column(table, resource)[: len(self)]
+        self._none = grown(self._none, len(self))
+        return self._none[: len(self)]
 
     def _column(self, table: dict[str, Amounts], resource: str) -> Amounts:
         column = table.get(resource)
@@ -205,12 +234,15 @@ class Snapshot:
         for name in had.keys() | has.keys():
             self._column(self._allocatable, name)[row] = has.get(name, 0)
             self._column(self._free, name)[row] += has.get(name, 0) - had.get(name, 0)
+            if name not in ALWAYS_THERE:
+                self._use(name, (name in has) - (name in had))
         self.nodes[row] = node
         self._present[row] = node is not None
         self._unschedulable[row] = node is not None and node.spec.unschedulable
         self.taints.set(row, node.spec.taints if node is not None else ())
         self.features.set(row, frozenset(node.status.declared_features) if node is not None else frozenset())
-        self.labels.update(row)
+        if (old.metadata.labels if old else None) != (node.metadata.labels if node else None):
+            self.labels.update(row)
         if (old.status.images if old else ()) != (node.status.images if node else ()):
             self.image_changes.note(row)
         self.node_changes.note(row)
@@ -233,19 +265,35 @@ class Snapshot:
     def _spend(self, wanted: Requests, row: int, change: int) -> None:
         for name, amount in wanted.items():
             self._column(self._free, name)[row] -= change * amount
+            if name not in ALWAYS_THERE:
+                self._use(name, change)
         self._column(self._free, requests.PODS)[row] -= change
 
-    def _use_volumes(self, pod: PodInfo, row: int, change: int) -> None:
-        if change > 0:
-            self.with_volumes[row].add(pod.uid)
+    def _use(self, resource: str, change: int) -> None:
+        """A resource that nobody offers or asks for any more has only zeros in its columns: they go."""
+        users = self._users.get(resource, 0) + change
+        if users:
+            self._users[resource] = users
         else:
-            self.with_volumes[row].discard(pod.uid)
+            for table in (self._users, self._free, self._allocatable):
+                table.pop(resource, None)
+
+    def _use_volumes(self, pod: PodInfo, row: int, change: int) -> None:
+        there = self.with_volumes.setdefault(row, set())
+        there.add(pod.uid) if change > 0 else there.discard(pod.uid)
+        if not there:
+            del self.with_volumes[row]
         for volume in pod.volumes:
             if volume.persistent_volume_claim is not None:
-                users = self._claim_users[f"{pod.pod.namespace}/{volume.persistent_volume_claim.claim_name}"]
-                users[row] += change
-                if not users[row]:
-                    del users[row]
+                self._use_claim(f"{pod.pod.namespace}/{volume.persistent_volume_claim.claim_name}", row, change)
+
+    def _use_claim(self, key: str, row: int, change: int) -> None:
+        users = self._claim_users.setdefault(key, Counter())
+        users[row] += change
+        if not users[row]:
+            del users[row]
+        if not users:
+            del self._claim_users[key]
 
     def claim_in_use(self, key: str) -> bool:
         """Whether a pod uses the claim; as in Kubernetes, one left over from a node that has gone does not count."""

@@ -2,24 +2,27 @@
 
 Spreading and affinity ask, for every pod that is placed, "how many pods that match this selector are where?". Asked
 once, the answer is kept as an array and corrected whenever a pod comes or goes, so that the next pod of the same
-workload costs a few array operations however many pods there are.
+workload costs a few array operations however many pods there are. A pod that comes or goes meets only the answers that
+its namespace and labels point to: nothing is kept per pair of answer and pod.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from carico.scheduler.audiences import AudienceIndex
 from carico.scheduler.columns import MISSING
 from carico.scheduler.rows import grown
 from carico.scheduler.template import Identity, PodInfo
 from carico.scheduler.terms import Audience, Term, Weighted
 
 Counts = NDArray[np.int64]
+Audiences = tuple[Audience, ...]
 K = TypeVar("K")
 
 KEPT = 512  # answers kept; the one not asked for longest goes first
@@ -75,15 +78,14 @@ def summed(counts: Counts, codes: NDArray[np.int32], domains: int) -> Counts:
 
 
 class _Answer:
-    """Pods of one audience, by row."""
+    """Pods that belong to every one of some audiences, by row."""
 
-    __slots__ = ("audience", "counts", "known", "terminating")
+    __slots__ = ("audiences", "counts", "terminating")
 
-    def __init__(self, audience: Audience, terminating: bool) -> None:
-        self.audience = audience
+    def __init__(self, audiences: Audiences, terminating: bool) -> None:
+        self.audiences = audiences
         self.terminating = terminating  # whether pods that are being deleted count
         self.counts = RowCounts()
-        self.known: dict[Identity, bool] = {}
 
 
 class Tally:
@@ -91,10 +93,11 @@ class Tally:
 
     def __init__(self, namespace_labels: Callable[[str], dict[str, str]]) -> None:
         self._namespace_labels = namespace_labels
-        # how many pods of an identity are on a row: all of them, and those that are being deleted
-        self._pods: defaultdict[Identity, RowCounts] = defaultdict(RowCounts)
-        self._leaving: defaultdict[Identity, RowCounts] = defaultdict(RowCounts)
-        self._answers: OrderedDict[tuple[Audience, bool], _Answer] = OrderedDict()
+        # how many pods of an identity are on a row, by namespace: all of them, and those that are being deleted
+        self._pods: dict[str, dict[Identity, RowCounts]] = {}
+        self._leaving: dict[Identity, RowCounts] = {}
+        self._answers: OrderedDict[tuple[Audiences, bool], _Answer] = OrderedDict()
+        self._index: AudienceIndex[_Answer] = AudienceIndex()
         self.anti_affinity: dict[Term, RowCounts] = {}  # required terms of running pods
         self.affinity: dict[Term, RowCounts] = {}
         self.preferred: dict[Weighted, RowCounts] = {}
@@ -105,63 +108,66 @@ class Tally:
     def remove(self, pod: PodInfo, row: int) -> None:
         self._change(pod, row, -1)
 
-    def forget(self) -> None:
-        """Labels of a namespace changed: every answer may be wrong."""
-        self._answers.clear()
+    def namespace_changed(self, old: dict[str, str], new: dict[str, str]) -> None:
+        """Labels of a namespace changed: answers that choose namespaces by them may be wrong."""
+        for key in [key for key, answer in self._answers.items() if _chooses(answer.audiences, old, new)]:
+            self._forget(key)
 
     def count(self, audience: Audience, length: int, *, terminating: bool) -> Counts:
         """Pods of the audience on each row."""
-        key = (audience, terminating)
+        return self.count_all((audience,), length, terminating=terminating)
+
+    def count_all(self, audiences: Audiences, length: int, *, terminating: bool) -> Counts:
+        """Pods on each row that belong to every one of the audiences, of which there is at least one."""
+        key = (audiences, terminating)
         answer = self._answers.get(key)
         if answer is None:
-            answer = self._answers[key] = self._counted(audience, terminating)
+            answer = self._answers[key] = self._counted(audiences, terminating)
+            self._index.add(audiences[0], answer)
             if len(self._answers) > KEPT:
-                self._answers.popitem(last=False)
+                self._forget(next(iter(self._answers)))
         self._answers.move_to_end(key)
         return answer.counts.vector(length)
-
-    def count_all(self, audiences: list[Audience], length: int) -> Counts:
-        """Pods on each row that belong to every one of the audiences."""
-        counts = np.zeros(length, dtype=np.int64)
-        for identity, pods in self._pods.items():
-            if all(self.included(audience, identity) for audience in audiences):
-                for row, count in pods.sparse.items():
-                    counts[row] += count
-        return counts
 
     def included(self, audience: Audience, identity: Identity) -> bool:
         return audience.includes(identity.namespace, self._namespace_labels(identity.namespace), identity.labels)
 
-    def _counted(self, audience: Audience, terminating: bool) -> _Answer:
-        answer = _Answer(audience, terminating)
-        for identity, pods in self._pods.items():
-            answer.known[identity] = included = self.included(audience, identity)
-            if included:
+    def _included(self, audiences: Audiences, identity: Identity) -> bool:
+        return all(self.included(audience, identity) for audience in audiences)
+
+    def _forget(self, key: tuple[Audiences, bool]) -> None:
+        answer = self._answers.pop(key)
+        self._index.remove(answer)
+
+    def _counted(self, audiences: Audiences, terminating: bool) -> _Answer:
+        answer = _Answer(audiences, terminating)
+        for identity, pods in self._candidates(audiences[0]):
+            if self._included(audiences, identity):
+                leaving = None if terminating else self._leaving.get(identity)
                 for row, count in pods.sparse.items():
-                    leaving = 0 if terminating else self._leaving_on(identity, row)
-                    answer.counts.add(row, count - leaving)
+                    answer.counts.add(row, count - (leaving.sparse.get(row, 0) if leaving is not None else 0))
         return answer
 
-    def _leaving_on(self, identity: Identity, row: int) -> int:
-        return self._leaving[identity].sparse.get(row, 0) if identity in self._leaving else 0
+    def _candidates(self, audience: Audience) -> Iterator[tuple[Identity, RowCounts]]:
+        """Pods of all namespaces that the audience can reach."""
+        names = audience.namespaces if audience.namespace_selector.never else self._pods.keys()
+        for name in names:
+            yield from self._pods.get(name, {}).items()
 
     def _change(self, pod: PodInfo, row: int, change: int) -> None:
         identity = pod.identity
         leaving = pod.pod.terminating
-        _bump(self._pods, identity, row, change)
+        here = self._pods.get(identity.namespace)
+        if here is None:
+            here = self._pods[identity.namespace] = {}
+        _bump(here, identity, row, change)
+        if not here:
+            del self._pods[identity.namespace]
         if leaving:
             _bump(self._leaving, identity, row, change)
-        for answer in self._answers.values():
-            if leaving and not answer.terminating:
-                continue
-            included = answer.known.get(identity)
-            if included is None:
-                included = answer.known[identity] = self.included(answer.audience, identity)
-            if included:
+        for answer in self._index.candidates(identity.namespace, identity.labels) if self._answers else ():
+            if (answer.terminating or not leaving) and self._included(answer.audiences, identity):
                 answer.counts.add(row, change)
-        if identity not in self._pods:
-            for answer in self._answers.values():
-                answer.known.pop(identity, None)
         self._change_terms(pod, row, change)
 
     def _change_terms(self, pod: PodInfo, row: int, change: int) -> None:
@@ -180,3 +186,8 @@ def _bump(table: dict[K, RowCounts], key: K, row: int, change: int) -> None:
     counts.add(row, change)
     if not counts.sparse:
         del table[key]
+
+
+def _chooses(audiences: Audiences, old: dict[str, str], new: dict[str, str]) -> bool:
+    """Whether the change of a namespace's labels takes it into one of the audiences, or out of it."""
+    return any(a.namespace_selector.matches(old) != a.namespace_selector.matches(new) for a in audiences)

@@ -76,9 +76,11 @@ class PodInfo:
     def _terms(self) -> PodTerms:
         if self.pod.spec.affinity is None:
             return terms.NO_TERMS
-        # The default namespace of a term is the pod's own.
-        memo = self.template.memo.setdefault("terms", {})
-        found: PodTerms | None = memo.get(self.pod.namespace)
+        # The default namespace of a term is the pod's own. Kept while pods have them: namespaces come and go.
+        memo: WeakValueDictionary[str, PodTerms] | None = self.template.memo.get("terms")
+        if memo is None:
+            memo = self.template.memo["terms"] = WeakValueDictionary()
+        found = memo.get(self.pod.namespace)
         if found is None:
             found = memo[self.pod.namespace] = terms.of_pod(self.pod)
         return found
@@ -117,6 +119,7 @@ def _traits(spec: PodSpec) -> tuple[Any, ...]:
         relevant_volumes(spec),
         spec.resource_claims,
         spec.scheduling_group,
+        spec.workload_ref,
         spec.host_network,
         spec.host_users,
     )

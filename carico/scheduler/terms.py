@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from carico.kube.objects import Pod, PodAffinity, PodAffinityTerm
+from carico.kube.objects import Affinity, Pod, PodAffinity, PodAffinityTerm
 from carico.kube.selectors import NOTHING, Selector, from_selector
 
 
@@ -36,7 +37,7 @@ class Weighted(NamedTuple):
     weight: int  # negative for anti-affinity
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class PodTerms:
     """All terms of a pod."""
 
@@ -47,11 +48,24 @@ class PodTerms:
 
 NO_TERMS = PodTerms()
 
+_LATEST = 4  # pods whose terms are kept
+_latest: deque[tuple[Pod, PodTerms]] = deque(maxlen=_LATEST)
+
 
 def of_pod(pod: Pod) -> PodTerms:
+    """The pod's terms; those of the latest pods are kept, because every waiting pod asks about one that changed."""
     affinity = pod.spec.affinity
     if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
         return NO_TERMS
+    for known, found in _latest:
+        if known is pod:
+            return found
+    made = _compiled(pod, affinity)
+    _latest.append((pod, made))
+    return made
+
+
+def _compiled(pod: Pod, affinity: Affinity) -> PodTerms:
     towards = affinity.pod_affinity or PodAffinity()
     away = affinity.pod_anti_affinity or PodAffinity()
     return PodTerms(

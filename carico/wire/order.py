@@ -53,3 +53,67 @@ class ReportOrder:
 
     def forget(self, sender: str) -> None:
         self._last.pop(sender, None)
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+
+class OpenStreams:
+    """Which streams are open, so that the order of a sender is forgotten once no older message of it can come.
+
+    One can come on an open stream of that sender, or on one that was opened before the sender's newest and has not said
+    yet whom it speaks for. Senders come and go for months, so nothing else is kept.
+
+    >>> order = ReportOrder()
+    >>> streams = OpenStreams(order)
+    >>> streams.opened(1); streams.opened(2)
+    >>> order.check("n1", stream=2, start_id=78, sequence=1); streams.speaks(2, "n1")
+    >>> streams.closed(2); len(order)
+    1
+    >>> streams.closed(1); len(order)
+    0
+    """
+
+    def __init__(self, order: ReportOrder) -> None:
+        self._order = order
+        self._unknown: dict[int, None] = {}  # open streams that have not said whom they speak for, the oldest first
+        self._sender: dict[int, str] = {}  # of the other open streams
+        self._count: dict[str, int] = {}  # open streams of a sender
+        self._left: dict[str, None] = {}  # senders without an open stream whose order is still needed
+
+    def opened(self, stream: int) -> None:
+        """Streams are numbered in the order in which they open."""
+        self._unknown[stream] = None
+
+    def speaks(self, stream: int, sender: str) -> None:
+        """The first message of this stream was taken."""
+        self._sender[stream] = sender
+        self._count[sender] = self._count.get(sender, 0) + 1
+        self._left.pop(sender, None)
+        self._known(stream)
+
+    def closed(self, stream: int) -> None:
+        sender = self._sender.pop(stream, None)
+        if sender is None:
+            self._known(stream)
+            return
+        self._count[sender] -= 1
+        if not self._count[sender]:
+            del self._count[sender]
+            self._left[sender] = None
+            self._forget([sender])
+
+    def _known(self, stream: int) -> None:
+        """Nobody has to fear any more that this stream speaks for them."""
+        was_oldest = next(iter(self._unknown), None) == stream
+        self._unknown.pop(stream, None)
+        if was_oldest:
+            self._forget(list(self._left))
+
+    def _forget(self, senders: list[str]) -> None:
+        oldest = next(iter(self._unknown), None)
+        for sender in senders:
+            newest = self._order.stream_of(sender)
+            if oldest is None or newest is None or oldest > newest:
+                self._order.forget(sender)
+                self._left.pop(sender, None)

@@ -15,7 +15,7 @@ from carico.wire.codec import report as codec
 from carico.wire.codec.checks import Undecodable
 from carico.wire.codec.cluster import Refused
 from carico.wire.identity import Caller
-from carico.wire.order import ReportOrder
+from carico.wire.order import OpenStreams, ReportOrder
 from carico.wire.refusals import Refusals
 from carico.wire.server import StreamMethod
 
@@ -47,6 +47,7 @@ class ReportService:
         self.listener = listener
         self.clock = clock
         self.order = ReportOrder()
+        self.streams = OpenStreams(self.order)
         self.refusals = Refusals(log, on_refused)
         self._streams = itertools.count(1)
         self.method = StreamMethod(lambda caller: _Session(self, caller, next(self._streams)))
@@ -65,6 +66,7 @@ class _Session:
         self._caller = caller
         self._stream = stream
         self._before: NodeReport | None = None  # the last good report of this stream
+        service.streams.opened(stream)
 
     def greeting(self) -> bytes | None:
         return self._service.ack()
@@ -80,6 +82,8 @@ class _Session:
         except RefusedMessage as error:
             self._service.refusals.note(error, self._service.clock.monotonic())
             return self._service.ack(Refused(parsed.sequence, error.reason, error.detail))
+        if self._before is None:
+            self._service.streams.speaks(self._stream, report.node)
         self._before = report
         self._service.listener.reported(report)
         return None
@@ -87,6 +91,7 @@ class _Session:
     def closed(self) -> None:
         if self._before is not None and self._service.order.stream_of(self._before.node) == self._stream:
             self._service.listener.fell_silent(self._before.node)
+        self._service.streams.closed(self._stream)
 
     def _checked(self, report: NodeReport) -> NodeReport:
         self._caller.speaks_for(report.node)

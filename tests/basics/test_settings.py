@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from carico import knobs, settings
 from carico.errors import UsageError
-from carico.settings import AgentSettings, AggregatorSettings
+from carico.settings import AgentSettings, AggregatorSettings, SchedulerSettings
 
 
 def load(file: Path | None = None, environ: dict[str, str] | None = None, **flags: object) -> AgentSettings:
@@ -116,3 +116,39 @@ def test_the_defaults_pass_their_own_checks() -> None:
     for cls in (settings.AgentSettings, settings.AggregatorSettings):
         for field in dataclasses.fields(cls):
             knobs._checked(field, getattr(cls(), field.name))
+
+
+def scheduler(**flags: object) -> SchedulerSettings:
+    return knobs.load(SchedulerSettings, "scheduler", file=None, environ={}, flags=flags)
+
+
+def test_times_of_the_lease_that_allow_two_leaders_are_refused_all_at_once() -> None:
+    with pytest.raises(UsageError) as error:
+        scheduler(lease_duration="10", lease_renew="10", lease_retry="9", burst="0")
+    assert str(error.value).splitlines() == [
+        "--burst: '0' is less than 1",
+        "--lease-duration: lease_duration (10 s) must be more than lease_renew (10 s)",
+        "--lease-renew: lease_renew (10 s) must be more than 1.2 times lease_retry (9 s)",
+    ]
+    assert error.value.exit_code == 2
+
+
+@pytest.mark.parametrize("flags", [{"lease_renew": "15"}, {"lease_duration": "9"}, {"lease_retry": "9"}])
+def test_one_time_alone_may_not_fit_the_defaults_of_the_others(flags: dict[str, str]) -> None:
+    [name] = flags
+    with pytest.raises(UsageError, match=f"^--{name.replace('_', '-')}: "):
+        scheduler(**flags)
+
+
+def test_a_time_that_is_wrong_by_itself_is_not_held_against_the_others() -> None:
+    with pytest.raises(UsageError) as error:
+        scheduler(lease_renew="soon", lease_duration="5")
+    assert str(error.value).splitlines() == ["--lease-renew: 'soon' is not a number"]
+
+
+def test_without_an_election_its_times_do_not_matter() -> None:
+    assert scheduler(leader_elect="false", lease_duration="1").lease_duration == 1
+
+
+def test_times_that_fit_are_taken() -> None:
+    assert scheduler(lease_duration="4", lease_renew="3", lease_retry="0.3").lease_renew == 3

@@ -11,8 +11,10 @@ from carico.cli import main
 from carico.scheduler.decisions import Record, Ring, load, replay
 
 
-def record(pod: str, node: str, free: float | None = 5.0, result: str = "scheduled") -> Record:
-    return Record(0.0, pod, f"uid-{pod}", "carico", 1, node, result, free_before=free)
+def record(
+    pod: str, node: str, free: float | None = 5.0, result: str = "scheduled", need: float | None = None
+) -> Record:
+    return Record(0.0, pod, f"uid-{pod}", "carico", 1, node, result, free_before=free, need=need)
 
 
 def test_the_ring_is_bounded_dumped_and_read_back() -> None:
@@ -30,6 +32,13 @@ def test_a_replay_finds_what_must_not_be() -> None:
     assert replay([record("p", "a", free=0.4)]) == ["p went to a, which had only 0.4 pods free"]
     assert replay([record("p", "a", free=None)]) == []  # nobody asked a report
     assert len(replay([record("p", "a", free=1.5)], threshold=2)) == 1
+
+
+def test_each_decision_is_held_to_the_threshold_of_its_time() -> None:
+    lower, higher = record("p", "a", free=0.6, need=0.5), record("q", "a", free=1.5, need=2.0)
+    assert replay([lower, higher]) == ["q went to a, which had only 1.5 pods free"]
+    assert replay([lower, higher], threshold=1.0) == ["p went to a, which had only 0.6 pods free"]
+    assert load(b'{"at":0,"pod":"p","uid":"u","profile":"x","attempt":1,"node":"a","free_before":0.6}')[0].need is None
 
 
 def test_people_read_and_replay_a_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

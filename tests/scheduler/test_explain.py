@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import asyncio
+from typing import Any
 
-import pytest
+import msgspec
 from scheduling import make_node, make_pod, make_report
 
-from carico.errors import UsageError
-from carico.scheduler.ask import read_pod
 from carico.scheduler.assembly import Parts, assemble
-from carico.scheduler.explain import as_table, explain
+from carico.scheduler.explain import SLICE, WAITING, Busy, Explainer, explain, judge
+from carico.scheduler.explanation import Explanation, as_table
+from carico.scheduler.store import KINDS
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 
@@ -63,14 +64,126 @@ def test_who_would_have_to_go_is_said() -> None:
     assert len(parts.snapshot.pods) == 1
 
 
-def test_pods_are_read_from_yaml(tmp_path: Path) -> None:
-    file = tmp_path / "pod.yaml"
-    file.write_text("kind: Pod\nmetadata: {name: x}\nspec:\n  containers: [{name: c, image: i}]\n")
-    pod = read_pod(str(file))
-    assert (pod.key, pod.spec.containers[0].image) == ("default/x", "i")
-    file.write_text("kind: Deployment\n")
-    with pytest.raises(UsageError, match="is not a Pod but Deployment"):
-        read_pod(str(file))
-    file.write_text("metadata: 5\n")
-    with pytest.raises(UsageError):
-        read_pod(str(file))
+def test_a_running_pods_own_reservation_is_free_to_it() -> None:
+    parts, _ = world({"a": 1.0, "b": 0.5})
+    pod = make_pod("p", node="a", phase="Running")
+    parts.cluster.pod_changed(None, pod)
+    verdicts = {verdict.node: verdict for verdict in explain(parts, pod, now=1.0).nodes}
+    assert verdicts["a"].feasible
+    assert (verdicts["a"].free, verdicts["b"].free) == (1.0, 0.5)
+    assert explain(parts, make_pod("q"), now=1.0).choice == []  # to any other pod it is not
+    assert parts.ledger.free[0] == 0
+
+
+def test_a_running_pods_own_node_is_scored_without_it() -> None:
+    parts, _ = world({"a": 5.0, "b": 4.0})
+    pod = make_pod("p", node="a", phase="Running", units=2)
+    parts.cluster.pod_changed(None, pod)
+    result = explain(parts, pod, now=1.0)
+    assert (result.choice, result.nodes[0].scores["Capacity"]) == (["a"], 500)
+
+
+def test_a_pod_that_is_starting_does_not_keep_itself_off_its_node() -> None:
+    parts, clock = world({"a": 100.0})
+    pods = [make_pod(f"p{number}", node="a") for number in range(27)]  # as many as may start at this usage
+    for pod in pods:
+        parts.cluster.pod_changed(None, pod)
+    assert not explain(parts, make_pod("q"), now=clock.monotonic()).nodes[0].feasible
+    assert explain(parts, pods[0], now=clock.monotonic()).nodes[0].feasible
+    assert parts.ledger.starting[0] == len(pods)
+
+
+def test_the_pods_that_have_been_starting_longest_are_named() -> None:
+    parts, clock = world({"a": 100.0})
+    for number in range(33):
+        clock.advance(1.0)
+        parts.cluster.pod_changed(None, make_pod(f"p{number}", node="a"))
+    clock.advance(100.0)
+    parts.ledger.report(make_report("a", 100.0), clock.monotonic())
+    (verdict,) = explain(parts, make_pod("q"), now=clock.monotonic()).nodes
+    assert verdict.reasons == {"Capacity": ["had too many pods starting"]}
+    assert verdict.starting == ["default/p0 for 132 s", "default/p1 for 131 s", "default/p2 for 130 s"]
+    assert "had too many pods starting (default/p0 for 132 s, " in as_table(explain(parts, make_pod("q"), now=133.0))
+
+
+def test_evicting_is_thought_through_for_a_bounded_number_of_nodes() -> None:
+    parts, _ = world({f"n{number}": 9.0 for number in range(80)})
+    for number in range(80):
+        parts.cluster.pod_changed(None, make_pod(f"low{number}", node=f"n{number}", cpu="8", phase="Running"))
+    result = explain(parts, make_pod("high", priority=10, cpu="4"), now=0.0)
+    assert result.preemption["victims"]
+    assert result.notes == ["evicting pods was thought through for 50 of 80 nodes"]
+
+
+def test_a_costly_plugin_is_not_asked_where_it_does_not_matter() -> None:
+    """Volume limits go node by node: a cordoned node is out of the question without them."""
+    parts, _ = world({"a": 5.0, "b": 5.0})
+    parts.cluster.node_changed(None, make_node("c", unschedulable=True))
+    driver = {"name": "csi.example.com", "nodeID": "x", "allocatable": {"count": 0}}
+    for node in ("a", "c"):
+        put(parts, "CSINode", metadata={"name": node}, spec={"drivers": [driver]})
+    put(parts, "StorageClass", metadata={"name": "fast"}, provisioner="csi.example.com", volumeBindingMode="Immediate")
+    source = {"csi": {"driver": "csi.example.com", "volumeHandle": "h"}}
+    put(parts, "PersistentVolume", metadata={"name": "v"}, spec=source)
+    bound = {"pv.kubernetes.io/bind-completed": "yes"}
+    claim = {"volumeName": "v", "storageClassName": "fast"}
+    put(
+        parts, "PersistentVolumeClaim", metadata={"name": "c", "namespace": "default", "annotations": bound}, spec=claim
+    )
+    pod = make_pod("p", volumes=[{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}])
+    result = explain(parts, pod, now=0.0)
+    reasons = {verdict.node: set(verdict.reasons) for verdict in result.nodes}
+    assert reasons == {"a": {"NodeVolumeLimits"}, "b": set(), "c": {"NodeUnschedulable", "Capacity"}}
+    assert result.notes == ["NodeVolumeLimits was not asked about nodes that plugins before it refused"]
+
+
+def put(parts: Parts, kind: str, **plain: Any) -> None:
+    parts.cluster.thing_changed(None, msgspec.convert(plain, KINDS[kind]))
+
+
+def test_the_loop_turns_while_thousands_of_nodes_are_told_of() -> None:
+    parts, clock = world({f"n{number}": 9.0 for number in range(4 * SLICE)})
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def run() -> int:
+        working = asyncio.create_task(others())
+        await asyncio.sleep(0)
+        before = turns
+        result = await Explainer(parts, clock).explain(make_pod("p"))
+        assert len(result.nodes) == 4 * SLICE
+        working.cancel()
+        return turns - before
+
+    assert asyncio.run(run()) >= 4
+
+
+def test_one_explanation_at_a_time_and_not_too_many_in_a_row() -> None:
+    parts, clock = world({f"n{number}": 9.0 for number in range(2 * SLICE)})
+
+    async def run() -> list[object]:
+        explainer = Explainer(parts, clock)
+        return await asyncio.gather(*(explainer.explain(make_pod()) for _ in range(20)), return_exceptions=True)
+
+    answers = asyncio.run(run())
+    assert sum(isinstance(answer, Busy) for answer in answers) == 20 - WAITING - 1
+    assert all(len(answer.nodes) == 2 * SLICE for answer in answers if isinstance(answer, Explanation))
+
+
+def test_a_world_that_changes_between_two_slices_does_not_change_the_answer() -> None:
+    names = [f"n{number:03d}" for number in range(SLICE + 1)]
+    parts, _ = world(dict.fromkeys(names, 9.0))
+    judged = judge(parts, make_pod("p"), now=0.0)
+    slices = judged.slices()
+    next(slices)
+    parts.cluster.node_changed(make_node(names[-1]), None)
+    parts.cluster.node_changed(None, make_node("other", unschedulable=True))  # takes over the row
+    explain(parts, make_pod("p"), now=0.0)  # another cycle of the same template
+    next(slices)
+    last = judged.result.nodes[-1]
+    assert (last.node, last.feasible, last.free) == (names[-1], True, 9.0)

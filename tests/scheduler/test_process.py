@@ -235,6 +235,64 @@ def test_the_words_explain_and_simulate(stage: Stage) -> None:
         assert json.loads(stage.word("explain", "pod", f"{namespace}/p", "--json", *config))["nodes"]
 
 
+def test_a_pod_is_simulated_as_people_write_it(stage: Stage) -> None:
+    asked = ("simulate-placement", "-f", "-", "--json", "--server", f"http://127.0.0.1:{stage.process.page_port}")
+    config = ("--kubeconfig", str(stage.cluster.kubeconfig))
+    with stage.cluster.namespace() as namespace:
+        item = pod("x", ["x"])
+        item["metadata"] = {"generateName": "job-", "namespace": namespace}
+        item["spec"]["containers"][0]["resources"] = {"requests": {"cpu": 0.5}, "limits": {"cpu": 1, "memory": "1Gi"}}
+        answer = json.loads(stage.word(*asked, *config, stdin=json.dumps(item)))
+        assert answer["pod"].startswith(f"{namespace}/job-")
+        assert answer["choice"]
+        assert "notes" not in answer
+        item["spec"]["containers"][0]["resources"] = {"limits": {"cpu": 5000}}
+        refused = json.loads(stage.word(*asked, *config, stdin=json.dumps(item)))
+        assert refused["message"] == f"0/{NODES} nodes are available: {NODES} Insufficient cpu."
+        offline = json.loads(stage.word(*asked, "--kubeconfig", "/no/such/file", stdin=json.dumps(item)))
+        assert offline["message"] == refused["message"]
+        assert offline["notes"][0].startswith("no API server could be asked")
+        assert stage.cluster.api.get(f"/api/v1/namespaces/{namespace}/pods")["items"] == []
+
+
+@only_real
+def test_what_admission_sets_counts_in_a_simulation(stage: Stage) -> None:
+    asked = ("simulate-placement", "-f", "-", "--json", "--server", f"http://127.0.0.1:{stage.process.page_port}")
+    with stage.cluster.namespace() as namespace:
+        limits = [{"type": "Container", "defaultRequest": {"cpu": "5k"}, "default": {"cpu": "5k"}}]
+        made = {"metadata": {"name": "l"}, "spec": {"limits": limits}}
+        stage.cluster.api.post(f"/api/v1/namespaces/{namespace}/limitranges", made)
+        item = pod("x", ["x"]) | {"metadata": {"name": "x", "namespace": namespace}}
+        word = (*asked, "--kubeconfig", str(stage.cluster.kubeconfig))
+        # The LimitRanger of the API server reads through a watch of its own.
+        stage.cluster.wait_for(
+            "the LimitRange to count",
+            lambda: "Insufficient cpu" in json.loads(stage.word(*word, stdin=json.dumps(item))).get("message", ""),
+        )
+        without = json.loads(stage.word(*asked, "--kubeconfig", "/no/such/file", stdin=json.dumps(item)))
+        assert without["choice"]
+        assert "LimitRange" in without["notes"][0]
+
+
+@only_real
+def test_devices_of_a_class_are_refused_by_name(stage: Stage) -> None:
+    with stage.cluster.namespace() as namespace:
+        resource = f"{namespace}.example.com/gpu"
+        classes = "/apis/resource.k8s.io/v1/deviceclasses"
+        stage.cluster.api.post(classes, {"metadata": {"name": namespace}, "spec": {"extendedResourceName": resource}})
+
+        asked = {"spec": {"containers": [{"resources": {"limits": {resource: 1}}}]}}
+        said = (
+            "carico does not support dynamic resource allocation (an extended resource of a DeviceClass): " + resource
+        )
+        stage.cluster.wait_for("the class to be known", lambda: said in stage.page("/simulate", asked))
+        item = pod("p", ["x"], schedulerName="carico")
+        item["spec"]["containers"][0]["resources"] = {"limits": {resource: "1"}}
+        stage.cluster.create(item, namespace)
+        assert said in stage.refusal(namespace, "p")
+        stage.cluster.api.delete(f"{classes}/{namespace}")
+
+
 def test_metrics_have_kube_schedulers_names(stage: Stage) -> None:
     page = stage.page("/metrics")
     for name in (

@@ -7,14 +7,20 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from carico.errors import RefusedMessage
+from carico.testing import ManualClock
 from carico.types import CostBelief
 from carico.wire.asking import Asking
-from carico.wire.order import ReportOrder
+from carico.wire.codec import report as codec
+from carico.wire.identity import Caller
+from carico.wire.order import OpenStreams, ReportOrder
+from carico.wire.report_server import ReportService
 from carico.wire.reporting import ReportRule
+
+ANYONE = Caller(names=None, is_replica=False)
 
 
 @pytest.fixture
@@ -171,3 +177,83 @@ def test_what_is_taken_grows(sequences):
         else:
             taken.append(sequence)
     assert taken == sorted(set(taken))
+
+
+def taken(order, stream, node, start_id, sequence):
+    try:
+        order.check(node, stream=stream, start_id=start_id, sequence=sequence)
+    except RefusedMessage:
+        return False
+    return True
+
+
+STEPS = ("restart", "open", "send", "deliver", "close")
+
+
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3)), min_size=20, max_size=80))
+# The first agent's message is late: its node has restarted, reported and broken off meanwhile.
+@example(
+    [("open", 0), ("send", 0), ("restart", 0), ("open", 0), ("send", 0), ("deliver", 1), ("close", 1), ("deliver", 0)]
+)
+def test_forgetting_lets_no_ghost_in(steps):
+    """Agents of two nodes restart, reconnect and break off, messages arrive late or never: no verdict changes."""
+    forgetful, elephant = ReportOrder(), ReportOrder()
+    streams, numbers, ids = OpenStreams(forgetful), itertools.count(1), itertools.count(100)
+    agents = {f"n{i}": [next(ids), 0, None] for i in range(2)}  # start id, sequence, newest stream
+    under_way = {}  # messages on open streams
+    spoken = set()
+    for step, choice in steps:
+        node = f"n{choice % 2}"
+        agent = agents[node]
+        if step == "restart":
+            agent[:] = [next(ids), 0, None]
+        elif step == "open":
+            agent[2] = next(numbers)
+            under_way[agent[2]] = []
+            streams.opened(agent[2])
+        elif step == "send" and agent[2] in under_way:
+            agent[1] += 1
+            under_way[agent[2]].append((node, agent[0], agent[1]))
+        elif under_way and step in ("deliver", "close"):
+            stream = sorted(under_way)[choice % len(under_way)]
+            if step == "close":
+                del under_way[stream]
+                streams.closed(stream)
+            elif under_way[stream]:
+                message = under_way[stream].pop(0)
+                verdict = taken(forgetful, stream, *message)
+                assert verdict == taken(elephant, stream, *message)
+                if verdict and stream not in spoken:
+                    spoken.add(stream)
+                    streams.speaks(stream, message[0])
+    for stream in under_way:
+        streams.closed(stream)
+    assert len(forgetful) == 0
+
+
+class Deaf:
+    """A listener that does not care."""
+
+    def reported(self, report):
+        pass
+
+    def fell_silent(self, node):
+        pass
+
+    def heartbeat(self):
+        return 5.0
+
+    def leads(self):
+        return True
+
+
+def test_nodes_that_came_and_went_leave_no_order_behind(node_report):
+    """5,000 spot nodes, each with a name of its own, report and go; one that stays keeps its place."""
+    service = ReportService(Deaf(), ManualClock(), lambda _: None)
+    service.method._sessions(ANYONE).answer(codec.encode(node_report(node="stays", sequence=1)))
+    for number in range(5_000):
+        session = service.method._sessions(ANYONE)
+        assert session.answer(codec.encode(node_report(node=f"spot-{number}", sequence=1))) is None
+        session.closed()
+    assert len(service.order) == 1
+    assert service.order.stream_of("stays") == 1

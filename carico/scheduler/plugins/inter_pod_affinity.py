@@ -123,9 +123,8 @@ class InterPodAffinity:
 
 def _matching_all(snapshot: Snapshot, wanted: tuple[Term, ...]) -> Counts:
     """Pods per row that match every one of the terms; they must be the same pods."""
-    if len(wanted) == 1:
-        return snapshot.tally.count(wanted[0].audience, len(snapshot), terminating=True)
-    return snapshot.tally.count_all([term.audience for term in wanted], len(snapshot))
+    audiences = tuple(term.audience for term in wanted)
+    return snapshot.tally.count_all(audiences, len(snapshot), terminating=True)
 
 
 def _gather(

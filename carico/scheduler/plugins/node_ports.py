@@ -7,7 +7,7 @@ import numpy as np
 from carico.kube.objects import Pod
 from carico.scheduler.changes import Action, Interest
 from carico.scheduler.framework import OK, SKIP, Cycle, Reuse, Status, Verdict
-from carico.scheduler.ports import ANY_ADDRESS, host_ports
+from carico.scheduler.ports import host_ports
 from carico.scheduler.rows import RowArray
 from carico.scheduler.template import PodInfo, template_of
 
@@ -32,10 +32,6 @@ class NodePorts:
 
 
 def _freed_a_port(pod: PodInfo, old: Pod, new: object) -> bool:
-    wanted = {(p.protocol, p.port): p.address for p in host_ports(pod.template)}
+    """A pod may want one port on several addresses: each of them counts."""
     freed = host_ports(template_of(old)) if old.spec.node_name else ()
-    return any(
-        (p.protocol, p.port) in wanted
-        and (ANY_ADDRESS in (p.address, wanted[p.protocol, p.port]) or p.address == wanted[p.protocol, p.port])
-        for p in freed
-    )
+    return any(wanted.clashes(port) for wanted in host_ports(pod.template) for port in freed)

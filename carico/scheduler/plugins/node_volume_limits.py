@@ -82,7 +82,8 @@ def _driver(claim: PersistentVolumeClaim, store: Store) -> tuple[str, str]:
 def _exceeds(snapshot: Snapshot, row: int, wanted: Attachments) -> bool:
     csi_node = snapshot.store.csi_nodes.get(snapshot.name(row))
     limits = csi_node.limits() if csi_node is not None else {}
-    if not limits or not any(driver in limits for driver in wanted.values()):
+    least = min((limits[driver] for driver in wanted.values() if driver in limits), default=None)
+    if least is None or _at_most(snapshot, row) + len(wanted) <= least:
         return False
     used: Attachments = {}
     for uid in snapshot.with_volumes.get(row, ()):
@@ -90,6 +91,12 @@ def _exceeds(snapshot: Snapshot, row: int, wanted: Attachments) -> bool:
     attached = Counter((used | _attached(snapshot.store, snapshot.name(row))).values())
     new = Counter(driver for volume, driver in wanted.items() if volume not in used)
     return any(driver in limits and attached[driver] + count > limits[driver] for driver, count in new.items())
+
+
+def _at_most(snapshot: Snapshot, row: int) -> int:
+    """No fewer volumes than are used or attached there, of whatever driver: cheap, and mostly enough to know."""
+    used = sum(len(snapshot.on[row][uid].volumes) for uid in snapshot.with_volumes.get(row, ()))
+    return used + len(snapshot.store.attachments_on.get(snapshot.name(row), ()))
 
 
 def _attached(store: Store, node: str) -> Attachments:

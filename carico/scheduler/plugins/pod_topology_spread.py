@@ -59,13 +59,13 @@ class PodTopologySpread:
     @property
     def interests(self) -> tuple[Interest, ...]:
         return (
-            Interest("Pod", Action.ADD | Action.DELETE | Action.POD_LABEL, _counts),
+            Interest("Pod", Action.ADD | Action.DELETE | Action.POD_LABEL | Action.POD_TERMINATING, _counts),
+            Interest("Pod", Action.POD_TOLERATION, _itself),  # nodeTaintsPolicy: which nodes count may be others now
             Interest("Node", Action.ADD | Action.DELETE | Action.NODE_LABEL | Action.NODE_TAINT, _has_a_key),
         )
 
     def pre_filter(self, cycle: Cycle) -> Status:
-        pod = cycle.pod.pod
-        constraints = spread_constraints.of_pod(pod, "DoNotSchedule") if pod.spec.topology_spread_constraints else []
+        constraints = spread_constraints.of_pod(cycle.pod, "DoNotSchedule")
         if not constraints:
             return SKIP
         labelled = _labelled(cycle, constraints)
@@ -107,18 +107,18 @@ class PodTopologySpread:
                 spread.counts[spread.codes[row]] += change
 
     def pre_score(self, cycle: Cycle, rows: RowArray) -> Status:
-        pod = cycle.pod.pod
-        own = bool(pod.spec.topology_spread_constraints)
+        pod = cycle.pod
+        own = bool(pod.pod.spec.topology_spread_constraints)
         soft = (
             spread_constraints.of_pod(pod, "ScheduleAnyway")
             if own
-            else spread_constraints.of_system(pod, cycle.snapshot.store)
+            else spread_constraints.of_system(pod.pod, cycle.snapshot.store)
         )
         cycle.state["soft " + self.name] = soft
         return OK if soft else SKIP
 
     def score(self, cycle: Cycle, rows: RowArray) -> Vector:
-        constraints: list[Constraint] = cycle.state["soft " + self.name]
+        constraints: tuple[Constraint, ...] = cycle.state["soft " + self.name]
         strict = bool(cycle.pod.pod.spec.topology_spread_constraints)
         usable = _labelled(cycle, constraints) if strict else cycle.snapshot.present
         scored = usable[rows]
@@ -128,7 +128,7 @@ class PodTopologySpread:
         return _best_when_empty(np.round(crowd), scored)
 
 
-def _labelled(cycle: Cycle, constraints: list[Constraint]) -> Mask:
+def _labelled(cycle: Cycle, constraints: tuple[Constraint, ...]) -> Mask:
     """Rows that have the label of every constraint."""
     mask = cycle.snapshot.present.copy()
     for constraint in constraints:
@@ -163,7 +163,7 @@ def _best_when_empty(crowd: Vector, scored: Mask) -> Vector:
 
 def _counts(pod: PodInfo, old: Pod | None, new: Pod | None) -> bool:
     """Whether the other pod is one that the waiting pod's constraints count, or the waiting pod itself."""
-    constraints = spread_constraints.of_pod(pod.pod, "DoNotSchedule")
+    constraints = spread_constraints.of_pod(pod, "DoNotSchedule")
     states = [state for state in (old, new) if state is not None]
     if any(state.uid == pod.uid for state in states):
         return True
@@ -173,6 +173,10 @@ def _counts(pod: PodInfo, old: Pod | None, new: Pod | None) -> bool:
     )
 
 
+def _itself(pod: PodInfo, old: object, new: Pod) -> bool:
+    return new.uid == pod.uid
+
+
 def _has_a_key(pod: PodInfo, old: Node | None, new: Node | None) -> bool:
-    keys = {c.key for c in spread_constraints.of_pod(pod.pod, "DoNotSchedule")}
+    keys = {c.key for c in spread_constraints.of_pod(pod, "DoNotSchedule")}
     return any(keys <= node.metadata.labels.keys() for node in (old, new) if node is not None)

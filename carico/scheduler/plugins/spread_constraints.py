@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,8 @@ from carico.scheduler.terms import Audience
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
+
+VARIANTS_KEPT = 64  # of one template's constraints: each roll-out brings a new value of `pod-template-hash`
 
 # What Kubernetes does for pods of a Service or a controller that say nothing themselves.
 SYSTEM_DEFAULTS = (
@@ -54,18 +57,35 @@ class Constraint:
         return mask
 
 
-def of_pod(pod: Pod, action: str) -> list[Constraint]:
-    """The pod's own constraints; `action` is DoNotSchedule or ScheduleAnyway."""
-    pieces = (p for p in pod.spec.topology_spread_constraints if p.when_unsatisfiable == action)
-    return [_compiled(piece, _selector(piece, pod)) for piece in pieces]
+Constraints = tuple[Constraint, ...]
 
 
-def of_system(pod: Pod, store: Store) -> list[Constraint]:
+def of_pod(pod: PodInfo, action: str) -> Constraints:
+    """The pod's own constraints; `action` is DoNotSchedule or ScheduleAnyway.
+
+    Compiled once for all pods of a template whose labels under `matchLabelKeys` are the same.
+    """
+    pieces = pod.template.spec.topology_spread_constraints
+    if not pieces:
+        return ()
+    labels = pod.identity.labels
+    key = (action, *(labels.get(name) for piece in pieces for name in piece.match_label_keys))
+    memo: dict[tuple[str | None, ...], Constraints] = pod.template.memo.setdefault("spread", {})
+    found = memo.get(key)
+    if found is None:
+        if len(memo) >= VARIANTS_KEPT:
+            memo.clear()
+        wanted = (piece for piece in pieces if piece.when_unsatisfiable == action)
+        found = memo[key] = tuple(_compiled(piece, _selector(piece, labels)) for piece in wanted)
+    return found
+
+
+def of_system(pod: Pod, store: Store) -> Constraints:
     """The defaults, over the pods that the pod's Services and controller select; none when nothing selects it."""
     if pod.spec.topology_spread_constraints:
-        return []
+        return ()
     selector = default_selector(pod, store)
-    return [] if selector.empty else [_compiled(piece, selector) for piece in SYSTEM_DEFAULTS]
+    return () if selector.empty else tuple(_compiled(piece, selector) for piece in SYSTEM_DEFAULTS)
 
 
 def _compiled(piece: TopologySpreadConstraint, selector: Selector) -> Constraint:
@@ -79,8 +99,7 @@ def _compiled(piece: TopologySpreadConstraint, selector: Selector) -> Constraint
     )
 
 
-def _selector(piece: TopologySpreadConstraint, pod: Pod) -> Selector:
-    labels = pod.metadata.labels
+def _selector(piece: TopologySpreadConstraint, labels: Mapping[str, str]) -> Selector:
     own = {key: labels[key] for key in piece.match_label_keys if key in labels}
     return from_selector(piece.label_selector).plus(from_labels(own))
 

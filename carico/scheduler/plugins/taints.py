@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 from carico.kube.objects import Node, Taint, Toleration
 from carico.scheduler.changes import Action, Interest
 from carico.scheduler.framework import OK, SKIP, Cycle, Reuse, Status, Verdict
-from carico.scheduler.rows import Mask, RowArray, among
+from carico.scheduler.groups import Groups
+from carico.scheduler.rows import Mask, RowArray, among, grown
 from carico.scheduler.scoring import normalised
 from carico.scheduler.snapshot import Snapshot
 from carico.scheduler.template import PodInfo, Template
@@ -56,17 +58,29 @@ def _disliked(taints: Sequence[Taint], template: Template) -> int:
     return sum(not tolerated(mine, taint) for taint in soft)
 
 
+@dataclass(slots=True)
+class _Answers:
+    """What a template has to say to each distinct set of taints, by the set's number."""
+
+    groups: Groups[tuple[Taint, ...]]
+    mark: int = -1  # of `groups`, up to which the answers hold
+    answers: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+
+
 def _table(
     snapshot: Snapshot, template: Template, what: str, judge: Callable[[Sequence[Taint], Template], int]
 ) -> NDArray[np.int32]:
     """One answer per distinct set of taints: clusters have thousands of nodes but a handful of these."""
-    groups, answers = template.memo.get(what, (None, ()))
-    if groups is not snapshot.taints or len(answers) != len(groups.members):  # sets are added, never renumbered
-        groups = snapshot.taints
-        answers = np.array([judge(taints, template) for taints in groups.members], dtype=np.int32)
-        template.memo[what] = groups, answers
-    found: NDArray[np.int32] = answers
-    return found
+    groups = snapshot.taints
+    known: _Answers | None = template.memo.get(what)
+    if known is None or known.groups is not groups:
+        known = template.memo[what] = _Answers(groups)
+    if known.mark != groups.mark:
+        known.answers = grown(known.answers, len(groups.members))
+        for number in groups.changed_since(known.mark):
+            known.answers[number] = judge(groups.members[number], template)
+        known.mark = groups.mark
+    return known.answers[: len(groups.members)]
 
 
 def _groups(snapshot: Snapshot, rows: RowArray | None) -> NDArray[np.int32]:

@@ -2,29 +2,70 @@
 
 from __future__ import annotations
 
-from carico.scheduler.changes import Interest
+from carico.kube.objects import Node
+from carico.scheduler import requests
+from carico.scheduler.changes import Action, Interest
 from carico.scheduler.framework import SKIP, Cycle, Status, unresolvable
+from carico.scheduler.store import Store
 from carico.scheduler.template import PodInfo
 
+CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"  # and the name of a DeviceClass: the resource that it always has
 
-def reasons(pod: PodInfo) -> list[str]:
-    spec = pod.pod.spec
-    found = []
+
+def unsupported(cycle: Cycle) -> dict[str, list[str]]:
+    """The features that the pod needs and that are missing here, each with what in particular asks for it."""
+    spec = cycle.pod.pod.spec
+    found: dict[str, list[str]] = {}
     if spec.resource_claims:
-        found.append("dynamic resource allocation (spec.resourceClaims)")
+        found["dynamic resource allocation (spec.resourceClaims)"] = []
+    if resources := _without_device_plugin(cycle):
+        found["dynamic resource allocation (an extended resource of a DeviceClass)"] = resources
     if spec.scheduling_group is not None:
-        found.append("pod groups (spec.schedulingGroup)")
+        found["pod groups (spec.schedulingGroup)"] = []
+    if spec.workload_ref is not None:
+        found["pod groups (spec.workloadRef)"] = []
     return found
+
+
+def _without_device_plugin(cycle: Cycle) -> list[str]:
+    """Resources that the pod can only get from a DeviceClass: no node offers them itself."""
+    wanted = [name for name, amount in cycle.pod.template.requests.items() if amount > 0 and "/" in name]
+    if not wanted:
+        return []
+    served, present = _served(cycle.snapshot.store), cycle.snapshot.present
+    from_classes = [name for name in wanted if name in served or name.startswith(CLASS_PREFIX)]
+    return [name for name in from_classes if not (cycle.snapshot.allocatable(name)[present] > 0).any()]
+
+
+def _served(store: Store) -> set[str]:
+    return {device_class.spec.extended_resource_name for device_class in store.device_classes.values()}
 
 
 class Unsupported:
     name = "Unsupported"
 
-    # Nothing that happens in the cluster makes a difference: the pod itself has to change.
-    interests: tuple[Interest, ...] = ()
+    @property
+    def interests(self) -> tuple[Interest, ...]:
+        """Beside these, the pod itself has to change."""
+        return (
+            Interest("Node", Action.ADD | Action.NODE_ALLOCATABLE, _offers),
+            Interest("DeviceClass", Action.DELETE | Action.UPDATE, _asks_for_devices),
+        )
 
     def pre_filter(self, cycle: Cycle) -> Status:
-        found = reasons(cycle.pod)
+        found = unsupported(cycle)
         if not found:
             return SKIP
-        return unresolvable(f"carico does not support {' and '.join(found)}; use another schedulerName for this pod")
+        told = (f"{feature}{': ' + ', '.join(what) if what else ''}" for feature, what in found.items())
+        return unresolvable(f"carico does not support {' and '.join(told)}; use another schedulerName for this pod")
+
+
+def _asks_for_devices(pod: PodInfo, old: object, new: object) -> bool:
+    return any("/" in name for name in pod.template.requests)
+
+
+def _offers(pod: PodInfo, old: Node | None, new: Node) -> bool:
+    """Whether the node has an extended resource that the pod wants and that it did not have before."""
+    has = requests.allocatable(new.status.allocatable)
+    had = requests.allocatable(old.status.allocatable) if old is not None else {}
+    return any("/" in name and has.get(name, 0) > 0 >= had.get(name, 0) for name in pod.template.requests)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from worlds import World
 
+from carico.kube.objects import DeviceClass
 from carico.testing import a_node, a_pod
 
 TAINTED = {"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}
@@ -166,6 +168,7 @@ def test_declared_features() -> None:
     [
         ({"resourceClaims": [{"name": "gpu"}]}, "resourceClaims"),
         ({"schedulingGroup": {"podGroupName": "g"}}, "pod groups"),
+        ({"workloadRef": {"name": "w", "podGroup": "g"}}, "pod groups (spec.workloadRef)"),
     ],
 )
 def test_what_is_not_supported_is_refused_loudly(spec: object, word: str) -> None:
@@ -173,3 +176,45 @@ def test_what_is_not_supported_is_refused_loudly(spec: object, word: str) -> Non
     assert word in found.message()
     assert "use another schedulerName" in found.message()
     assert found.refusing == {"Unsupported"}
+
+
+def device_class(name: str, resource: str) -> DeviceClass:
+    return msgspec.convert({"metadata": {"name": name}, "spec": {"extendedResourceName": resource}}, DeviceClass)
+
+
+def test_devices_that_only_a_class_serves_are_refused_by_name() -> None:
+    """Not as "Insufficient …": no node will ever offer them, and kube-scheduler would allocate them."""
+    world = World([a_node("a")], things=[device_class("gpus", "example.com/gpu")])
+    for resource in ("example.com/gpu", "deviceclass.resource.kubernetes.io/gpus"):
+        found = world.judge(a_pod("p", requests={"cpu": "1", resource: "1"}))
+        assert f"(an extended resource of a DeviceClass): {resource}; use another schedulerName" in found.message()
+        assert found.refusing == {"Unsupported"}
+    assert world.feasible(a_pod("q", requests={"example.com/gpu": "0"})) == {"a"}
+    other = world.judge(a_pod("r", requests={"example.com/fpga": "1"}))
+    assert other.message() == "0/1 nodes are available: 1 Insufficient example.com/fpga."
+
+
+def test_devices_of_a_device_plugin_are_taken_although_a_class_serves_them_elsewhere() -> None:
+    plugged = a_node("plugged", **{"example.com/gpu": "2"})
+    world = World([a_node("a"), plugged], things=[device_class("gpus", "example.com/gpu")])
+    assert world.feasible(a_pod("p", requests={"example.com/gpu": "1"})) == {"plugged"}
+
+
+def test_more_resources_than_a_verdict_has_bits() -> None:
+    """40 kinds of devices: each that a node lacks keeps the pod off, and is resolvable or not by its own measure."""
+    wanted = {f"example.com/r{i:02d}": "2" for i in range(40)}
+    enough, lacks_last = dict.fromkeys(wanted, "4"), dict.fromkeys(list(wanted)[:-1], "4")
+    nodes = [a_node("enough", **enough), a_node("lacks", **lacks_last), a_node("used", **enough), a_node("bare")]
+    last = {"example.com/r39": "3"}
+    world = World(nodes, [a_pod("user", requests=last, node="used")])
+    pod = a_pod("p", requests=wanted | {"cpu": "100m"})
+    found = world.judge(pod)
+    names = {name: world.snapshot.rows.number[name] for name in ("enough", "lacks", "used", "bare")}
+    assert {name for name, row in names.items() if found.mask[row]} == {"enough"}
+    assert {name for name, row in names.items() if found.resolvable()[row]} == {"used"}
+    shared = "Insufficient example.com/r29 or another of 11 resources"
+    assert [reason.text for reason in found.why(names["lacks"])["NodeResourcesFit"]] == [shared]
+    assert len(found.why(names["bare"])["NodeResourcesFit"]) == 31 - 1  # all but cpu
+    world.add(a_pod("more", requests=last, node="enough"))  # the kept answer is corrected in the same bits
+    assert world.feasible(pod) == set()
+    assert f"4 {shared}" in world.judge(pod).message()

@@ -38,6 +38,22 @@ SPREAD = {
 }
 
 
+GPU = {"example.com/gpu": "1"}
+
+
+def port_on(*addresses: str) -> dict[str, Any]:
+    ports = [{"containerPort": 80, "hostPort": 80, "hostIP": address} for address in addresses]
+    return {"containers": [{"name": "c", "ports": ports}]}
+
+
+TWO_ADDRESSES = port_on("10.0.0.1", "10.0.0.2")
+
+
+def tolerates_more(name: str) -> Change:
+    """Which nodes count for spreading may depend on what the pod tolerates."""
+    return pod_change(a_pod(name, spec=SPREAD), a_pod(name, spec=SPREAD | {"tolerations": [{"operator": "Exists"}]}))
+
+
 def helps(plugin: str, waiting: Pod, change: Change) -> bool:
     (found,) = [p for p in WORLD.plugins if p.name == plugin]
     return any(interest.could_help(PodInfo(waiting), change) for interest in found.interests)
@@ -69,8 +85,6 @@ UNBOUND = a_pod("u", labels={"app": "x"})
         ("NodeResourcesFit", a_pod("p", requests={"cpu": "4"}), node(None, SMALL), False),
         ("NodeResourcesFit", a_pod("p", requests={"cpu": "4"}), node(SMALL, BIG), True),
         ("NodeResourcesFit", a_pod("p", requests={"cpu": "4"}), node(BIG, a_node("n", cpu="8", memory="1Ti")), False),
-        ("NodeResourcesFit", a_pod("p", requests={"cpu": "4"}), gone(ON_X), True),
-        ("NodeResourcesFit", a_pod("p", requests={"cpu": "4"}), gone(UNBOUND), False),
         ("TaintToleration", a_pod("p"), node(a_node("n", spec=TAINTED), a_node("n")), True),
         ("TaintToleration", a_pod("p"), node(None, a_node("n", spec=TAINTED)), False),
         ("TaintToleration", a_pod("p"), gone(ON_X), False),
@@ -84,11 +98,19 @@ UNBOUND = a_pod("u", labels={"app": "x"})
         ("NodeAffinity", a_pod("p", spec={"nodeSelector": {"a": "b"}}), node(None, a_node("n")), False),
         ("NodePorts", a_pod("p", spec=PORT), gone(a_pod("o", node="n", spec=PORT)), True),
         ("NodePorts", a_pod("p", spec=PORT), gone(ON_X), False),
+        ("NodePorts", a_pod("p", spec=TWO_ADDRESSES), gone(a_pod("o", node="n", spec=port_on("10.0.0.1"))), True),
+        ("NodePorts", a_pod("p", spec=TWO_ADDRESSES), gone(a_pod("o", node="n", spec=port_on("10.0.0.2"))), True),
+        ("NodePorts", a_pod("p", spec=TWO_ADDRESSES), gone(a_pod("o", node="n", spec=port_on("10.0.0.3"))), False),
         ("InterPodAffinity", a_pod("p", spec=ANTI), gone(ON_X), True),
         ("InterPodAffinity", a_pod("p", spec=ANTI), gone(ON_Y), False),
         ("InterPodAffinity", a_pod("p", labels={"app": "x"}), gone(a_pod("o", node="n", spec=ANTI)), True),
         ("PodTopologySpread", a_pod("p", spec=SPREAD), came(ON_X), True),
         ("PodTopologySpread", a_pod("p", spec=SPREAD), came(ON_Y), False),
+        ("PodTopologySpread", a_pod("p", spec=SPREAD), tolerates_more("p"), True),
+        ("PodTopologySpread", a_pod("p", spec=SPREAD), tolerates_more("other"), False),
+        ("Unsupported", a_pod("p", requests=GPU), node(a_node("n"), a_node("n", **GPU)), True),
+        ("Unsupported", a_pod("p", requests=GPU), node(None, a_node("n")), False),
+        ("Unsupported", a_pod("p", requests=GPU), Change("DeviceClass", Action.DELETE), True),
         ("PodTopologySpread", a_pod("p", spec=SPREAD), node(None, a_node("n", labels={"zone": "1"})), True),
         ("PodTopologySpread", a_pod("p", spec=SPREAD), node(None, a_node("n")), False),
         ("NodeDeclaredFeatures", a_pod("p"), node(None, a_node("n")), True),

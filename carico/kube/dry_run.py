@@ -1,0 +1,36 @@
+"""What the API server would store of a new pod, without storing it."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from carico.kube.client import ApiError, Client
+
+TAKEN = 409  # HTTP's word for a name that another object has
+
+
+async def create_pod(client: Client, pod: dict[str, Any]) -> dict[str, Any]:
+    """The pod with all defaults and all that admission sets; ApiError if the API server would not take it.
+
+    A pod of the same name may exist, because people ask about manifests that they have applied already. That is no
+    answer to where such a pod would go, so it is asked under a name that the API server makes.
+    """
+    try:
+        return await _create(client, pod)
+    except ApiError as error:
+        name = pod["metadata"].get("name")
+        if error.status != TAKEN or not name:
+            raise
+    meta = {key: value for key, value in pod["metadata"].items() if key != "name"} | {"generateName": f"{name}-"}
+    stored = await _create(client, pod | {"metadata": meta})
+    stored["metadata"]["name"] = name
+    return stored
+
+
+async def _create(client: Client, pod: dict[str, Any]) -> dict[str, Any]:
+    path = f"/api/v1/namespaces/{quote(pod['metadata']['namespace'], safe='')}/pods?dryRun=All"
+    answer: dict[str, Any] = msgspec.json.decode(await client.call("POST", path, msgspec.json.encode(pod)))
+    return answer

@@ -1,0 +1,79 @@
+"""What `explain` answers, and how people read it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from carico.table import table
+
+
+class NodeVerdict(msgspec.Struct, omit_defaults=True):
+    node: str
+    feasible: bool
+    reasons: dict[str, list[str]] = {}  # by plugin
+    scores: dict[str, float] = {}  # by plugin, weighted
+    total: float = 0.0
+    free: float | None = None  # pods; None without a report
+    capacity: float | None = None
+    reserved: float = 0.0
+    report_age: float | None = None  # s
+    stale: bool = False
+    starting: list[str] = []  # where too many pods are: those that have been at it longest, "NAMESPACE/NAME for 95 s"
+
+
+class Explanation(msgspec.Struct, omit_defaults=True):
+    pod: str
+    profile: str
+    units: float
+    message: str = ""
+    choice: list[str] = []  # nodes with the highest score: one of them would be chosen
+    bound_to: str = ""
+    waits_in: str = ""  # the queue
+    preemption: dict[str, Any] = {}  # node and victims, if evicting pods would help; no victims: they are leaving
+    notes: list[str] = []  # what this answer does not take into account
+    nodes: list[NodeVerdict] = []
+
+
+def as_table(result: Explanation) -> str:
+    """
+    >>> print(as_table(Explanation("default/a", "carico", 1.0, nodes=[NodeVerdict("n1", True, free=2.5, total=90.0)])))
+    default/a, profile carico, 1 unit(s)
+    NODE  FREE  SCORE  VERDICT
+    n1     2.5   90.0  ok
+    """
+    lines = []
+    for v in result.nodes:
+        free = "?" if v.free is None else f"{v.free:.1f}"
+        lines.append((v.node, free, f"{v.total:.1f}" if v.feasible else "-", _verdict(v)))
+    return "\n".join([*_head(result), table(("NODE", "FREE", "SCORE", "VERDICT"), lines, right=(1, 2))])
+
+
+def _verdict(v: NodeVerdict) -> str:
+    if v.feasible:
+        scores = ", ".join(f"{plugin} {score:g}" for plugin, score in v.scores.items())
+        return f"ok ({scores})" if scores else "ok"
+    why = "; ".join(f"{plugin}: {', '.join(texts)}" for plugin, texts in v.reasons.items())
+    return f"{why} ({', '.join(v.starting)})" if v.starting else why
+
+
+def _head(result: Explanation) -> list[str]:
+    head = [f"{result.pod}, profile {result.profile}, {result.units:g} unit(s)"]
+    if result.bound_to:
+        head.append(f"runs on {result.bound_to}")
+    if result.waits_in:
+        head.append(f"waits ({result.waits_in})")
+    if result.choice:
+        head.append(f"would go to {' or '.join(result.choice[:5])}{' …' if len(result.choice) > 5 else ''}")
+    if result.message:
+        head.append(result.message)
+    if result.preemption:
+        head.append(_preemption(result.preemption["node"], result.preemption["victims"]))
+    return head + [f"note: {note}" for note in result.notes]
+
+
+def _preemption(node: str, victims: list[str]) -> str:
+    if not victims:
+        return f"waits for pods that were evicted from {node} to leave"
+    return f"evicting {', '.join(victims)} from {node} would make room"
