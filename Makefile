@@ -26,11 +26,13 @@ setup: $(VENV)/bin/python ## install everything that work on Carico needs into .
 demo: setup-run ## why capacity beats requests, on this machine, in two minutes
 	@$(BIN)/carico demo
 
-.PHONY: test test-quick
-test: setup ## all tests that this machine can run
-	@$(BIN)/pytest
+.PHONY: test test-quick test-long
+test: setup ## all tests that this machine can run, but the long ones
+	@$(BIN)/pytest -m "not long"
 test-quick: setup ## the tests that need no cluster, in two minutes
-	@$(BIN)/pytest -m "not cluster and not slow"
+	@$(BIN)/pytest -m "not cluster and not slow and not long"
+test-long: setup ## the tests that take many minutes each and run before a release
+	@$(BIN)/pytest -m long
 
 .PHONY: check
 check: setup ## linter, types, layers, doctests

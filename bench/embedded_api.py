@@ -20,7 +20,7 @@ import msgspec
 
 from carico.clock import SystemClock
 from carico.kube import credentials
-from carico.kube.binding import Bound, bind
+from carico.kube.binding import Binding, Bound
 from carico.kube.client import Client
 from carico.kube.identity import Credentials
 from carico.kube.kubeconfig import choose
@@ -93,7 +93,7 @@ async def _load(kubeconfig: Path) -> dict[str, float]:
     figures["pods_per_s"] = await _rate(bodies, make)
 
     async def place(pod: Pod) -> None:
-        outcome = await bind(client, pod, f"n-{hash(pod.name) % NODES}", CLOCK)
+        outcome = await Binding(client, pod, f"n-{hash(pod.name) % NODES}", CLOCK).send()
         assert outcome.bound is Bound.DONE
 
     figures["bindings_per_s"] = await _rate(pods, place)

@@ -19,7 +19,7 @@ import math
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +29,15 @@ from carico.errors import UsageError
 log = logging.getLogger(__name__)
 
 S = TypeVar("S")
+
+
+@typing.runtime_checkable
+class Related(typing.Protocol):
+    """Settings of which some must fit others."""
+
+    def conflicts(self) -> Iterable[tuple[Collection[str], str]]:
+        """The names of those that do not, and what is wrong."""
+
 
 SECTIONS = ("agent", "aggregator", "scheduler")
 DEFAULT_FILE = Path("/etc/carico/carico.toml")
@@ -115,9 +124,15 @@ def load(cls: type[S], section: str, *, file: Path | None, environ: Mapping[str,
             values[name] = _checked(fields[name], _parsed(fields[name], kinds[name], raw))
         except ValueError as error:
             problems.append(f"{where}: {raw!r} {error}")
+    made = cls(**values)
+    if isinstance(made, Related):
+        wrong = found.keys() - values.keys()
+        for related, text in made.conflicts():
+            if wrong.isdisjoint(related):
+                problems.append(f"{next(found[name][1] for name in related if name in found)}: {text}")
     if problems:
         raise UsageError("\n".join(problems))
-    return cls(**values)
+    return made
 
 
 def _with_new_names(place: Found) -> Found:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import parse_qsl
@@ -66,6 +66,22 @@ def probe(why_not: Callable[[], str | None]) -> Callable[[], Page]:
     def answer() -> Page:
         problem = why_not()
         return text(HTTPStatus.SERVICE_UNAVAILABLE, problem) if problem else text(HTTPStatus.OK, "ok")
+
+    return answer
+
+
+def verbose_probe(name: str, why_not: Callable[[], str | None], lines: Callable[[], Iterable[str]]) -> Asked:
+    """The same, which says more to `?verbose`, as Kubernetes' own probes do: `lines`, then the outcome."""
+    plain = probe(why_not)
+
+    def answer(request: Request) -> Page:
+        if request.method != "GET":
+            return text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is answered here")
+        page = plain()
+        if "verbose" not in request.query:
+            return page
+        outcome = "passed" if page.status is HTTPStatus.OK else f"failed: {why_not()}"
+        return text(page.status, "\n".join([*lines(), f"{name} check {outcome}"]))
 
     return answer
 
@@ -149,7 +165,7 @@ class HealthServer:
         page = self._pages.get(path)
         try:
             if path in self._asked:
-                answer = self._asked[path](Request(words[0], dict(parse_qsl(query)), body))
+                answer = self._asked[path](Request(words[0], dict(parse_qsl(query, keep_blank_values=True)), body))
                 return await answer if isinstance(answer, Awaitable) else answer
             if page is None:
                 known = sorted([*self._pages, *self._asked])

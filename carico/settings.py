@@ -6,15 +6,18 @@ Times are in seconds here; files, environment and flags may say `30s`, `5m` or a
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from carico.config import duration, setting
+from carico.durations import show
 
 # Usage at which a resource counts as full. For cpu (mean of utilisation and pressure) 0.99 is two busy tasks per core.
 FULL = 0.99
 
 DIMENSIONS = ("cpu", "memory", "memory_pressure", "io_pressure", "disk", "network")
+LEASE_JITTER = 1.2  # tries to take the Lease are up to so many times the retry period apart
 ESTIMATORS = ("resource-joint", "resource", "signal", "signal-trace", "signal-difference", "signal-joint")
 
 
@@ -231,6 +234,9 @@ class LedgerSettings:
     startup_limit_idle: int = setting(
         32, "pods that may be starting on an idle node; in between in proportion", least=1, metavar="PODS"
     )
+    startup_patience: float = duration(
+        60.0, "time after which a pod that does not start no longer counts as starting", least=1
+    )
     preempt_for_capacity: bool = setting(False, "evict pods of lower priority when only Pod-Capacity is missing")
     validate: bool = setting(False, "re-check the ledger's sums after every step; slow, for tests")
 
@@ -250,6 +256,20 @@ class LeaseSettings:
     )
     leader_elect_retry_period: float = duration(2.0, "interval between attempts to take or renew the Lease", least=0.1)
 
+    def conflicts(self) -> Iterator[tuple[tuple[str, str], str]]:
+        """As kube-scheduler has it: two leaders at once would be possible, or one that steps down at once."""
+        if not self.leader_elect:
+            return
+        lease, renew = self.leader_elect_lease_duration, self.leader_elect_renew_deadline
+        if lease <= renew:
+            text = f"a lease duration of {show(lease)} must be more than the renew deadline of {show(renew)}"
+            yield ("leader_elect_lease_duration", "leader_elect_renew_deadline"), text
+        retry = self.leader_elect_retry_period
+        if renew <= LEASE_JITTER * retry:
+            least = f"{LEASE_JITTER:g} times the retry period of {show(retry)}"
+            text = f"a renew deadline of {show(renew)} must be more than {least}"
+            yield ("leader_elect_renew_deadline", "leader_elect_retry_period"), text
+
 
 @dataclasses.dataclass(frozen=True)
 class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, TlsFiles):
@@ -264,7 +284,9 @@ class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, TlsFiles)
     grpc_listen: str = setting(
         "127.0.0.1:9468", "address of the gRPC service that the agents report to", metavar="HOST:PORT", common=True
     )
-    identity: str = setting("", "this replica's name; empty: host name and process number", metavar="NAME")
+    identity: str = setting(
+        "", "this replica's name, which no other may have; empty: host name and a random number", metavar="NAME"
+    )
     profiles: dict[str, Any] = setting(
         {"carico": {}}, "plugins and weights by schedulerName; docs/scheduler.md has the form", metavar="JSON"
     )
@@ -274,7 +296,8 @@ class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, TlsFiles)
     flush_after: float = duration(
         300.0, "time after which an unschedulable pod is tried again even if nothing helpful happened", least=1
     )
-    event_queue: int = setting(20_000, "Events that may wait to be sent before scheduling waits for them", least=1)
+    writers: int = setting(16, "evictions and nominations sent at once, and as many conditions", least=1)
+    event_queue: int = setting(20_000, "Events of pods without a node that may wait to be sent; the oldest go", least=1)
     event_workers: int = setting(400, "Events sent at once while no pod waits for its binding", least=1)
     page: bool = setting(True, "serve the web page at / of the address above")
     decisions: int = setting(10_000, "decisions kept for /debug/decisions", least=1)

@@ -19,6 +19,7 @@ class ConnectProxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self.answer = b"HTTP/1.1 200 Connection established\r\nVia: test\r\n\r\n"
         self.heads: list[str] = []
+        self.writers: list[asyncio.StreamWriter] = []
         self.port = 0
 
     @property
@@ -41,6 +42,7 @@ class ConnectProxy:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        self.writers.append(writer)
         try:
             await self._tunnel(reader, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):

@@ -2,7 +2,7 @@
 
 It speaks plain HTTP to the client and TLS to the server, with the identity of a kubeconfig. A `fault` looks at every
 request and says what to do with it: pass it on (None), answer it with a status, pass it on and swallow the answer
-(`LOSE`), or close the connection at once (`CUT`).
+(`LOSE`), or close the connection at once (`CUT`). `replace` spoils what comes back, in watches too.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class FaultyServer:
         self._where = credentials.from_kubeconfig(kubeconfig)
         self.kubeconfig = folder / "faulty.kubeconfig"
         self.fault: Fault = lambda _method, _path: None
+        self.replace: dict[bytes, bytes] = {}  # text in answers, by text of the same length
         self.seen: list[tuple[str, str]] = []
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
@@ -116,13 +117,29 @@ class FaultyServer:
             up_writer.transport.abort()
 
     async def _back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, losing: asyncio.Event) -> None:
+        rest = b""
         while data := await reader.read(1 << 16):
             if losing.is_set():
                 writer.transport.abort()
                 return
+            data, rest = self._spoilt(rest + data)
             writer.write(data)
             await writer.drain()
+        writer.write(rest)
         writer.transport.abort()
+
+    def _spoilt(self, data: bytes) -> tuple[bytes, bytes]:
+        """The data, and what of it must wait because a text to be replaced may begin there."""
+        for old, new in self.replace.items():
+            assert len(old) == len(new), "the length of a chunk stands before it"
+            data = data.replace(old, new)
+        cut = max((_begun(data, old) for old in self.replace), default=0)
+        return data[: len(data) - cut], data[len(data) - cut :]
+
+
+def _begun(data: bytes, text: bytes) -> int:
+    """How many bytes at the end of `data` are the beginning of `text`."""
+    return next((length for length in range(len(text) - 1, 0, -1) if data.endswith(text[:length])), 0)
 
 
 def _length(head: bytes) -> int:

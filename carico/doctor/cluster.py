@@ -67,7 +67,8 @@ def _followed(path: str) -> tuple[str, str]:
 async def look(settings: SchedulerSettings, context: str | None = None) -> list[Finding]:
     named = settings.kubeconfig is not None or context is not None
     try:
-        client = Client(credentials.find(settings.kubeconfig, context=context), agent="carico-doctor")
+        found = credentials.find(settings.kubeconfig, context=context, exec_in_pod=settings.exec_in_pod)
+        client = Client(found, agent="carico-doctor")
     except (UsageError, CaricoError) as error:
         return [
             wanting(

@@ -1,15 +1,16 @@
-"""What a scheduler writes about a pod: where it runs, why it does not run yet, who had to make room.
+"""The binding of a pod to a node.
 
 A binding may reach the API server twice (a broken connection hides the answer). A conflict is therefore looked into:
-bound to the node that we chose is success, anything else is somebody else's decision.
+bound to the node that we chose is success, anything else is somebody else's decision. `may_bind` is asked right before
+each try is sent: the Lease may be lost while a binding waits for its turn or for a connection.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -17,15 +18,17 @@ import msgspec
 from carico.clock import Clock
 from carico.errors import CaricoError
 from carico.kube import protobuf
-from carico.kube.chunked import HttpError
-from carico.kube.client import STRATEGIC_PATCH, ApiError, Client
+from carico.kube.client import ApiError, Client, FencedError
+from carico.kube.decode import decode
 from carico.kube.objects import Pod
 
-RETRIES = 4  # times that a binding is sent again after 429, 5xx or a broken connection
+RETRIES = 4  # times that a binding is sent again in a row after 429, 5xx or a broken connection
+IN_A_ROW = 5.0  # s after which it is not sent again in a row: tries that are not answered take long
 NOT_THIS_POD = (404, 409, 422)  # answers to a write that names a UID: the pod is gone, or made anew under its name
 FIRST_WAIT = 0.1  # s before the first of them, doubled each time
-
-_pod = msgspec.json.Decoder(Pod)
+UNANSWERED = 75.0  # s in which a request without an answer may take effect: the API server ends it after 60
+GATEWAY = (502, 504)  # whoever gave this answer did not wait for the API server's
+SERVER_ERROR = 10.0  # s in which one that was answered with 5xx may: etcd may store what timed out there (7 s)
 
 
 class Bound(Enum):
@@ -35,11 +38,13 @@ class Bound(Enum):
     GONE = "gone"  # the pod was deleted, or made anew under its name
     ELSEWHERE = "elsewhere"  # somebody else bound it first
     FAILED = "failed"  # the API server does not take it now; the pod waits and is tried again
+    UNKNOWN = "unknown"  # it was sent, and no answer says yet what came of it
 
 
 class Outcome(msgspec.Struct, frozen=True):
     bound: Bound
     why: str = ""
+    pod: Pod | None = None  # ELSEWHERE: as the API server has it
 
 
 DONE = Outcome(Bound.DONE)
@@ -57,90 +62,118 @@ def now_text(wall: float) -> str:
     return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-async def bind(
-    client: Client, pod: Pod, node: str, clock: Clock, may_bind: Callable[[], bool] = lambda: True
-) -> Outcome:
-    """`may_bind` is asked right before each try: the Lease may be lost while this one waits for its turn."""
-    meta = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
-    target = {"apiVersion": "v1", "kind": "Node", "name": node}
-    thing = {"metadata": meta, "target": target}
-    path = pod_path(pod, "/binding")
-    wait, why = FIRST_WAIT, ""
-    for _ in range(RETRIES + 1):
-        pause = wait
-        await client.turn()
-        if not may_bind():
-            return Outcome(Bound.FAILED, "this replica no longer leads")
+class Binding:
+    """The binding of one pod to one node, tried until its outcome is known.
+
+    A try whose answer was lost may have arrived, and may arrive even after a look at the pod. A pod without a node
+    therefore proves nothing while such a try is recent. Sending the same binding again does no harm, and an answer to
+    it is proof.
+    """
+
+    def __init__(
+        self, client: Client, pod: Pod, node: str, clock: Clock, may_bind: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._client, self._pod, self._node, self._clock, self._may_bind = client, pod, node, clock, may_bind
+        self._doubt_until = -math.inf  # s, monotonic: before, an earlier try may still take effect
+        self._unanswered = False  # one of the tries was sent and not answered
+        self._why = ""
+
+    async def send(self) -> Outcome:
+        """A few tries in a row."""
+        wait, end = FIRST_WAIT, self._clock.monotonic() + IN_A_ROW
+        for left in reversed(range(RETRIES + 1)):
+            outcome, pause = await self._try()
+            if outcome is not None:
+                return outcome
+            if not left or self._clock.monotonic() >= end:
+                break
+            await self._clock.sleep(max(wait, pause))
+            wait *= 2
+        return await self._look() if self._suspect else Outcome(Bound.FAILED, self._why)
+
+    async def again(self) -> Outcome:
+        """One more look at the pod and, where only its answer would be proof, one more try."""
+        outcome = await self._look()
+        if outcome.bound is Bound.UNKNOWN and self._unanswered:
+            outcome = (await self._try())[0] or outcome
+        return outcome
+
+    def doubt(self, seconds: float = SERVER_ERROR) -> None:
+        """For so long from now, the pod may be bound by something that was sent before."""
+        self._doubt_until = max(self._doubt_until, self._clock.monotonic() + seconds)
+
+    @property
+    def _suspect(self) -> bool:
+        """A try may have taken effect; only a look at the pod can say that it has not."""
+        return self._doubt_until > -math.inf
+
+    async def _try(self) -> tuple[Outcome | None, float]:
+        """What came of one try. None: it may be tried again, after so many seconds at least."""
+        meta = {"name": self._pod.name, "namespace": self._pod.namespace, "uid": self._pod.uid}
+        thing = {"metadata": meta, "target": {"apiVersion": "v1", "kind": "Node", "name": self._node}}
+        sent = 0  # the client sends once more what an idle connection swallowed
+
+        def fence() -> bool:
+            nonlocal sent
+            leads = self._may_bind()
+            sent += leads
+            return leads
+
         try:
-            await client.create(path, protobuf.BINDING, thing, urgent=True)
-            return DONE
+            await self._client.turn()
+            await self._client.create(
+                pod_path(self._pod, "/binding"), protobuf.BINDING, thing, urgent=True, fence=fence
+            )
+            return DONE, 0.0
         except ApiError as error:
-            if error.status in (404, 409):
-                return await _look(client, pod, node, error)
-            if error.status != 429 and error.status < 500:
-                return Outcome(Bound.FAILED, error.message)
-            why, pause = str(error), max(wait, error.retry_after)
-        except (HttpError, OSError) as error:
-            why = str(error) or type(error).__name__
-        await clock.sleep(pause)
-        wait *= 2
-    return await _look(client, pod, node, CaricoError(why))
+            if sent > 1:
+                self._lost()
+            return await self._refused(error)
+        except FencedError as error:
+            self._why = str(error)
+            if sent:
+                self._lost()
+            return Outcome(Bound.UNKNOWN if self._suspect else Bound.FAILED, self._why), 0.0
+        except Exception as error:  # of whatever kind: what was sent may have arrived
+            self._why = str(error) or type(error).__name__
+            if sent:
+                self._lost()
+            return None, 0.0
 
+    def _lost(self) -> None:
+        self._unanswered = True
+        self.doubt(UNANSWERED)
 
-async def _look(client: Client, pod: Pod, node: str, cause: CaricoError) -> Outcome:
-    """What the API server has of the pod now."""
-    try:
-        present = _pod.decode(await client.call("GET", pod_path(pod)))
-    except ApiError as error:
-        return Outcome(Bound.GONE if error.status == 404 else Bound.FAILED, str(cause))
-    except (HttpError, OSError):
-        return Outcome(Bound.FAILED, str(cause))
-    if present.uid != pod.uid or present.terminating:
-        return Outcome(Bound.GONE, str(cause))
-    if not present.spec.node_name:
-        return Outcome(Bound.FAILED, str(cause))
-    if present.spec.node_name == node:
-        return Outcome(Bound.DONE)
-    return Outcome(Bound.ELSEWHERE, f"it runs on {present.spec.node_name} already")
+    async def _refused(self, error: ApiError) -> tuple[Outcome | None, float]:
+        self._why = str(error)
+        if error.status == 429:
+            return None, error.retry_after
+        if error.status >= 500:
+            if error.status in GATEWAY:
+                self._lost()
+            self.doubt(SERVER_ERROR)
+            return None, error.retry_after
+        if error.status in (404, 409) or self._suspect:
+            return await self._look(), 0.0
+        return Outcome(Bound.FAILED, error.message), 0.0
 
-
-async def mark_unschedulable(
-    client: Client, pod: Pod, reason: str, message: str, nominated: str | None, clock: Clock
-) -> None:
-    """PodScheduled=False, which people and autoscalers read; `nominated` None leaves that field as it is."""
-    condition = {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": reason,
-        "message": message,
-        "lastProbeTime": None,
-        "lastTransitionTime": now_text(clock.wall())[:19] + "Z",
-    }
-    status: dict[str, Any] = {"conditions": [condition]}
-    if nominated is not None:
-        status["nominatedNodeName"] = nominated or None
-    body = msgspec.json.encode({"metadata": {"uid": pod.uid}, "status": status})
-    await client.call("PATCH", pod_path(pod, "/status"), body, STRATEGIC_PATCH)
-
-
-async def evict(client: Client, victim: Pod, preemptor: str, clock: Clock) -> None:
-    """Deletes a victim of preemption, having said so in its status; one that is gone already is fine."""
-    condition = {
-        "type": "DisruptionTarget",
-        "status": "True",
-        "reason": "PreemptionByScheduler",
-        "message": f"{preemptor}: preempting to accommodate a higher priority pod",
-        "lastTransitionTime": now_text(clock.wall())[:19] + "Z",
-    }
-    said = msgspec.json.encode({"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}})
-    options = msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": victim.uid}})
-    try:
-        await client.call("PATCH", pod_path(victim, "/status"), said, STRATEGIC_PATCH)
-        await client.call("DELETE", pod_path(victim), options)
-    except ApiError as error:
-        if error.status not in NOT_THIS_POD:
-            raise
+    async def _look(self) -> Outcome:
+        """What the API server has of the pod now."""
+        doubtful = self._clock.monotonic() < self._doubt_until  # before it is asked
+        try:
+            present = decode(Pod, await self._client.call("GET", pod_path(self._pod)))
+        except ApiError as error:
+            return Outcome(Bound.GONE if error.status == 404 else Bound.UNKNOWN, self._why)
+        except (CaricoError, OSError, msgspec.DecodeError):
+            return Outcome(Bound.UNKNOWN, self._why)
+        if present.uid != self._pod.uid:
+            return Outcome(Bound.GONE, self._why)
+        if node := present.spec.node_name:
+            return DONE if node == self._node else Outcome(Bound.ELSEWHERE, f"it runs on {node} already", present)
+        if present.terminating:  # such a pod is never bound any more
+            return Outcome(Bound.GONE, self._why)
+        return Outcome(Bound.UNKNOWN if doubtful else Bound.FAILED, self._why)
 
 
 async def get_pod(client: Client, namespace: str, name: str) -> Pod:
-    return _pod.decode(await client.call("GET", f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}"))
+    return decode(Pod, await client.call("GET", f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}"))

@@ -1,15 +1,21 @@
 """HTTP's chunked transfer coding, fed with whatever pieces the socket brings.
 
 >>> body = Chunked()
->>> body.feed(b"4\\r\\nWiki\\r\\n6;x=1\\r\\npe") + body.feed(b"dia \\r\\n0\\r\\n\\r\\n"), body.done
-(b'Wikipedia ', True)
+>>> body.feed(b"4\\r\\nWiki\\r\\n6;x=1\\r\\npe") + body.feed(b"dia \\r\\n0\\r\\nTrailer: 1\\r\\n"), body.done
+(b'Wikipedia ', False)
+>>> body.feed(b"\\r\\nHTTP"), body.done, body.beyond
+(b'', True, b'HTTP')
 """
 
 from __future__ import annotations
 
+import re
+
 from carico.errors import CaricoError
 
-SIZE_LIMIT = 1024  # bytes of a chunk's size line
+LINE_LIMIT = 1024  # bytes of a chunk's size line, or of one trailer
+_SIZE_LINE, _END_OF_CHUNK, _TRAILER = range(3)  # what the next line is
+_SIZE = re.compile(rb"[0-9a-fA-F]{1,16}[ \t]*")
 
 
 class HttpError(CaricoError):
@@ -17,49 +23,57 @@ class HttpError(CaricoError):
 
 
 class Chunked:
-    """A decoder with a memory of at most one unfinished size line."""
+    """A decoder with a memory of at most one unfinished line.
+
+    After the last chunk come trailers, mostly none, and an empty line; only then is the answer `done`. `beyond` is what
+    came after it.
+    """
 
     def __init__(self) -> None:
-        self._rest = b""  # an unfinished size line
-        self._left = 0  # bytes of the current chunk still to come, its closing CR LF included
+        self._rest = b""  # an unfinished line
+        self._left = 0  # bytes of the current chunk still to come
+        self._next = _SIZE_LINE
         self.done = False
+        self.beyond = b""
 
     def feed(self, data: bytes) -> bytes:
         """The body's bytes in `data`."""
-        data, self._rest = self._rest + data, b""
+        if self._rest:
+            data, self._rest = self._rest + data, b""
         parts: list[bytes] = []
         at = 0
         while at < len(data) and not self.done:
             if self._left:
-                at = self._take(data, at, parts)
+                part = data[at : at + self._left]
+                parts.append(part)
+                at += len(part)
+                self._left -= len(part)
                 continue
             end = data.find(b"\r\n", at)
             if end < 0:
                 self._keep(data[at:])
                 break
-            self._start(data[at:end])
+            self._take(data[at:end])
             at = end + 2
+        if self.done:
+            self.beyond = data[at:]
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _take(self, data: bytes, at: int, parts: list[bytes]) -> int:
-        stop = min(len(data), at + self._left)
-        content = stop - at - max(0, 2 - (self._left - (stop - at)))  # the last two bytes of a chunk are CR LF
-        if content > 0:
-            parts.append(data[at : at + content])
-        self._left -= stop - at
-        return stop
-
-    def _start(self, line: bytes) -> None:
-        try:
-            size = int(line.partition(b";")[0], 16)
-        except ValueError:
-            raise HttpError(f"{line[:40]!r} is not the size of a chunk") from None
-        if size < 0:
-            raise HttpError(f"{line[:40]!r} is not the size of a chunk")
-        self.done = size == 0
-        self._left = size + 2 if size else 0
+    def _take(self, line: bytes) -> None:
+        if self._next == _SIZE_LINE:
+            size = line.partition(b";")[0]
+            if _SIZE.fullmatch(size) is None:
+                raise HttpError(f"{line[:40]!r} is not the size of a chunk")
+            self._left = int(size, 16)
+            self._next = _END_OF_CHUNK if self._left else _TRAILER
+        elif self._next == _TRAILER:
+            self.done = not line
+        elif line:
+            raise HttpError(f"a chunk is longer than it said: {line[:40]!r} follows it")
+        else:
+            self._next = _SIZE_LINE
 
     def _keep(self, rest: bytes) -> None:
-        if len(rest) > SIZE_LIMIT:
-            raise HttpError("the size line of a chunk does not end")
+        if len(rest) > LINE_LIMIT:
+            raise HttpError("a line between two chunks does not end")
         self._rest = rest

@@ -12,7 +12,6 @@ arrives twice (binding.py does: the second one is a conflict that it looks into)
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
@@ -23,9 +22,10 @@ from carico.clock import Clock, SystemClock
 from carico.errors import CaricoError
 from carico.kube import protobuf
 from carico.kube.chunked import HttpError
+from carico.kube.decode import decode
 from carico.kube.http import Connection, Response
 from carico.kube.identity import Credentials, Identity
-from carico.kube.tunnel import open_through
+from carico.kube.pool import Pool
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -34,6 +34,7 @@ UNAUTHORIZED = 401
 UNKNOWN_MEDIA = 415
 CONNECT_PATIENCE = 10.0  # s
 ANSWER_PATIENCE = 30.0  # s for a whole answer; lists of 30,000 pods come in pages
+RETRY_AFTER_LIMIT = 60.0  # s
 
 
 # Asked right before a request is sent, when its connection is there: False keeps it from being sent.
@@ -63,17 +64,25 @@ class ApiError(CaricoError):
         self.retry_after = retry_after  # s
 
 
+def is_good(status: int) -> bool:
+    return 200 <= status < 300
+
+
 def api_error(response: Response) -> ApiError:
+    if response.status < 400:  # a proxy that wants a login, mostly
+        where = response.headers.get(b"location", b"").decode("latin-1")[:200]
+        return ApiError(response.status, "Redirect", f"no redirect is followed, nor is this one to {where!r}")
     said = _said(response)
     wait = response.headers.get(b"retry-after", b"0")
-    return ApiError(response.status, said.reason, said.message, float(wait) if wait.isdigit() else 0.0)
+    retry_after = min(float(wait), RETRY_AFTER_LIMIT) if wait.isdigit() else 0.0
+    return ApiError(response.status, said.reason, said.message, retry_after)
 
 
 def _said(response: Response) -> _Status:
     try:
         if response.body.startswith(protobuf.MAGIC):
             return _Status(*protobuf.read_status(response.body))
-        return msgspec.json.decode(response.body, type=_Status)
+        return decode(_Status, response.body)
     except (msgspec.DecodeError, CaricoError):
         return _Status(message=response.body[:200].decode(errors="replace").strip())
 
@@ -115,19 +124,23 @@ class Client:
         burst: int = 100,
         connections: int = 64,
         clock: Clock | None = None,
+        patience: float = ANSWER_PATIENCE,
         agent: str = "carico-scheduler",
     ) -> None:
-        self._credentials = credentials
-        self._limit = RateLimit(qps, burst, clock or SystemClock())
+        """`patience` is for one whole answer, s."""
+        self._credentials, self._clock, self._patience = credentials, clock or SystemClock(), patience
+        self._limit = RateLimit(qps, burst, self._clock)
         self._places = asyncio.Semaphore(connections)
-        self._idle: list[Connection] = []
-        # Of the newest connection: a burst opens hundreds, and each whole handshake costs both sides a millisecond.
-        self._session: ssl.SSLSession | None = None
-        self._agent = f"{agent}/{__version__}"
+        self._pool = Pool(credentials, connections, min(CONNECT_PATIENCE, patience), self._clock)
+        self._agent = agent
         self._heads: dict[tuple[str, str], bytes] = {}
         self._identity: Identity | None = None  # of the requests and connections that are made now
         self._binary = True  # as far as we know, the server reads protobuf
         self.sent = 0  # requests, for tests and metrics
+
+    def apart(self, patience: float) -> Client:
+        """A client for one purpose, with a connection of its own: what happens to the others does not concern it."""
+        return Client(self._credentials, connections=1, clock=self._clock, patience=patience, agent=self._agent)
 
     async def call(
         self,
@@ -141,10 +154,11 @@ class Client:
     ) -> bytes:
         """The body of a good answer; ApiError for a bad one, HttpError or OSError when there was none.
 
-        What is urgent does not wait for the rate limit. FencedError if `fence` says no when it could be sent.
+        What is urgent waits neither for the rate limit nor for its place among the `connections`. FencedError if
+        `fence` says no when it could be sent.
         """
         response = await self.exchange(method, path, body, content_type, urgent=urgent, fence=fence)
-        if response.status >= 400:
+        if not is_good(response.status):
             raise api_error(response)
         return response.body
 
@@ -165,7 +179,7 @@ class Client:
         if self._binary:
             body = protobuf.write(kind, thing)
             response = await self.exchange("POST", path, body, protobuf.MEDIA, urgent=urgent, fence=fence)
-            if response.status < 400:
+            if is_good(response.status):
                 return
             if response.status != UNKNOWN_MEDIA:
                 raise api_error(response)
@@ -182,38 +196,48 @@ class Client:
         urgent: bool = False,
         fence: Fence | None = None,
     ) -> Response:
-        if not urgent:
-            await self.turn()
-        identity = await self._present()
-        response = await self._answer(self._message(method, path, body, content_type), fence)
+        """The answer, whatever its status; to a second try if other credentials can be had after a 401."""
+        if urgent:
+            return await self._answer(method, path, body, content_type, fence)
+        await self.turn()
+        async with self._places:
+            return await self._answer(method, path, body, content_type, fence)
+
+    async def _answer(self, method: str, path: str, body: bytes, content_type: str, fence: Fence | None) -> Response:
+        response, identity = await self._sent(method, path, body, content_type, fence)
         if response.status == UNAUTHORIZED and await self._credentials.renew(identity):
-            await self._present()
-            response = await self._answer(self._message(method, path, body, content_type), fence)
+            response, _ = await self._sent(method, path, body, content_type, fence)
         return response
 
-    async def _answer(self, message: bytes, fence: Fence | None) -> Response:
-        async with self._places:
-            while True:
-                connection, fresh = await self._connection()
-                if fence is not None and not fence():
-                    self._keep(connection)
-                    raise FencedError
-                try:
-                    self.sent += 1
-                    async with asyncio.timeout(ANSWER_PATIENCE):
-                        response = await connection.request(message)
-                    break
-                except (HttpError, OSError) as error:
-                    connection.close()
-                    if fresh or connection.answered or isinstance(error, TimeoutError):
-                        raise
-                except BaseException:
-                    connection.close()
+    async def _sent(
+        self, method: str, path: str, body: bytes, content_type: str, fence: Fence | None
+    ) -> tuple[Response, Identity]:
+        """The answer, and whose request it answers: credentials may change while a connection is made."""
+        while True:
+            identity = await self._present()
+            message = self._message(method, path, body, content_type)
+            connection, fresh = await self._pool.take()
+            if fence is not None and not fence():
+                self._pool.put(connection)
+                raise FencedError
+            began = self._clock.monotonic()
+            self.sent += 1
+            try:
+                async with asyncio.timeout(self._patience):
+                    response = await connection.request(message)
+            except (HttpError, OSError) as error:
+                connection.close()
+                late = isinstance(error, TimeoutError)
+                if late or connection.timed_out:
+                    self._pool.drop_older(began)
+                if late or fresh or connection.answered:
                     raise
-            self._keep(connection)
-            if fresh and connection.open:
-                self._session = connection.session
-        return response
+            except BaseException:
+                connection.close()
+                raise
+            else:
+                self._pool.put(connection, fresh=fresh)
+                return response, identity
 
     async def open_stream(self, path: str) -> Stream:
         """Streams have their own connections: they would starve the pool."""
@@ -228,11 +252,12 @@ class Client:
         return await self._stream(path)
 
     async def _stream(self, path: str) -> Stream:
-        connection = await self._connect()
+        message = self._message("GET", path, b"", JSON)
+        connection = await self._pool.connect()
         try:
-            async with asyncio.timeout(ANSWER_PATIENCE):
-                head, parts = await connection.stream(self._message("GET", path, b"", JSON))
-            if head.status >= 400:
+            async with asyncio.timeout(self._patience):
+                head, parts = await connection.stream(message)
+            if not is_good(head.status):
                 raise api_error(Response(head.status, head.headers, b"".join([part async for part in parts])))
         except BaseException:
             connection.close()
@@ -240,30 +265,16 @@ class Client:
         return Stream(connection, parts)
 
     async def close(self) -> None:
-        self._close_idle()
-
-    def _close_idle(self) -> None:
-        for connection in self._idle:
-            connection.close()
-        self._idle.clear()
+        self._pool.close()
 
     async def _present(self) -> Identity:
-        """Who we are now. With another TLS context no connection and no session of the old one is used again."""
-        identity, before = await self._credentials.identity(), self._identity
-        if identity is not before:
+        """Who we are now; messages and connections are made accordingly."""
+        identity = await self._credentials.identity()
+        if identity is not self._identity:
             self._identity = identity
             self._heads.clear()
-            if before is not None and before.tls is not identity.tls:
-                self._close_idle()
-                self._session = None
+            self._pool.use(identity.tls)
         return identity
-
-    def _keep(self, connection: Connection) -> None:
-        """For the next request, unless another TLS context has come meanwhile."""
-        if self._identity is not None and connection.tls is not self._identity.tls:
-            connection.close()
-        elif connection.open:
-            self._idle.append(connection)
 
     def _message(self, method: str, path: str, body: bytes, content_type: str) -> bytes:
         rest = self._heads.get((method, content_type))
@@ -275,27 +286,10 @@ class Client:
     def _head(self, content_type: str) -> bytes:
         lines = [
             f"Host: {self._credentials.authority}",
-            f"User-Agent: {self._agent}",
+            f"User-Agent: {self._agent}/{__version__}",
             f"Accept: {content_type if content_type == protobuf.MEDIA else JSON}",
             f"Content-Type: {content_type}",
         ]
         if self._identity is not None:
             lines += [f"{name}: {value}" for name, value in self._identity.headers]
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
-
-    async def _connection(self) -> tuple[Connection, bool]:
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.open:
-                return connection, False
-        return await self._connect(), True
-
-    async def _connect(self) -> Connection:
-        where, tls = self._credentials, self._identity.tls if self._identity is not None else None
-        name = where.server_name if tls is not None else None
-        try:
-            async with asyncio.timeout(CONNECT_PATIENCE):
-                return Connection(await open_through(where.proxy, where.host, where.port, tls, name, self._session))
-        except (OSError, TimeoutError) as error:
-            why = str(error) or "no answer"
-            raise HttpError(f"the API server at {where.authority} cannot be reached: {why}") from error

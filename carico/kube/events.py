@@ -1,206 +1,264 @@
 """Events (events.k8s.io) that trail the decisions: `Scheduled`, `FailedScheduling`, `Preempted`.
 
-The queue is bounded and nothing in it is dropped: `put` waits while it is full, so a scheduler that outruns the API
-server slows down instead of forgetting. Sending is lazy while bindings are under way, because both cost the API server
-the same and a pod that waits for its binding matters more; it becomes eager when the queue is half full.
+They never hold a decision up. What happens once (`Scheduled`, `Preempted`) goes first. What is said again of the same
+pod becomes a series of one Event, as kube-scheduler's do: it is counted in memory, written when it is said for the
+second time, then every few minutes, and once more when it has not been said for a while. The API server refuses a new
+note for an Event that it has; so if the note is another when its series is to be written, it begins a new Event.
 
-The same thing said again of the same object becomes a series of one Event, as kube-scheduler's do. An Event keeps its
-name through all tries to send it: one that arrived although its answer was lost is not written twice.
+An Event keeps its name through all tries to send it: one that arrived although its answer was lost is not written
+twice.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
-from collections import OrderedDict, deque
+import math
+from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from carico.clock import Clock
-from carico.errors import CaricoError
 from carico.kube import protobuf
 from carico.kube.binding import now_text
-from carico.kube.client import MERGE_PATCH, ApiError, Client
+from carico.kube.client import MERGE_PATCH, ApiError, Client, Fence
 from carico.kube.objects import Pod
+from carico.kube.writer import QueueFullError, Writer
+from carico.kube.writes import Urgency, Write
 
 log = logging.getLogger(__name__)
 
-NOTE_LIMIT = 1024  # characters; the API server refuses more
-SERIES = 4096  # recent Events of which a repetition is recognised
-LATEST = 5.0  # s that an Event waits for bindings, at most
-LOOK_EVERY = 0.05  # s between two looks whether bindings are still under way
-FINAL = (400, 403, 404, 422)  # answers that no later try can change: e.g. the namespace is being deleted
+NOTE_LIMIT = 1024  # bytes; the API server refuses more
+SERIES = 50_000  # of which a repetition is recognised
+REFRESH = 300.0  # s between two writes of a series, from its third time on
+FINISH = 360.0  # s without a repetition after which a series has ended, as in client-go
+LOOK_EVERY = 60.0  # s between two looks for series that have ended
+PATIENCE = 3600.0  # s; API servers keep Events for an hour
+WARN_EVERY = 10.0  # s between two lines in the log about lost Events
+
+Key = tuple[str, str, str, str]
 
 
 class Event(msgspec.Struct, frozen=True):
     """Something to be said of a pod."""
 
     pod: Pod
-    type: str  # Normal or Warning
+    type: str  # Normal or Warning; what is Normal happens once
     reason: str
     action: str
     note: str
     related: Pod | None = None
 
+    @property
+    def key(self) -> Key:
+        return (self.pod.uid, self.reason, self.action, self.type)
+
+
+class _Reference(msgspec.Struct, frozen=True, gc=False):
+    """All that an Event says of a pod: the pod itself may be gone long before its Event is sent."""
+
+    name: str
+    namespace: str
+    uid: str
+    version: str
+
+    def plain(self) -> dict[str, str]:
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": self.name,
+            "namespace": self.namespace,
+            "uid": self.uid,
+            "resourceVersion": self.version,
+        }
+
+
+class _Series(msgspec.Struct, eq=False, gc=False):
+    """An Event of the API server, and how often it has been said."""
+
+    name: str
+    type: str
+    reason: str
+    action: str
+    pod: _Reference
+    related: _Reference | None
+    note: str  # the newest
+    began: float  # wall clock
+    last: float  # wall clock
+    said_at: float  # s, monotonic
+    first: bool = True  # False: an earlier Event of the series had another note
+    count: int = 1
+    written: int = 0  # the count that the API server has; 0: it has no such Event
+    written_note: str = ""
+    put_at: float = -math.inf  # s, monotonic, when it was last given to the writer
+    waits: bool = False  # the writer has it
+
+    @property
+    def urgency(self) -> Urgency:
+        return Urgency.SCHEDULED_EVENT if self.type == "Normal" else Urgency.EVENT
+
+    @property
+    def namespace(self) -> str:
+        return self.pod.namespace or "default"
+
+    @property
+    def path(self) -> str:
+        return f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events"
+
+    def repeat(self, note: str, wall: float, now: float) -> None:
+        self.count += 1
+        self.note, self.last, self.said_at = note, wall, now
+
+    def begin_anew(self, name: str) -> None:
+        """As another Event, whose first time was just now."""
+        self.name, self.began, self.first, self.count, self.written = name, self.last, False, 1, 0
+
+    def whole(self) -> dict[str, Any]:
+        event: dict[str, Any] = {
+            "metadata": {"name": self.name, "namespace": self.namespace},
+            "eventTime": now_text(self.began),
+            "type": self.type,
+            "reason": self.reason,
+            "action": self.action,
+            "note": self.note,
+            "regarding": self.pod.plain(),
+        }
+        if self.related is not None:
+            event["related"] = self.related.plain()
+        return event | self.repetitions() if self.count > 1 else event
+
+    def repetitions(self) -> dict[str, Any]:
+        return {"series": {"count": self.count, "lastObservedTime": now_text(self.last)}}
+
 
 class Recorder:
-    """`put` events in; `run` sends them with `workers` requests at a time."""
-
     def __init__(
         self,
         client: Client,
+        writer: Writer,
         controller: str,
         instance: str,
         clock: Clock,
         *,
-        capacity: int = 20_000,
-        workers: int = 8,
-        busy: Callable[[], bool] = lambda: False,
         on_lost: Callable[[], object] = lambda: None,
     ) -> None:
-        self._client, self._clock, self._busy, self._on_lost = client, clock, busy, on_lost
-        self._controller, self._instance = controller, instance
-        self._capacity, self._workers = capacity, workers
-        self._queue: deque[tuple[Event, float, str]] = deque()
-        self._news = asyncio.Event()  # something was put in
-        self._moved = asyncio.Event()  # something was taken out, or sent
-        self._sent_as: OrderedDict[tuple[str, ...], tuple[str, int]] = OrderedDict()
+        self._client, self._writer, self._clock, self._on_lost = client, writer, clock, on_lost
+        self._who = {"reportingController": controller, "reportingInstance": instance[:128]}
+        self._series: OrderedDict[Key, _Series] = OrderedDict()  # the one that was said last stands last
         self._serial = 0
-        self._under_way = 0
+        self._warned_at = -math.inf
         self.sent = 0
         self.lost = 0
 
     def __len__(self) -> int:
-        return len(self._queue) + self._under_way
+        """Events that wait to be sent."""
+        counts = self._writer.counts()
+        return counts[Urgency.SCHEDULED_EVENT] + counts[Urgency.EVENT]
 
-    def put_now(self, event: Event) -> None:
-        """For callers that cannot wait; `room` says whether they should."""
-        at = self._clock.wall()
-        self._queue.append((event, at, self._new_name(event.pod, at)))
-        self._news.set()
-
-    @property
-    def room(self) -> bool:
-        return len(self._queue) < self._capacity
-
-    async def wait_for_room(self) -> None:
-        while not self.room:
-            await self._movement()
+    def put(self, event: Event) -> None:
+        series = self._series.get(event.key)
+        if series is None:
+            self._begin(event)
+            return
+        now = self._clock.monotonic()
+        series.repeat(_short(event.note), self._clock.wall(), now)
+        self._series.move_to_end(event.key)
+        if series.waits:
+            return  # what is sent then is the newest
+        if series.first and series.count == 2:
+            self._write(event.key, series)
+        elif now - series.put_at >= REFRESH:
+            if series.written and series.note != series.written_note:
+                series.begin_anew(self._new_name(event.pod.name))
+            self._write(event.key, series)
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            while True:
-                if not self._queue:
-                    self._news.clear()
-                    await self._news.wait()
-                elif self._lazy() or self._under_way >= self._workers:
-                    await self._movement()
-                else:
-                    self._under_way += 1
-                    group.create_task(self._one(*self._queue.popleft()))
-
-    async def drain(self) -> None:
-        """Waits until everything has been sent."""
-        while len(self):
-            await self._movement()
-
-    async def _movement(self) -> None:
-        """Waits for something to be sent; not for ever, because bindings may end meanwhile and sending become eager."""
-        self._moved.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_EVERY):
-                await self._moved.wait()
-
-    async def _one(self, event: Event, at: float, name: str) -> None:
-        try:
-            await self._deliver(event, at, name)
-        finally:
-            self._under_way -= 1
-            self._moved.set()
-
-    def _lazy(self) -> bool:
-        if not self._busy() or len(self._queue) >= self._capacity // 2:
-            return False
-        return self._clock.wall() - self._queue[0][1] < LATEST
-
-    async def _deliver(self, event: Event, at: float, name: str) -> None:
-        """Tries until it has arrived, or the API server has said that it never will."""
-        wait = 0.1
+        """Writes the last count of series that have ended, and forgets them."""
         while True:
-            try:
-                await self._send(event, at, name)
-                self.sent += 1
-                return
-            except ApiError as error:
-                if error.status in FINAL:
-                    self.lost += 1
-                    self._on_lost()
-                    log.warning("event %s of pod %s was refused: %s", event.reason, event.pod.key, error)
-                    return
-            except (CaricoError, OSError):
-                pass
-            await self._clock.sleep(wait)
-            wait = min(10.0, wait * 2)
+            await self._clock.sleep(LOOK_EVERY)
+            ended = self._clock.monotonic() - FINISH
+            while self._series and next(iter(self._series.values())).said_at <= ended:
+                key, series = self._series.popitem(last=False)
+                if 0 < series.written < series.count and not series.waits:
+                    self._write(key, series)
 
-    async def _send(self, event: Event, at: float, name: str) -> None:
-        """A new Event, or one more in the series of the one before."""
-        path = f"/apis/events.k8s.io/v1/namespaces/{event.pod.namespace or 'default'}/events"
-        key = (event.pod.uid, event.reason, event.action, event.type, event.note)
-        if key in self._sent_as and await self._continued(path, key, at):
+    def _begin(self, event: Event) -> None:
+        now, wall = self._clock.monotonic(), self._clock.wall()
+        pod, related = _reference(event.pod), None if event.related is None else _reference(event.related)
+        series = _Series(
+            self._new_name(pod.name), event.type, event.reason, event.action, pod, related,
+            _short(event.note), wall, wall, now,
+        )  # fmt: skip
+        if series.urgency is Urgency.EVENT:
+            self._series[event.key] = series
+            if len(self._series) > SERIES:
+                self._series.popitem(last=False)
+        self._write(event.key, series)
+
+    def _new_name(self, pod: str) -> str:
+        self._serial += 1
+        return f"{pod[:200]}.{int(self._clock.wall() * 1e6):x}{self._serial % 65536:04x}"
+
+    # --- sending ---
+
+    def _write(self, key: Key, series: _Series) -> None:
+        series.put_at, series.waits = self._clock.monotonic(), True
+        send, on_end = partial(self._send, series), partial(self._ended, key, series)
+        self._writer.put(Write(("event", *key), series.urgency, send, on_end=on_end, patience=PATIENCE))
+
+    async def _send(self, series: _Series, fence: Fence) -> None:
+        if series.written and await self._continued(series, fence):
             return
+        event, count = series.whole() | self._who, series.count
         try:
-            await self._client.create(path, protobuf.EVENT, self._body(event, at, name))
+            await self._client.create(series.path, protobuf.EVENT, event, urgent=True, fence=fence)
         except ApiError as error:
             if error.status != 409:  # otherwise an earlier try arrived after all
                 raise
-        if event.reason != "Scheduled":  # which happens once
-            self._sent_as[key] = (name, 1)
-            if len(self._sent_as) > SERIES:
-                self._sent_as.popitem(last=False)
+        series.written, series.written_note = count, event["note"]
 
-    async def _continued(self, path: str, key: tuple[str, ...], at: float) -> bool:
-        """Whether the series could be prolonged; not if its Event has expired."""
-        name, count = self._sent_as[key]
-        patch = msgspec.json.encode({"series": {"count": count + 1, "lastObservedTime": now_text(at)}})
+    async def _continued(self, series: _Series, fence: Fence) -> bool:
+        """Whether the Event is still there; otherwise it has expired."""
+        count, patch = series.count, msgspec.json.encode(series.repetitions())
+        path = f"{series.path}/{series.name}"
         try:
-            await self._client.call("PATCH", f"{path}/{name}", patch, MERGE_PATCH)
+            await self._client.call("PATCH", path, patch, MERGE_PATCH, urgent=True, fence=fence)
         except ApiError as error:
-            if error.status == 404:
-                return False
-            raise
-        self._sent_as[key] = (name, count + 1)
+            if error.status != 404:
+                raise
+            return False
+        series.written = count
         return True
 
-    def _new_name(self, pod: Pod, at: float) -> str:
-        self._serial += 1
-        return f"{pod.name[:200]}.{int(at * 1e6):x}{self._serial % 65536:04x}"
+    def _ended(self, key: Key, series: _Series, error: Exception | None) -> None:
+        series.waits = False
+        if error is None:
+            self.sent += 1
+            if series.first and series.written == 1 < series.count:  # it was said again while it was in flight
+                self._write(key, series)
+            return
+        self.lost += 1
+        self._on_lost()
+        if isinstance(error, QueueFullError):
+            series.put_at = -math.inf  # the next time is as good as the first
+        now = self._clock.monotonic()
+        if now - self._warned_at >= WARN_EVERY:
+            self._warned_at = now
+            log.warning(
+                "event %s of pod %s/%s was not written (%d lost so far): %s",
+                series.reason, series.pod.namespace, series.pod.name, self.lost, error,
+            )  # fmt: skip
 
-    def _body(self, event: Event, at: float, name: str) -> dict[str, Any]:
-        body = {
-            "metadata": {"name": name, "namespace": event.pod.namespace or "default"},
-            "eventTime": now_text(at),
-            "type": event.type,
-            "reason": event.reason,
-            "action": event.action,
-            "note": event.note[:NOTE_LIMIT],
-            "regarding": _reference(event.pod),
-            "reportingController": self._controller,
-            "reportingInstance": self._instance[:128],
-        }
-        if event.related is not None:
-            body["related"] = _reference(event.related)
-        return body
+
+def _reference(pod: Pod) -> _Reference:
+    return _Reference(pod.name, pod.namespace, pod.uid, pod.metadata.resource_version)
 
 
-def _reference(pod: Pod) -> dict[str, str]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "name": pod.name,
-        "namespace": pod.namespace,
-        "uid": pod.uid,
-        "resourceVersion": pod.metadata.resource_version,
-    }
+def _short(note: str) -> str:
+    """
+    >>> len(_short("0/5 nodes …" * 100).encode())
+    1024
+    """
+    return note.encode()[:NOTE_LIMIT].decode(errors="ignore")

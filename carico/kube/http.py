@@ -18,6 +18,10 @@ from carico.kube.socket import Channel
 
 STREAM_BUFFER = 4 << 20  # bytes of an unread stream after which the socket is left alone
 HEAD_LIMIT = 64 << 10  # bytes of status line and headers
+VERSIONS = (b"HTTP/1.1", b"HTTP/1.0")
+LENGTH_DIGITS = 15
+SWITCHING_PROTOCOLS = 101
+INTERIM_LIMIT = 5  # answers 1xx before the real one, as many as Go takes
 
 
 class Response(NamedTuple):
@@ -28,31 +32,56 @@ class Response(NamedTuple):
 
 class Head(NamedTuple):
     status: int
-    headers: dict[bytes, bytes]
-
-    @property
-    def length(self) -> int | None:
-        """Bytes of the body; None when it comes in chunks or until the connection ends."""
-        if self.status in (204, 304):
-            return 0
-        text = self.headers.get(b"content-length")
-        return int(text) if text is not None else None
+    headers: dict[bytes, bytes]  # lower-case names
+    length: int | None  # bytes of the body; None when it comes in chunks or until the connection ends
+    chunked: bool
+    last: bool  # the server closes the connection after this answer
 
 
 def parse_head(block: bytes) -> Head:
     """
     >>> parse_head(b"HTTP/1.1 201 Created\\r\\nContent-Length: 12")
-    Head(status=201, headers={b'content-length': b'12'})
+    Head(status=201, headers={b'content-length': b'12'}, length=12, chunked=False, last=False)
     """
-    lines = block.split(b"\r\n")
-    words = lines[0].split(b" ", 2)
-    if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
-        raise HttpError(f"the answer does not start like HTTP: {lines[0][:80]!r}")
-    headers = {}
-    for line in lines[1:]:
-        name, _, value = line.partition(b":")
-        headers[name.strip().lower()] = value.strip()
-    return Head(int(words[1]), headers)
+    first, *lines = block.split(b"\r\n")
+    words = first.split(b" ", 2)
+    if len(words) < 2 or words[0] not in VERSIONS or len(words[1]) != 3 or not words[1].isdigit():
+        raise HttpError(f"the answer does not start like HTTP: {first[:80]!r}")
+    headers = _headers(lines)
+    status, chunked = int(words[1]), _chunked(headers)
+    length = 0 if status in (204, 304) or status < 200 else None if chunked else _length(headers)
+    asks = [word.strip() for word in headers.get(b"connection", b"").lower().split(b",")]
+    last = b"close" in asks or (words[0] == b"HTTP/1.0" and b"keep-alive" not in asks)
+    return Head(status, headers, length, chunked and length is None, last)
+
+
+def _headers(lines: list[bytes]) -> dict[bytes, bytes]:
+    headers: dict[bytes, bytes] = {}
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        name, value = name.lower(), value.strip()
+        if not colon or not name or name != name.strip():
+            raise HttpError(f"{line[:80]!r} is not a header of HTTP")
+        if name in headers and headers[name] != value:
+            value = headers[name] + b", " + value
+        headers[name] = value
+    return headers
+
+
+def _chunked(headers: dict[bytes, bytes]) -> bool:
+    coding = headers.get(b"transfer-encoding")
+    if coding is not None and coding.lower() != b"chunked":
+        raise HttpError(f"the answer comes in the unknown coding {coding[:40]!r}")
+    return coding is not None
+
+
+def _length(headers: dict[bytes, bytes]) -> int | None:
+    text = headers.get(b"content-length")
+    if text is None:
+        return None
+    if not text.isdigit() or len(text) > LENGTH_DIGITS:
+        raise HttpError(f"the answer's length is {text[:40]!r}")
+    return int(text)
 
 
 class Connection:
@@ -62,12 +91,14 @@ class Connection:
         self._buffer = bytearray()
         self._waiter: asyncio.Future[None] | None = None
         self._lost: Exception | None = None
+        self._ended = False  # the server has sent all that it will
         self.reusable = True  # False once the server said that it will close, or an answer was left half read
         self.answered = False  # a byte of the answer to the request under way has come
         self._channel = Channel(sock, self._received, self._broke)
 
     def _received(self, data: bytes) -> None:
         if not data:
+            self._ended = True
             self._broke(HttpError("the API server closed the connection"))
             return
         self.answered = True
@@ -87,7 +118,17 @@ class Connection:
 
     @property
     def open(self) -> bool:
-        return self._lost is None and self.reusable
+        """Whether another request can be sent; not if there is something that nobody has asked for."""
+        return self._lost is None and self.reusable and not self._buffer
+
+    @property
+    def closed(self) -> bool:
+        return self._channel.closed
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether it broke because the other machine no longer answers."""
+        return isinstance(self._lost, TimeoutError)
 
     @property
     def session(self) -> ssl.SSLSession | None:
@@ -113,7 +154,7 @@ class Connection:
             del self._buffer[:length]
         else:
             body = b"".join([part async for part in self._parts(head)])
-        if head.headers.get(b"connection") == b"close":
+        if head.last:
             self.reusable = False
         return Response(head.status, head.headers, body)
 
@@ -124,10 +165,19 @@ class Connection:
         return head, self._parts(head)
 
     async def _send(self, message: bytes) -> Head:
-        if self._lost is not None:
+        if self._lost is not None or self._buffer:
             raise HttpError("the connection is closed")
         self.answered = False
         self._channel.send(message)
+        for _ in range(INTERIM_LIMIT + 1):
+            head = await self._head()
+            if head.status >= 200:
+                return head
+            if head.status == SWITCHING_PROTOCOLS:
+                raise HttpError("the server wants to speak another protocol")
+        raise HttpError("the server does not come to an answer")
+
+    async def _head(self) -> Head:
         while (end := self._buffer.find(b"\r\n\r\n")) < 0:
             if len(self._buffer) > HEAD_LIMIT:
                 raise HttpError("the answer's headers do not end")
@@ -137,19 +187,24 @@ class Connection:
         return head
 
     async def _parts(self, head: Head) -> AsyncIterator[bytes]:
-        chunked = Chunked() if head.headers.get(b"transfer-encoding") == b"chunked" else None
+        """The body as it comes; what comes after it stays in the buffer."""
+        chunked = Chunked() if head.chunked else None
         left = head.length
-        while chunked is None or not chunked.done:
-            if self._buffer:
-                data = bytes(self._buffer)
-                self._buffer.clear()
-                self._channel.resume()
-                yield chunked.feed(data) if chunked else data
-                left = None if left is None else left - len(data)
-            elif left == 0 or (self._lost is not None and chunked is None and left is None):
-                return
-            else:
+        while left != 0 and not (chunked and chunked.done):
+            if not self._buffer:
+                if self._ended and chunked is None and left is None:
+                    return
                 await self._more()
+                continue
+            data = bytes(self._buffer[:left])
+            del self._buffer[:left]
+            self._channel.resume()
+            if chunked is None:
+                left = None if left is None else left - len(data)
+            else:
+                data = chunked.feed(data)
+                self._buffer += chunked.beyond
+            yield data
 
     async def _more(self) -> None:
         """Waits until more bytes are there, or raises when none can come."""

@@ -3,6 +3,9 @@
 No clock of another machine is believed: a Lease counts as abandoned once its record has not changed for its duration
 *as this process saw it*. The leader renews every `retry` seconds and lays its office down by itself when it could not
 renew for `renew` seconds: before anybody else can take it, because renew < duration.
+
+The Lease has a connection of its own, which no burst of requests can keep from it. Three tries fit into `renew`, so
+that a connection to an API server that has vanished costs one of them and not the office.
 """
 
 from __future__ import annotations
@@ -10,8 +13,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import random
-from collections.abc import Awaitable, Callable
+import socket
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -20,8 +26,11 @@ from carico.clock import Clock
 from carico.errors import CaricoError
 from carico.kube.binding import now_text
 from carico.kube.client import ApiError, Client
+from carico.kube.decode import decode
 
 log = logging.getLogger(__name__)
+
+TRIES = 3  # that fit into `renew` even if none is answered
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,11 @@ class LeaseTimes:
     duration: float = 15.0  # s without a renewal after which others may take the Lease
     renew: float = 10.0  # s without success after which the leader steps down
     retry: float = 2.0  # s between two tries
+
+
+def unique_identity() -> str:
+    """Two replicas of one identity would both lead; host names and process numbers can be alike in containers."""
+    return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -40,14 +54,14 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 
 class _Meta(msgspec.Struct, rename="camel"):
-    name: str
-    namespace: str
+    name: str = ""
+    namespace: str = ""
     resource_version: str = ""
 
 
 class _Lease(msgspec.Struct, rename="camel"):
-    metadata: _Meta
-    spec: _Spec
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
     api_version: str = "coordination.k8s.io/v1"
     kind: str = "Lease"
 
@@ -58,13 +72,25 @@ class Election:
     def __init__(
         self, client: Client, namespace: str, name: str, identity: str, clock: Clock, times: LeaseTimes | None = None
     ) -> None:
-        self._client, self._clock, self.times = client, clock, times or LeaseTimes()
+        self._clock, self.times = clock, times or LeaseTimes()
+        self._client = client.apart(patience=self.times.renew / TRIES)
         self._namespace, self._name, self.identity = namespace, name, identity
         self._seen: bytes = b""  # the record as it was last seen to change …
         self._seen_at = float("-inf")  # … and when, monotonic
-        self.leading = False
+        self._keeping: asyncio.Task[None] | None = None
+        self._no_answer = False  # to the last try
+        self.elected = False  # has taken the Lease and not laid it down
         self.holder = ""
         self.renewed_at = float("-inf")  # s, monotonic
+
+    @property
+    def leading(self) -> bool:
+        """Whether nobody else can hold the Lease now."""
+        return self.elected and self._clock.monotonic() < self._ends_at
+
+    @property
+    def _ends_at(self) -> float:
+        return self.renewed_at + self.times.renew
 
     @property
     def _path(self) -> str:
@@ -74,47 +100,69 @@ class Election:
         """Returns once this process is the leader."""
         while not await self._try():
             await self._clock.sleep(self.times.retry * (1 + 0.2 * random.random()))
-        self.leading = True
+        self.elected = True
         log.info("%s leads now (lease %s/%s)", self.identity, self._namespace, self._name)
 
     async def keep(self) -> None:
-        """Renews until that has failed for too long."""
-        while self._clock.monotonic() - self.renewed_at < self.times.renew:
-            await self._clock.sleep(self.times.retry)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.times.renew):  # an answer that does not come is a failure too
+        """Renews until that has failed for too long; then, and not later, this process no longer leads."""
+        try:
+            while True:
+                async with self._in_office():
+                    if not self._no_answer:  # otherwise the time for another try is short
+                        await self._clock.sleep(self.times.retry)
                     await self._try()
-            if self.holder not in ("", self.identity):
-                break
-        self.leading = False
+                if self.holder not in ("", self.identity):
+                    break
+        except TimeoutError:
+            pass
+        self.elected = False
         log.warning("%s no longer leads; the lease is held by %r", self.identity, self.holder)
 
     async def release(self) -> None:
         """Gives the Lease back, so that another replica need not wait for it to run out."""
-        if not self.leading:
-            return
-        self.leading = False
-        try:
-            lease = await self._get()
-            if lease is not None and lease.spec.holder_identity == self.identity:
-                lease.spec = _Spec("", 1, lease.spec.acquire_time, self._now(), lease.spec.lease_transitions)
-                await self._put(lease)
-        except (CaricoError, OSError) as error:
-            log.warning("the lease could not be given back: %s", error)
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
+        if self.elected:
+            self.elected = False
+            await self._give_back()
+        await self._client.close()
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Acquire, lead until the Lease is lost, then return: a process that lost its Lease starts anew."""
+        """Acquire, lead until the Lease is lost, then return: a process that lost its Lease starts anew.
+
+        The Lease is kept beyond that, for what is still under way, until it is lost or `release` gives it back.
+        """
         await self.acquire()
         work = asyncio.ensure_future(lead())
-        keep = asyncio.ensure_future(self.keep())
+        keep = self._keeping = asyncio.create_task(self.keep())
         try:
             done, _ = await asyncio.wait({work, keep}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
-            for task in (work, keep):
-                task.cancel()
-            await asyncio.gather(work, keep, return_exceptions=True)
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+
+    @contextlib.asynccontextmanager
+    async def _in_office(self) -> AsyncIterator[None]:
+        """A TimeoutError once the time since the last renewal is over."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(None) as limit:
+            call_off = self._clock.call_at(self._ends_at, lambda: limit.reschedule(loop.time()))
+            try:
+                yield
+            finally:
+                call_off()
+
+    async def _give_back(self) -> None:
+        try:
+            lease = await self._get()
+            if lease is not None and lease.spec.holder_identity == self.identity:
+                lease.spec = _Spec("", 1, lease.spec.acquire_time, self._now(), lease.spec.lease_transitions)
+                await self._put(lease)
+        except (CaricoError, OSError, msgspec.DecodeError) as error:
+            log.warning("the lease could not be given back: %s", error)
 
     async def _try(self) -> bool:
         started = self._clock.monotonic()
@@ -127,12 +175,13 @@ class Election:
                 return False
             self._take(lease.spec)
             await self._put(lease)
-        except (CaricoError, OSError) as error:
+        except (CaricoError, OSError, msgspec.DecodeError) as error:
+            self._no_answer = isinstance(error, TimeoutError)
             if not (isinstance(error, ApiError) and error.status == 409):
                 why = str(error) or type(error).__name__
                 log.warning("lease %s/%s: %s", self._namespace, self._name, why)
             return False
-        self.holder, self.renewed_at = self.identity, started
+        self.holder, self.renewed_at, self._no_answer = self.identity, started, False
         return True
 
     def _may_take(self, spec: _Spec) -> bool:
@@ -149,14 +198,14 @@ class Election:
             spec.acquire_time = now
             spec.lease_transitions = (spec.lease_transitions or 0) + (1 if spec.holder_identity is not None else 0)
         spec.holder_identity, spec.renew_time = self.identity, now
-        spec.lease_duration_seconds = max(1, round(self.times.duration))
+        spec.lease_duration_seconds = math.ceil(self.times.duration)
 
     def _now(self) -> str:
         return now_text(self._clock.wall())
 
     async def _get(self) -> _Lease | None:
         try:
-            return msgspec.json.decode(await self._call("GET", f"{self._path}/{self._name}"), type=_Lease)
+            return decode(_Lease, await self._call("GET", f"{self._path}/{self._name}"))
         except ApiError as error:
             if error.status == 404:
                 return None
@@ -170,8 +219,7 @@ class Election:
             await self._call("POST", self._path, msgspec.json.encode(_without_version(lease)))
 
     async def _call(self, method: str, path: str, body: bytes = b"") -> bytes:
-        """Urgent: behind hundreds of bindings that wait for the rate limit, a renewal would come too late."""
-        return await self._client.call(method, path, body, urgent=True)
+        return await self._client.call(method, path, body)
 
 
 def _without_version(lease: _Lease) -> dict[str, object]:

@@ -2,11 +2,19 @@
 
 The structs of this package name only the fields that a scheduler reads; the decoder skips the others without building
 anything for them. They are frozen: an object of a watch is shared by many readers and replaced, never changed.
+
+Every field has a default, Go's zero value of it, because the API server may leave a field out or write null for it
+(decode.py). Whole numbers have the width that Go gives them: what does not fit there fits nowhere.
 """
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Piece(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
@@ -24,11 +32,21 @@ class OwnerReference(Piece, frozen=True):
     controller: bool = False
 
 
-class ObjectMeta(Piece, frozen=True):
+class ObjectName(Piece, frozen=True):
+    """Which object this is, and which state of it."""
+
     name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, or the name alone of what belongs to no namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class ObjectMeta(ObjectName, frozen=True):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     creation_timestamp: str | None = None  # RFC 3339, seconds
@@ -42,8 +60,8 @@ class ObjectMeta(Piece, frozen=True):
 
 
 class LabelRequirement(Piece, frozen=True):
-    key: str
-    operator: str  # In, NotIn, Exists, DoesNotExist; node selectors also Gt and Lt
+    key: str = ""
+    operator: str = ""  # In, NotIn, Exists, DoesNotExist; node selectors also Gt and Lt
     values: tuple[str, ...] = ()
 
 
@@ -52,10 +70,10 @@ class LabelSelector(Piece, frozen=True):
     match_expressions: tuple[LabelRequirement, ...] = ()
 
 
-class KubeObject(Piece, frozen=True):
-    """Anything with metadata. `key` is how the API server's paths name it."""
+class NamedObject(Piece, frozen=True):
+    """An object of which a watch needs to remember no more than that it is there."""
 
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: ObjectName = ObjectName()
 
     @property
     def name(self) -> str:
@@ -71,6 +89,12 @@ class KubeObject(Piece, frozen=True):
 
     @property
     def key(self) -> str:
-        """`namespace/name`, or the name alone of what belongs to no namespace."""
+        """How the API server's paths name it."""
         meta = self.metadata
         return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+
+
+class KubeObject(NamedObject, frozen=True):
+    """Anything with all of its metadata."""
+
+    metadata: ObjectMeta = ObjectMeta()

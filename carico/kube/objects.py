@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from carico.kube.meta import KubeObject, LabelRequirement, LabelSelector, Piece
+from carico.kube.meta import Int32, Int64, KubeObject, LabelRequirement, LabelSelector, Piece
 
 TERMINAL_PHASES = ("Succeeded", "Failed")
 
@@ -24,8 +24,8 @@ class ResourceRequirements(Piece, frozen=True):
 
 
 class ContainerPort(Piece, frozen=True):
-    container_port: int = 0
-    host_port: int = 0
+    container_port: Int32 = 0
+    host_port: Int32 = 0
     host_ip: str = msgspec.field(name="hostIP", default="")
     protocol: str = "TCP"
 
@@ -53,8 +53,8 @@ class NodeSelector(Piece, frozen=True):
 
 
 class PreferredNodeTerm(Piece, frozen=True):
-    weight: int
-    preference: NodeSelectorTerm
+    weight: Int32 = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
 class NodeAffinity(Piece, frozen=True):
@@ -74,8 +74,8 @@ class PodAffinityTerm(Piece, frozen=True):
 
 
 class WeightedPodAffinityTerm(Piece, frozen=True):
-    weight: int
-    pod_affinity_term: PodAffinityTerm
+    weight: Int32 = 0
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
 class PodAffinity(Piece, frozen=True):
@@ -103,11 +103,11 @@ class Toleration(Piece, frozen=True):
 
 
 class TopologySpreadConstraint(Piece, frozen=True):
-    max_skew: int
-    topology_key: str
-    when_unsatisfiable: str
+    max_skew: Int32 = 0
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
     match_label_keys: tuple[str, ...] = ()
@@ -160,7 +160,7 @@ class PodSpec(Piece, frozen=True):
     init_containers: tuple[Container, ...] = ()
     resources: ResourceRequirements | None = None  # of the pod as a whole
     overhead: dict[str, str] = {}
-    priority: int = 0
+    priority: Int32 = 0
     preemption_policy: str = ""  # Never, or PreemptLowerPriority when empty
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
@@ -226,8 +226,8 @@ class Pod(KubeObject, frozen=True):
 
 
 class Taint(Piece, frozen=True):
-    key: str
-    effect: str
+    key: str = ""
+    effect: str = ""
     value: str = ""
 
 
@@ -238,7 +238,7 @@ class NodeSpec(Piece, frozen=True):
 
 class ContainerImage(Piece, frozen=True):
     names: tuple[str, ...] = ()
-    size_bytes: int = 0
+    size_bytes: Int64 = 0
 
 
 class NodeStatus(Piece, frozen=True):
@@ -290,7 +290,7 @@ class DisruptionBudgetSpec(Piece, frozen=True):
 
 
 class DisruptionBudgetStatus(Piece, frozen=True):
-    disruptions_allowed: int = 0
+    disruptions_allowed: Int32 = 0
     disrupted_pods: dict[str, str] = {}  # evictions that were granted but not seen yet
 
 

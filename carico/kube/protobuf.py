@@ -17,9 +17,9 @@ from carico.errors import CaricoError
 
 MEDIA = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\0"  # in front of every object that stands alone
-TEXT, TIME = "text", "time"  # a string; microseconds, from RFC 3339
+TEXT, TIME, NUMBER = "text", "time", "number"  # a string; microseconds, from RFC 3339; no less than 0
 
-Field = tuple[int, Any]  # number, and TEXT, TIME or the fields of a nested message
+Field = tuple[int, Any]  # number, and TEXT, TIME, NUMBER or the fields of a nested message
 Fields = dict[str, Field]
 
 METADATA: Fields = {"name": (1, TEXT), "namespace": (3, TEXT), "uid": (5, TEXT)}
@@ -48,6 +48,7 @@ EVENT = Kind(
     {
         "metadata": (1, METADATA),
         "eventTime": (2, TIME),
+        "series": (3, {"count": (1, NUMBER), "lastObservedTime": (2, TIME)}),
         "reportingController": (4, TEXT),
         "reportingInstance": (5, TEXT),
         "action": (6, TEXT),
@@ -70,6 +71,9 @@ def _message(fields: Fields, thing: dict[str, Any]) -> bytes:
     parts = []
     for name, value in thing.items():
         number, form = fields[name]
+        if form is NUMBER:
+            parts.append(bytes((number << 3,)) + _number(value))
+            continue
         if form is TEXT:
             content = value.encode()
         elif form is TIME:

@@ -1,7 +1,8 @@
 """Kubernetes quantities: `100m`, `1.5Gi`, `2e3`.
 
 Amounts are exact: they are kept as fractions until the moment a whole number is asked for, and then rounded up, as
-Kubernetes does: a pod that asks for a tenth of a byte occupies one.
+Kubernetes does: a pod that asks for a tenth of a byte occupies one. Absurd ones are not worth their digits: an exponent
+counts only as far as it can make a difference to an amount between 1e-30 and 1e30.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei"
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _FORM = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(Ki|Mi|Gi|Ti|Pi|Ei|[eE][+-]?[0-9]+|[numkMGTPE]?)")
 
+LONGEST = 100  # characters; what the API server writes has at most a third of that
+SPAN = 30  # digits before and after the point beyond which nothing differs
+
 
 @lru_cache(maxsize=65536)
 def parse(text: str) -> Fraction:
@@ -22,14 +26,15 @@ def parse(text: str) -> Fraction:
     >>> parse("100m"), parse("1.5Ki"), parse("2e3"), parse("1E")
     (Fraction(1, 10), Fraction(1536, 1), Fraction(2000, 1), Fraction(1000000000000000000, 1))
     """
-    form = _FORM.fullmatch(text)
+    form = _FORM.fullmatch(text) if len(text) <= LONGEST else None
     if form is None:
-        raise ValueError(f"{text!r} is not a quantity; write it like 100m, 1.5Gi or 2e3")
+        raise ValueError(f"{text[:LONGEST]!r} is not a quantity; write it like 100m, 1.5Gi or 2e3")
     number, suffix = form.groups()
     if suffix in _BINARY:
         return Fraction(number) * _BINARY[suffix]
     exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
-    return Fraction(number) * Fraction(10) ** exponent
+    most = SPAN + len(number)
+    return Fraction(number) * Fraction(10) ** max(-most, min(most, exponent))
 
 
 @lru_cache(maxsize=65536)

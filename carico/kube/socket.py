@@ -11,7 +11,12 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable
+from typing import Any
 
+# An idle watch whose API server has vanished breaks after 25 s: two probes are lost by then. client-go takes 45 s.
+KEEPALIVE_AFTER, KEEPALIVE_EVERY, KEEPALIVE_PROBES = 15, 5, 2  # s without a byte, s between probes, probes
+RECEIPT_WITHIN = 25  # s in which the other side must confirm what was sent
+SHORTEST_SHARE = 2.0  # s of patience that an address gets at least, as in Go's dialler
 PIECE = 64 << 10  # bytes asked for at once
 SMALL = 1 << 10  # bytes below which a piece was surely the last one
 IN_A_ROW = 32  # pieces that are taken before other connections get their turn
@@ -19,32 +24,72 @@ WAIT = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWrit
 
 
 async def connect(
-    host: str, port: int, tls: ssl.SSLContext | None, name: str | None, session: ssl.SSLSession | None = None
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None,
+    name: str | None,
+    session: ssl.SSLSession | None = None,
+    patience: float = 10.0,
 ) -> socket.socket:
     """A connected socket that does not block; with TLS the handshake is done and the certificate checked.
 
-    With the session of an earlier connection no certificate has to be checked again, by neither side.
+    With the session of an earlier connection no certificate has to be checked again, by neither side. Of `patience`
+    seconds each address of the host gets its share, so that one that does not answer leaves time for the others.
     """
     loop = asyncio.get_running_loop()
+    end = loop.time() + patience
     why: OSError = OSError(f"{host} has no address")
-    try:  # a number is looked up by nobody, so no thread has to wait for it
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    except socket.gaierror:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    for family, kind, protocol, _, address in found:
-        raw = socket.socket(family, kind, protocol)
+    async with asyncio.timeout_at(end):
+        found = await _addresses(host, port)
+    for i, (family, kind, protocol, _, address) in enumerate(found):
+        left = end - loop.time()
+        share = max(left / (len(found) - i), min(left, SHORTEST_SHARE))
         try:
-            raw.setblocking(False)
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await loop.sock_connect(raw, address)
-            return raw if tls is None else await secure(raw, tls, name, session)
+            async with asyncio.timeout(share):
+                return await _connected(socket.socket(family, kind, protocol), address, tls, name, session)
+        except TimeoutError:
+            why = TimeoutError(f"{address[0]} did not answer within {share:.1f} s")
         except OSError as error:
-            raw.close()
             why = error
-        except BaseException:
-            raw.close()
-            raise
     raise why
+
+
+async def _addresses(host: str, port: int) -> list[Any]:
+    try:  # a number is looked up by nobody, so no thread has to wait for it
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+
+async def _connected(
+    raw: socket.socket, address: Any, tls: ssl.SSLContext | None, name: str | None, session: ssl.SSLSession | None
+) -> socket.socket:
+    try:
+        raw.setblocking(False)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        notice_dead_peers(raw)
+        await asyncio.get_running_loop().sock_connect(raw, address)
+        return raw if tls is None else await secure(raw, tls, name, session)
+    except BaseException:
+        raw.close()
+        raise
+
+
+def notice_dead_peers(raw: socket.socket) -> None:
+    """A machine that lost its power says no goodbye: only the kernel's probes and missing receipts tell.
+
+    Where a system lacks one of the options, its own (longer) time-outs hold.
+    """
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    options = {
+        "TCP_KEEPIDLE": KEEPALIVE_AFTER,
+        "TCP_KEEPINTVL": KEEPALIVE_EVERY,
+        "TCP_KEEPCNT": KEEPALIVE_PROBES,
+        "TCP_USER_TIMEOUT": RECEIPT_WITHIN * 1000,
+    }
+    for option, value in options.items():
+        if hasattr(socket, option):
+            raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 async def secure(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from carico.kube.meta import KubeObject, LabelSelector, Piece
+from carico.kube.meta import Int32, KubeObject, LabelSelector, Piece
 from carico.kube.objects import NodeSelector, ResourceRequirements
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
@@ -85,7 +85,7 @@ class TopologyTerm(Piece, frozen=True):
 
 
 class TopologyExpression(Piece, frozen=True):
-    key: str
+    key: str = ""
     values: tuple[str, ...] = ()
 
 
@@ -96,7 +96,7 @@ class StorageClass(KubeObject, frozen=True):
 
 
 class DriverAllocatable(Piece, frozen=True):
-    count: int | None = None  # volumes that one node can attach
+    count: Int32 | None = None  # volumes that one node can attach
 
 
 class CsiNodeDriver(Piece, frozen=True):

@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from carico.kube.chunked import HttpError
 from carico.kube.http import parse_head
-from carico.kube.socket import connect, secure
+from carico.kube.socket import connect, notice_dead_peers, secure
 from carico.kube.url import Url
 
 HEAD_LIMIT = 64 << 10  # bytes of a proxy's answer
@@ -32,23 +32,31 @@ async def open_through(
     tls: ssl.SSLContext | None,
     name: str | None,
     session: ssl.SSLSession | None,
+    patience: float,
 ) -> socket.socket:
     """As `connect` of socket.py. OSError says what is wrong with the proxy."""
     if proxy is None:
-        return await connect(host, port, tls, name, session)
+        return await connect(host, port, tls, name, session, patience)
     target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    end = asyncio.get_running_loop().time() + patience
     try:
-        if proxy.scheme == "https":
-            raw = await _through_tls(proxy, target if tls is not None else None, tls)
-        else:
-            raw = await _through(proxy, target if tls is not None else None)
+        async with asyncio.timeout_at(end):
+            raw = await _reach(proxy, target if tls is not None else None, tls, patience)
     except (OSError, HttpError, EOFError, asyncio.LimitOverrunError) as error:
-        raise OSError(f"the proxy {proxy} opens no connection: {error}") from error
+        raise OSError(f"the proxy {proxy} opens no connection: {str(error) or 'no answer'}") from error
     try:
-        return raw if tls is None else await secure(raw, tls, name, session)
+        async with asyncio.timeout_at(end):
+            return raw if tls is None else await secure(raw, tls, name, session)
     except BaseException:
         raw.close()
         raise
+
+
+async def _reach(proxy: Url, target: str | None, tls: ssl.SSLContext | None, patience: float) -> socket.socket:
+    """A socket to the proxy or, with a `target`, through it."""
+    if proxy.scheme == "https":
+        return await _through_tls(proxy, target, tls)
+    return await _through(proxy, target, patience)
 
 
 def _question(proxy: Url, target: str) -> bytes:
@@ -71,8 +79,8 @@ def _check(head: bytes) -> None:
         raise HttpError(f"it answered {first.partition(' ')[2]}")
 
 
-async def _through(proxy: Url, target: str | None) -> socket.socket:
-    raw = await connect(proxy.host, proxy.port, None, None)
+async def _through(proxy: Url, target: str | None, patience: float) -> socket.socket:
+    raw = await connect(proxy.host, proxy.port, None, None, patience=patience)
     try:
         if target is not None:
             await asyncio.get_running_loop().sock_sendall(raw, _question(proxy, target))
@@ -97,6 +105,7 @@ async def _head(raw: socket.socket) -> bytes:
 async def _through_tls(proxy: Url, target: str | None, tls: ssl.SSLContext | None) -> socket.socket:
     reader, writer = await asyncio.open_connection(proxy.host, proxy.port, ssl=_context(tls), limit=HEAD_LIMIT)
     try:
+        notice_dead_peers(writer.get_extra_info("socket"))
         if target is not None:
             writer.write(_question(proxy, target))
             _check((await reader.readuntil(b"\r\n\r\n")).removesuffix(b"\r\n\r\n"))

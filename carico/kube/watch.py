@@ -7,6 +7,9 @@
 Bookmarks keep the version fresh on quiet kinds. A list after a 410 is compared with the store, so that what was missed
 (changes and deletions alike) still reaches `on_change`. Nothing is buffered without bound: while events are being
 handled, the socket is not read. Handling is synchronous and gives way to the other tasks between portions.
+
+No single object stops a watch. One that cannot be decoded leaves the store as it was; `on_undecodable` hears of it, and
+again when it is gone or can be decoded. An error of a handler is contained (delivery.py).
 """
 
 from __future__ import annotations
@@ -23,7 +26,10 @@ from carico.clock import Clock, SystemClock
 from carico.errors import CaricoError
 from carico.kube.chunked import HttpError
 from carico.kube.client import ApiError, Client, Stream
-from carico.kube.meta import KubeObject
+from carico.kube.decode import FAILURES, decode, read_remains
+from carico.kube.delivery import Change, Firewall
+from carico.kube.meta import NamedObject
+from carico.kube.mirror import Found, Mirror, Undecodable, ignore
 
 log = logging.getLogger(__name__)
 
@@ -32,38 +38,45 @@ PORTION = 200  # events that are handled before other tasks get their turn
 QUIET = 150.0  # s without a byte, twice the server's bookmark interval, after which a stream is given up
 WATCH_FOR = 420  # s after which the server ends a stream, so that connections spread over API servers again
 ABSENT_EVERY = 60.0  # s between two looks whether a missing kind of object has come
+HEALTHY_AFTER = 5.0  # s that a list and watch must last, or the next one waits longer
+CHANGES = ("ADDED", "MODIFIED", "DELETED")  # types of events that bring an object
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # s before the next one
 
-T = TypeVar("T", bound=KubeObject)
+T = TypeVar("T", bound=NamedObject)
+E = TypeVar("E")
 
 
 class Resource(NamedTuple, Generic[T]):
     """A kind of object: where the API server has it and what it decodes to."""
 
     path: str
-    type: type[T]
+    type: type[T]  # with the few fields that its reader needs: every object of the kind is kept
     selector: str = ""  # more query parameters, e.g. a field selector
     optional: bool = False  # an API server may not know this kind at all, or we may not have the right to read it
+    title: str = ""  # for people; empty: the last word of the path
+
+    @property
+    def kind(self) -> str:
+        return self.type.__name__
+
+    @property
+    def plural(self) -> str:
+        return self.title or self.path.rpartition("/")[2]
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    continue_: str = msgspec.field(name="continue", default="")
+    resource_version: str | None = None
+    continue_: str | None = msgspec.field(name="continue", default=None)
 
 
 class _List(msgspec.Struct):
-    metadata: _ListMeta
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
     items: list[msgspec.Raw] | None = None
 
 
-class _Event(msgspec.Struct):
+class _Event(msgspec.Struct, Generic[E]):
     type: str
-    object: msgspec.Raw
-
-
-class _Bookmark(msgspec.Struct):
-    """Of a bookmark only the version means anything: its other fields are there, but empty or null."""
-
-    metadata: _ListMeta
+    object: E
 
 
 class _Error(msgspec.Struct):
@@ -75,44 +88,53 @@ class Expired(CaricoError):
     """The version to watch from is gone: list again."""
 
 
-Change = Callable[[T | None, T | None], None]
+def _nothing() -> None:
+    """Nobody counts."""
 
 
 class Reflector(Generic[T]):
     """The copy of one kind. `synced` is set after the first list; `version` is the newest one seen."""
 
     def __init__(
-        self, client: Client, resource: Resource[T], on_change: Change[T], *, clock: Clock | None = None
+        self,
+        client: Client,
+        resource: Resource[T],
+        on_change: Change[T],
+        *,
+        on_undecodable: Undecodable = ignore,
+        count_undecodable: Callable[[], object] = _nothing,
+        count_handler_error: Callable[[], object] = _nothing,
+        clock: Clock | None = None,
     ) -> None:
-        self._client, self._resource, self._on_change = client, resource, on_change
+        self._client, self.resource = client, resource
         self._clock = clock or SystemClock()
-        self._object = msgspec.json.Decoder(resource.type)
-        self._event = msgspec.json.Decoder(_Event)
+        self._firewall = Firewall(f"a change of a {resource.kind} could not be handled", count_handler_error)
+        self._count_undecodable = count_undecodable
+        self._mirror = Mirror(resource.type, on_change, on_undecodable, count_undecodable, self._firewall, self._clock)
+        self._event = msgspec.json.Decoder(_Event[resource.type])  # type: ignore[name-defined]
         self._relist = False  # a list is due, and a watch that is under way must end for it
         self._stream: Stream | None = None
         self._listed = asyncio.Event()
-        self.store: dict[str, T] = {}
+        self.store = self._mirror.things
         self.version = ""
         self.synced = asyncio.Event()
+        self.progressed_at = self._clock.monotonic()  # s, monotonic: last event, bookmark or page of a list
         self.lists = 0
         self.watches = 0
 
     async def run(self) -> None:
         failures = 0
-        while True:
-            try:
-                await self._list_if_needed()
-                await self._watch()
-                failures = 0
-            except Expired:
-                self._relist = True
-                failures = 0
-            except (CaricoError, OSError, msgspec.DecodeError) as error:
-                failures += 1
-                why = str(error) or type(error).__name__
-                log.warning("watch of %s: %s; trying again", self._resource.path, why)
-            if failures:
-                await self._clock.sleep(min(10.0, 0.1 * 2**failures) * (0.75 + 0.5 * random.random()))
+        try:
+            while True:
+                began = self._clock.monotonic()
+                failed = await self._list_and_watch()
+                lasted = self._clock.monotonic() - began
+                failures = int(failed) if lasted >= HEALTHY_AFTER else failures + 1
+                if failures and (failed or not self._relist):  # otherwise `refresh` waits for a list
+                    pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures - 1, 10))
+                    await self._clock.sleep(pause * (0.75 + 0.5 * random.random()))
+        finally:
+            self._mirror.stop()
 
     async def refresh(self) -> None:
         """Compares the store with the API server's present state, as a new leader must before it trusts the store.
@@ -125,63 +147,70 @@ class Reflector(Generic[T]):
             self._stream.close()
         await self._listed.wait()
 
+    async def _list_and_watch(self) -> bool:
+        """Whether something failed; nothing that does may end the process."""
+        try:
+            await self._list_if_needed()
+            await self._watch()
+            return False
+        except Expired as error:
+            self._relist = True
+            log.info("watch of %s: %s; listing again", self.resource.path, error)
+        except (CaricoError, OSError, msgspec.DecodeError) as error:
+            log.warning("watch of %s: %s; trying again", self.resource.path, str(error) or type(error).__name__)
+        except Exception as error:
+            self._firewall.caught(error)
+        return True
+
+    # --- list ---
+
     async def _list_if_needed(self) -> None:
         while not self.version or self._relist:
             try:
                 await self._list()
             except BaseException as error:
                 self._relist = True
-                if not (isinstance(error, ApiError) and error.status in (403, 404) and self._resource.optional):
+                if not (isinstance(error, ApiError) and error.status in (403, 404) and self.resource.optional):
                     raise
+                self._progress()
                 self.synced.set()
                 await self._clock.sleep(ABSENT_EVERY)
 
     async def _list(self) -> None:
         self._relist = False  # from here on; asked for again meanwhile, it will be done again
-        found: dict[str, T] = {}
+        found: Found[T] = Found()
         resume, version = "", ""
         while True:
-            query = f"?limit={PAGE}{self._resource.selector}" + (f"&continue={resume}" if resume else "")
-            page = msgspec.json.decode(await self._client.call("GET", self._resource.path + query), type=_List)
-            for portion in _portions(page.items or []):
-                for item in portion:
-                    thing = self._object.decode(item)
-                    found[thing.key] = thing
-                await asyncio.sleep(0)
-            version = version or page.metadata.resource_version
-            resume = page.metadata.continue_
+            query = f"?limit={PAGE}{self.resource.selector}" + (f"&continue={resume}" if resume else "")
+            page = msgspec.json.decode(await self._client.call("GET", self.resource.path + query), type=_List)
+            await self._read_page(page, found)
+            version = version or page.metadata.resource_version or ""
+            resume = page.metadata.continue_ or ""
             if not resume:
                 break
+        if not version:
+            raise CaricoError("the list has no version")
         self.lists += 1
-        self._replace(found)
+        self._mirror.replace(found)
         self.version = version
         self.synced.set()
         if not self._relist:
             self._listed.set()
 
-    def _replace(self, found: dict[str, T]) -> None:
-        for key in [key for key in self.store if key not in found]:
-            self._on_change(self.store.pop(key), None)
-        for thing in found.values():
-            self._put(thing)
+    async def _read_page(self, page: _List, found: Found[T]) -> None:
+        self._progress()
+        for portion in _portions(page.items or []):
+            for item in portion:
+                found.add(self._mirror.decode(item))
+            await asyncio.sleep(0)
 
-    def _put(self, new: T) -> None:
-        old = self.store.get(new.key)
-        if old is not None and old.metadata.resource_version == new.metadata.resource_version:
-            return
-        if old is not None and old.uid != new.uid:  # deleted and made again between two looks
-            self._on_change(old, None)
-            old = None
-        self.store[new.key] = new
-        self._on_change(old, new)
+    # --- watch ---
 
     async def _watch(self) -> None:
         wait = WATCH_FOR + random.randrange(WATCH_FOR // 2)
         query = f"?watch=1&allowWatchBookmarks=true&timeoutSeconds={wait}&resourceVersion={self.version}"
         try:
-            stream = self._stream = await self._client.open_stream(
-                self._resource.path + query + self._resource.selector
-            )
+            stream = self._stream = await self._client.open_stream(self.resource.path + query + self.resource.selector)
         except ApiError as error:
             raise (Expired(error.message) if error.status == 410 else error) from error
         self.watches += 1
@@ -193,6 +222,8 @@ class Reflector(Generic[T]):
                 if part is None:
                     return
                 *lines, rest = (rest + part).split(b"\n")
+                if lines:
+                    self._progress()
                 for portion in _portions(lines):
                     for line in portion:
                         self._take(line)
@@ -205,25 +236,50 @@ class Reflector(Generic[T]):
             self._stream = None
             stream.close()
 
+    def _progress(self) -> None:
+        self.progressed_at = self._clock.monotonic()
+
     def _take(self, line: bytes) -> None:
+        """One event. Its object is decoded in the same pass, unless there is something special about it."""
+        try:
+            event: _Event[T] = self._event.decode(line)
+        except FAILURES:
+            self._take_special(line)
+            return
+        meta = event.object.metadata
+        if event.type not in CHANGES or not meta.uid or not meta.name:
+            self._take_special(line)
+            return
+        self.version = meta.resource_version or self.version
+        if event.type == "DELETED":
+            self._mirror.delete(event.object)
+        else:
+            self._mirror.put(event.object)
+
+    def _take_special(self, line: bytes) -> None:
+        """An event without an object, or one whose object cannot be decoded at once."""
         if not line:
             return
-        event = self._event.decode(line)
+        try:
+            event = msgspec.json.decode(line, type=_Event[msgspec.Raw])
+        except FAILURES as error:  # what it tells of, and its version, will never be known
+            self._count_undecodable()
+            raise Expired(f"a line of the watch is no event: {error}") from error
         if event.type == "ERROR":
-            error = msgspec.json.decode(event.object, type=_Error)
-            if error.code == 410:
-                raise Expired(error.message)
-            raise CaricoError(f"the watch of {self._resource.path} ended with {error.code}: {error.message}")
-        if event.type == "BOOKMARK":
-            self.version = msgspec.json.decode(event.object, type=_Bookmark).metadata.resource_version
+            said = decode(_Error, bytes(event.object))
+            if said.code == 410:
+                raise Expired(said.message)
+            raise CaricoError(f"the watch of {self.resource.path} ended with {said.code}: {said.message}")
+        if event.type == "BOOKMARK":  # of which only the version means anything: its other fields are empty or null
+            self.version = read_remains(event.object).metadata.resource_version or self.version
+        if event.type not in CHANGES:
             return
-        thing = self._object.decode(event.object)
-        self.version = thing.metadata.resource_version
+        thing = self._mirror.decode(event.object)
+        self.version = thing.metadata.resource_version or self.version
         if event.type == "DELETED":
-            if (old := self.store.pop(thing.key, None)) is not None:
-                self._on_change(thing if thing.uid == old.uid else old, None)
+            self._mirror.delete(thing)
         else:
-            self._put(thing)
+            self._mirror.put(thing)
 
 
 P = TypeVar("P")

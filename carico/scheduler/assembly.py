@@ -5,6 +5,7 @@ Tests, benchmarks, `explain` and the extender use the same parts as the process.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from carico.errors import UsageError
 from carico.kube.client import Client
 from carico.scheduler.cluster import Cluster
 from carico.scheduler.decisions import Ring
+from carico.scheduler.framework import Code, error
 from carico.scheduler.ledger import Ledger
 from carico.scheduler.metrics import SchedulerMetrics
 from carico.scheduler.plugins import registry as plugins
@@ -23,8 +25,10 @@ from carico.scheduler.plugins.capacity import CapacityRules
 from carico.scheduler.profiles import Profile, chosen, release_of, weights_of
 from carico.scheduler.queue import Gate, Queue
 from carico.scheduler.rows import Rows
+from carico.scheduler.slots import PluginClient, Slots
 from carico.scheduler.snapshot import Snapshot
 from carico.scheduler.template import PodInfo
+from carico.scheduler.waiting import WaitingPods
 from carico.settings import SchedulerSettings
 
 
@@ -38,17 +42,27 @@ class Parts:
     metrics: SchedulerMetrics
     registry: CollectorRegistry
     ring: Ring
+    slots: Slots
+    waiting: WaitingPods
 
 
-def assemble(settings: SchedulerSettings, clock: Clock, client: Client | None) -> Parts:
+def assemble(
+    settings: SchedulerSettings, clock: Clock, client: Client | None, may_bind: Callable[[], bool] = lambda: True
+) -> Parts:
     registry = pages.new_registry("scheduler")
     metrics = SchedulerMetrics(registry)
     rows = Rows()
     snapshot = Snapshot(rows)
     ledger = Ledger(
-        rows, validate=settings.validate, heartbeat=settings.heartbeat, on_handover=metrics.handover.observe
+        rows,
+        validate=settings.validate,
+        heartbeat=settings.heartbeat,
+        startup_patience=settings.startup_patience,
+        on_handover=metrics.handover.observe,
     )
-    tools = plugins.Tools(snapshot=snapshot, ledger=ledger, clock=clock, client=client)
+    slots, waiting = Slots(settings.binders), WaitingPods(clock)
+    limited = None if client is None else PluginClient(client, slots, may_bind)
+    tools = plugins.Tools(snapshot=snapshot, ledger=ledger, clock=clock, client=limited, waiting=waiting)
     profiles = {name: _profile(name, table, settings, tools, metrics) for name, table in settings.profiles.items()}
     if not profiles:
         raise UsageError(
@@ -56,7 +70,9 @@ def assemble(settings: SchedulerSettings, clock: Clock, client: Client | None) -
         )
     queue = _queue(settings, profiles)
     cluster = Cluster(snapshot, ledger, queue, profiles, clock.monotonic)
-    return Parts(snapshot, ledger, queue, cluster, profiles, metrics, registry, Ring(settings.decisions))
+    cluster.on_pod, cluster.on_node_removed = waiting.pod_changed, waiting.node_removed
+    ring = Ring(settings.decisions)
+    return Parts(snapshot, ledger, queue, cluster, profiles, metrics, registry, ring, slots, waiting)
 
 
 def _profile(
@@ -84,15 +100,24 @@ def _queue(settings: SchedulerSettings, profiles: dict[str, Profile]) -> Queue:
     def gate(pod: PodInfo) -> Gate | None:
         profile = profiles[pod.pod.spec.scheduler_name]
         for plugin in profile.pre_enqueues:
-            status = plugin.pre_enqueue(pod)
+            try:
+                status = plugin.pre_enqueue(pod)
+            except Exception as problem:
+                profile.contain(plugin.name, problem)
+                status = error(f"{plugin.name} broke: {problem}")
             if not status.ok:
-                return Gate(plugin.name, status, profile.interests({plugin.name}))
+                interests = profile.interests({plugin.name})
+                return Gate(plugin.name, status, interests, broken=status.code is Code.ERROR)
         return None
 
-    return Queue(
+    queue = Queue(
         sorts[0].sort_key,
         gate,
         first_backoff=settings.first_backoff,
         last_backoff=settings.last_backoff,
         flush_after=settings.flush_after,
     )
+    for profile in profiles.values():
+        for plugin in profile.supplies:
+            queue.supplies[plugin.supply] = plugin.available
+    return queue

@@ -1,7 +1,8 @@
-"""From the promise to the binding, outside the cycle: permit ─► pre-bind ─► bind ─► post-bind.
+"""From the promise to the binding: permit ─► pre-bind ─► bind ─► post-bind.
 
-Up to `places` pods are on this way at once. Whatever goes wrong on it gives the reservation back and returns the pod
-to the queue, unless the pod itself is gone or somebody else has bound it.
+Every pod that was given a node is a task of its own. As many as like may wait, for a permission or for volumes: only
+requests to the API server take one of the slots. Whatever goes wrong before the binding is sent gives the reservation
+back and returns the pod to the queue. Once it was sent, the reservation stays until it is known what came of it.
 """
 
 from __future__ import annotations
@@ -9,137 +10,159 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from time import perf_counter
 
 from carico.clock import Clock
-from carico.kube import binding
-from carico.kube.binding import Bound, Outcome
+from carico.kube.binding import DONE, Binding, Bound, Outcome
 from carico.kube.client import Client
-from carico.kube.events import Event, Recorder
-from carico.scheduler.cluster import Cluster
-from carico.scheduler.cycle import Decision, unreserve
-from carico.scheduler.decisions import Record, Ring
-from carico.scheduler.framework import Code
-from carico.scheduler.metrics import SchedulerMetrics
+from carico.scheduler.concluder import Attempt, Concluder, Rejection
+from carico.scheduler.cycle import Decision
+from carico.scheduler.framework import Code, PermitWait
 from carico.scheduler.profiles import Profile
-from carico.scheduler.queue import Queued, Refusal
+from carico.scheduler.queue import Queued
+from carico.scheduler.slots import Slots
+from carico.scheduler.unknown_outcome import as_told, settle
+from carico.scheduler.waiting import Ending, WaitingPods
 
 log = logging.getLogger(__name__)
+
+GOOD = (Code.SUCCESS, Code.SKIP)
 
 
 class Binder:
     def __init__(
         self,
         client: Client,
-        cluster: Cluster,
-        recorder: Recorder,
-        ring: Ring,
-        metrics: SchedulerMetrics,
+        concluder: Concluder,
         clock: Clock,
         *,
-        places: int,
+        slots: Slots,
+        waiting: WaitingPods,
         may_bind: Callable[[], bool],
     ) -> None:
-        self._client, self._cluster, self._recorder, self._ring = client, cluster, recorder, ring
-        self._metrics, self._clock, self._may_bind = metrics, clock, may_bind
-        self._places = places
-        self._freed = asyncio.Event()
+        self._client, self._concluder, self._clock = client, concluder, clock
+        self._slots, self._waiting, self._may_bind = slots, waiting, may_bind
         self._tasks: set[asyncio.Task[None]] = set()
-        self.bound = 0
+
+    @property
+    def bound(self) -> int:
+        return self._concluder.bound
 
     @property
     def under_way(self) -> int:
+        """Pods in flight, those that wait included."""
         return len(self._tasks)
 
     @property
     def has_place(self) -> bool:
-        """Whether one more pod may set out."""
-        return len(self._tasks) < self._places
+        """Whether one more pod may be decided on."""
+        return self._slots.has_room
 
     async def wait_for_place(self) -> None:
-        while not self.has_place:
-            self._freed.clear()
-            await self._freed.wait()
+        await self._slots.wait_for_room()
 
     def start(self, profile: Profile, queued: Queued, decision: Decision, began: float) -> None:
-        """Takes the pod on its way; `began` is when its attempt began, s of perf_counter."""
-        task = asyncio.get_running_loop().create_task(self._walk(profile, queued, decision, began))
+        """Asks for permission and takes the pod on its way; `began` is when its attempt began, s of perf_counter."""
+        in_flight = self._waiting.enter(decision.cycle.pod, decision.node)
+        attempt = Attempt(profile, queued, decision, began, in_flight)
+        refused = self._permit(attempt)
+        if refused is not None:
+            self._finish(attempt, refused)
+            return
+        self._slots.announce()
+        task = asyncio.get_running_loop().create_task(self._run(attempt))
         self._tasks.add(task)
-        task.add_done_callback(self._finished)
+        task.add_done_callback(self._ended)
 
     async def drain(self) -> None:
-        """Waits for those that are on their way."""
-        if self._tasks:
+        """Waits for the bindings that were sent; pods that wait for anything else are left to the next leader."""
+        self._waiting.close()
+        while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
+    async def abandon(self) -> None:
+        """Ends what is still under way. Nothing is given back: nobody knows what came of it."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._freed.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("binding broke", exc_info=error)
 
-    async def _walk(self, profile: Profile, queued: Queued, decision: Decision, began: float) -> None:
-        try:
-            outcome = await self._steps(profile, decision)
-        except BaseException as error:
-            self._failed(profile, queued, decision, Outcome(Bound.FAILED, f"{type(error).__name__}: {error}"), began)
-            raise
-        if outcome.bound is Bound.DONE:
-            self._done(profile, queued, decision, began)
-        else:
-            self._failed(profile, queued, decision, outcome, began)
+    # --- the way of one pod ---
 
-    async def _steps(self, profile: Profile, decision: Decision) -> Outcome:
-        cycle, node = decision.cycle, decision.node
-        for permit in profile.permits:
-            if not (status := await permit.permit(cycle, node)).ok:
+    def _permit(self, attempt: Attempt) -> Outcome | Rejection | None:
+        """What the plugins said at once; None: the pod goes on, perhaps after a wait."""
+        for plugin in attempt.profile.permits:
+            try:
+                answer = plugin.permit(attempt.decision.cycle, attempt.node)
+                if isinstance(answer, PermitWait):
+                    attempt.in_flight.require(plugin.name, answer.seconds)
+                elif answer.code is Code.ERROR:
+                    return Outcome(Bound.FAILED, answer.message)
+                elif answer.code not in GOOD:
+                    return Rejection(plugin.name, answer.message)
+            except Exception as error:
+                return Outcome(Bound.FAILED, self._concluder.note_exception(attempt.profile, plugin.name, error))
+        return None
+
+    async def _run(self, attempt: Attempt) -> None:
+        self._slots.arrive()
+        await attempt.in_flight.permitted()
+        outcome = self._reason_to_stop(attempt) or await self._pre_bind(attempt) or await self._bind(attempt)
+        self._finish(attempt, outcome)
+
+    async def _pre_bind(self, attempt: Attempt) -> Outcome | None:
+        for plugin in attempt.profile.pre_binds:
+            try:
+                status = await plugin.pre_bind(attempt.decision.cycle, attempt.node)
+            except Exception as error:
+                return Outcome(Bound.FAILED, self._concluder.note_exception(attempt.profile, plugin.name, error))
+            if status.code not in GOOD:
                 return Outcome(Bound.FAILED, status.message)
-        for pre_bind in profile.pre_binds:
-            if not (status := await pre_bind.pre_bind(cycle, node)).ok:
-                return Outcome(Bound.FAILED, status.message)
-        for bind in profile.binds:
-            status = await bind.bind(cycle, node)
+        return None
+
+    async def _bind(self, attempt: Attempt) -> Outcome | Rejection:
+        in_flight = attempt.in_flight
+        request = Binding(self._client, attempt.info.pod, attempt.node, self._clock, self._may_bind)
+        if attempt.profile.binds and (outcome := await self._bind_by_plugin(attempt, request)) is not None:
+            return outcome
+        async with self._slots:
+            if (reason := self._reason_to_stop(attempt)) is not None:
+                return reason
+            in_flight.sent = True
+            with attempt.profile.timed("Bind"):
+                outcome = await request.send()
+        if outcome.bound is Bound.UNKNOWN:
+            self._concluder.note_unknown(attempt, outcome)
+            outcome = await settle(request, in_flight, self._slots)
+        return outcome
+
+    async def _bind_by_plugin(self, attempt: Attempt, request: Binding) -> Outcome | None:
+        attempt.in_flight.sent = True
+        for plugin in attempt.profile.binds:
+            try:
+                status = await plugin.bind(attempt.decision.cycle, attempt.node)
+            except Exception as error:  # perhaps after it had sent the binding
+                self._concluder.note_exception(attempt.profile, plugin.name, error)
+                request.doubt()
+                return await settle(request, attempt.in_flight, self._slots)
             if status.code is not Code.SKIP:
-                return Outcome(Bound.DONE if status.ok else Bound.FAILED, status.message)
-        with profile.timed("Bind"):
-            return await binding.bind(self._client, cycle.pod.pod, node, self._clock, self._may_bind)
+                return DONE if status.ok else Outcome(Bound.FAILED, status.message)
+        attempt.in_flight.sent = False
+        return None
 
-    def _done(self, profile: Profile, queued: Queued, decision: Decision, began: float) -> None:
-        pod, node = decision.cycle.pod.pod, decision.node
-        self._cluster.queue.done(pod.uid)
-        self.bound += 1
-        for plugin in profile.post_binds:
-            plugin.post_bind(decision.cycle, node)
-        note = f"Successfully assigned {pod.key} to {node}{decision.remark}"
-        self._recorder.put_now(Event(pod, "Normal", "Scheduled", "Binding", note))
-        self._count(profile, queued, "scheduled", began)
+    def _reason_to_stop(self, attempt: Attempt) -> Outcome | Rejection | None:
+        """Why the pod is not to be bound any more."""
+        ended = attempt.in_flight.ended
+        if ended is not None and ended.how is Ending.REJECTED:
+            return Rejection(ended.plugin, ended.why)
+        return None if ended is None else as_told(ended, attempt.node)
 
-    def _count(self, profile: Profile, queued: Queued, result: str, began: float) -> None:
-        self._metrics.attempts.labels(result, profile.name).inc()
-        self._metrics.attempt_seconds.labels(result, profile.name).observe(perf_counter() - began)
-        if result == "scheduled":
-            waited = self._clock.monotonic() - queued.queued_at
-            self._metrics.sli_seconds.labels(str(min(queued.attempts, 16))).observe(waited)
-            self._metrics.pod_attempts.observe(queued.attempts)
-            if queued.after_flush:
-                self._metrics.after_flush.inc()
-
-    def _failed(self, profile: Profile, queued: Queued, decision: Decision, outcome: Outcome, began: float) -> None:
-        info = decision.cycle.pod
-        unreserve(profile, decision.cycle, decision.node)
-        self._cluster.unassume(info)
-        self._metrics.conflicts.labels(outcome.bound.value).inc()
-        self._ring.add(
-            Record(
-                self._clock.wall(), info.pod.key, info.uid, profile.name, queued.attempts, decision.node,
-                outcome.bound.value, reasons=outcome.why,
-            )
-        )  # fmt: skip
-        if outcome.bound is Bound.FAILED:
-            log.warning("binding %s to %s failed: %s", info.pod.key, decision.node, outcome.why)
-            self._count(profile, queued, "error", began)
-            self._cluster.queue.fail(queued, Refusal(), self._clock.monotonic(), blindly=True)
-            note = f"binding to {decision.node} failed: {outcome.why}"
-            self._recorder.put_now(Event(info.pod, "Warning", "FailedScheduling", "Scheduling", note))
-        else:
-            self._cluster.queue.done(info.uid)
+    def _finish(self, attempt: Attempt, outcome: Outcome | Rejection) -> None:
+        in_flight = attempt.in_flight
+        self._waiting.leave(in_flight)
+        if in_flight.ended is None or in_flight.ended.how is not Ending.CLOSED:  # else the next leader takes it
+            self._concluder.conclude(attempt, outcome)

@@ -1,4 +1,4 @@
-"""What happened in the cluster, in the words that plugins wait for.
+"""What happened in the cluster, in the terms that plugins wait for.
 
 A pod that found no node waits until something happens that could change the verdict of a plugin that refused it. Each
 plugin lists its `Interest`s; the queue compares them with every `Change`.
@@ -7,11 +7,12 @@ plugin lists its `Interest`s; the queue compares them with every `Change`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Any
 
 from carico.kube.objects import Node, Pod
+from carico.scheduler import requests
 from carico.scheduler.template import PodInfo
 
 
@@ -25,16 +26,15 @@ class Action(Flag):
     NODE_TAINT = auto()  # spec.unschedulable counts as one
     NODE_FEATURES = auto()
     POD_LABEL = auto()
-    POD_SCALE_DOWN = auto()  # a pod in place was resized to need less
+    POD_SCALE_DOWN = auto()  # a pod was resized and needs less of something
     POD_TOLERATION = auto()
     POD_GATES = auto()  # scheduling gates were lifted
-    CAPACITY = auto()  # a node's report lifted its free capacity
+    POD_ANNOTATION = auto()
+    POD_TERMINATING = auto()  # a pod is being deleted; spreading no longer counts it
 
 
-# Kinds as the API writes them, and one of our own.
-NODE_CAPACITY = "NodeCapacity"
-
-# A hint looks at the waiting pod and the object before and after; False: this cannot have helped that pod.
+# A hint looks at the waiting pod and the object before and after; False: this cannot have helped that pod. It is asked
+# once for all waiting pods that have the same template, labels, namespace and priority, unless they have volumes.
 Hint = Callable[[PodInfo, Any, Any], bool]
 
 
@@ -53,11 +53,17 @@ class Interest:
     kind: str
     action: Action
     hint: Hint | None = None
+    on_error: Callable[[Exception], object] | None = field(default=None, compare=False)  # of the hint
 
     def could_help(self, waiting: PodInfo, change: Change) -> bool:
         if self.kind != change.kind or not self.action & change.action:
             return False
-        return self.hint is None or self.hint(waiting, change.old, change.new)
+        try:
+            return self.hint is None or self.hint(waiting, change.old, change.new)
+        except Exception as error:  # as in Kubernetes, the pod is tried then
+            if self.on_error is not None:
+                self.on_error(error)
+            return True
 
 
 def node_change(old: Node | None, new: Node | None) -> Change:
@@ -87,18 +93,29 @@ def pod_change(old: Pod | None, new: Pod | None) -> Change:
         action |= Action.POD_TOLERATION
     if old.spec.scheduling_gates and not new.spec.scheduling_gates:
         action |= Action.POD_GATES
-    if _resources(old) != _resources(new):
+    if old.metadata.annotations != new.metadata.annotations:
+        action |= Action.POD_ANNOTATION
+    if new.terminating and not old.terminating:
+        action |= Action.POD_TERMINATING
+    if _needs_less(old, new):
         action |= Action.POD_SCALE_DOWN
     return Change("Pod", action, old, new)
 
 
-def _resources(pod: Pod) -> Any:
-    spec, status = pod.spec, pod.status
+def _needs_less(old: Pod, new: Pod) -> bool:
+    """Whether the pod occupies less of anything; most updates touch nothing that requests are made from."""
+    if old.spec == new.spec and _resize_state(old) == _resize_state(new):
+        return False
+    before, after = (requests.of_pod(pod, running=bool(pod.spec.node_name)) for pod in (old, new))
+    return any(after.get(name, 0) < amount for name, amount in before.items())
+
+
+def _resize_state(pod: Pod) -> Any:
+    status = pod.status
+    kept = (*status.container_statuses, *status.init_container_statuses)
     return (
-        [c.resources for c in spec.containers],
-        [c.resources for c in spec.init_containers],
-        spec.resources,
-        [(s.resources, s.allocated_resources) for s in status.container_statuses],
+        [(s.name, s.resources, s.allocated_resources) for s in kept],
         status.resources,
         status.allocated_resources,
+        [c.reason for c in status.conditions if c.type == "PodResizePending"],
     )

@@ -1,11 +1,13 @@
 """What pods in flight in another scheduler will take: charged to a node before any watch can know it.
 
 A charge is a promise in the ledger that nobody here keeps: it runs out unless the watch brings the binding before,
-which makes it an ordinary entry of the ledger, on whatever node the pod was really bound to.
+which makes it an ordinary entry of the ledger, on whatever node the pod was really bound to. Only while a binding is
+under way, or its outcome unknown, it stands without an end.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from carico.kube.objects import Pod
@@ -13,6 +15,7 @@ from carico.scheduler.ledger import Ledger
 from carico.scheduler.units import counts, units_of
 
 GUESSED = 5.0  # s that a charge stands on a node which was only the likely one
+UNTIL_KNOWN = math.inf  # s that it stands while its binding is under way
 BOUND = 300.0  # s that it stands when the API server took the binding: no watch lags longer and lives
 
 
@@ -35,7 +38,7 @@ class Charges:
     def withdraw(self, uid: str) -> None:
         """The pod is looked at anew: what it was charged before must not stand in its own way."""
         if self._until.pop(uid, None) is not None:
-            self._ledger.release(uid, self._now())
+            self._ledger.release(uid)
 
     def let_go(self) -> None:
         """Charges that ran out; a pod that is bound stays in the ledger as what it is."""

@@ -1,18 +1,26 @@
 """What the watches say, told to snapshot, ledger and queue, in the one order that keeps the three in agreement.
 
-A pod is on a node as soon as this scheduler has decided so (`assume`); the watch's own news of the binding replaces
-the assumption, and `unassume` takes it back if the binding failed. Everything here is synchronous.
+A pod is on a node as soon as this scheduler has decided so (`assume`), in snapshot and ledger alike; the watch's own
+news of the binding replaces the assumption, and `unassume` takes it back if the binding failed. Everything here is
+synchronous.
+
+Room becomes free in many ways: a pod ends, is deleted before or after its binding, is moved by somebody else, is
+resized, its binding fails, its nomination ends. All of them go through `_room_freed` or `_nomination_ended`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container
 from typing import Any
 
-from carico.kube.meta import KubeObject
-from carico.kube.objects import Node, Pod
+import msgspec
+
+from carico.kube.decode import Tree, text_at
+from carico.kube.meta import KubeObject, ObjectMeta, ObjectName
+from carico.kube.objects import Node, Pod, PodSpec
 from carico.scheduler.changes import Action, Change, node_change, pod_change
-from carico.scheduler.ledger import Ledger, Lift
+from carico.scheduler.ledger import Ledger
 from carico.scheduler.queue import Queue, is_waiting
 from carico.scheduler.snapshot import Snapshot
 from carico.scheduler.template import PodInfo
@@ -26,7 +34,11 @@ class Cluster:
         self.snapshot, self.ledger, self.queue = snapshot, ledger, queue
         self._ours, self._now = ours, now
         self.assumed: dict[str, str] = {}  # UID to node, until the watch confirms the binding
-        self.on_lift: Callable[[Lift], object] = _nothing  # for pods that wait elsewhere
+        self._rows: set[int] = set()  # rows whose pods or Node changed and that may take more
+        # A node and its pods of free capacity, −inf where that is not known: for pods that wait elsewhere.
+        self.on_room: Callable[[str, float], object] = _ignore
+        self.on_pod: Callable[[Pod | None, Pod | None], object] = _ignore  # for pods in flight
+        self.on_node_removed: Callable[[str], object] = _ignore
 
     # --- what the watches bring ---
 
@@ -36,13 +48,27 @@ class Cluster:
             gone = new or old
             assert gone is not None
             self._pod_gone(gone, now)
-            if old is not None and old.spec.node_name:
-                self.queue.on_change(Change("Pod", Action.DELETE, old, None), now)
         elif new.spec.node_name:
             self._pod_assigned(old, new, now)
         else:
             self._pod_waits(old, new, now)
+        self.on_pod(old, new)
         self._wake(now)
+
+    def pod_undecodable(self, name: ObjectName, content: Tree | None) -> None:
+        """What is known of a pod stands; of an unknown one only the node that it takes room on matters.
+
+        None: the pod is gone, or can be decoded now.
+        """
+        if content is None:
+            self._pod_decodable(name)
+            return
+        node = text_at(content, "spec", "nodeName")
+        if node and name.uid not in self.snapshot.pods:
+            now = self._now()
+            self.queue.delete(name.uid, now)
+            self._nomination_ended(name.uid, now)
+            self.snapshot.add_unknown_pod(name.uid, node)
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
         now = self._now()
@@ -50,9 +76,12 @@ class Cluster:
             assert old is not None
             self.snapshot.remove_node(old.name)
             self.ledger.node_removed(old.name)
+            self.on_room(old.name, -math.inf)
+            self.on_node_removed(old.name)
         else:
             self.snapshot.set_node(new)
             self.ledger.node_added(new.name)
+            self._rows.add(self.snapshot.rows.number[new.name])
         self.queue.on_change(node_change(old, new), now)
         self._wake(now)
 
@@ -67,74 +96,170 @@ class Cluster:
     # --- what the scheduler itself does ---
 
     def assume(self, info: PodInfo, node: str) -> None:
+        """The pod gets this node: from now on it takes its room there."""
+        now = self._now()
         self.assumed[info.uid] = node
         self.snapshot.add_pod(info, node)
-        self.snapshot.unnominate(info.uid)
+        if counts(info.pod):
+            self.ledger.reserve(info.uid, node, units_of(info.pod), now)
+        self._nomination_ended(info.uid, now)
+        self.queue.placed(info.uid, now)
+        self._wake(now)
 
     def unassume(self, info: PodInfo) -> None:
         """The binding failed. If the watch has already confirmed the pod somewhere, that stands."""
+        now = self._now()
         if self.assumed.pop(info.uid, None) is not None:
-            self.snapshot.remove_pod(info.uid)
-            now = self._now()
-            self.queue.on_change(Change("Pod", Action.DELETE, info.pod, None), now)
+            self.ledger.release(info.uid)
+            self._room_freed(info.uid, now)
             self._wake(now)
+
+    def nominate(self, info: PodInfo, node: str, victims: tuple[PodInfo, ...]) -> list[PodInfo]:
+        """Keeps the node for the pod while the victims leave; returns pods of lower priority that lose it thereby."""
+        now = self._now()
+        self._nomination_ended(info.uid, now)
+        losers = [
+            other.pod
+            for other in self.snapshot.nominated.values()
+            if other.node == node and other.pod.priority < info.priority
+        ]
+        self.snapshot.nominate(info, node, victims)
+        for loser in losers:
+            self._nomination_ended(loser.uid, now)
+            self.queue.activate(loser.uid, now)
+        self._wake(now)
+        return losers
+
+    def unnominate(self, uid: str) -> None:
+        now = self._now()
+        self._nomination_ended(uid, now)
+        self._wake(now)
 
     def capacity_changed(self) -> None:
         """After a report was taken into the ledger."""
         self._wake(self._now())
 
+    def tick(self) -> None:
+        """What time alone changes; called every second."""
+        now = self._now()
+        self.ledger.expire(now)
+        self._wake(now)
+
     # --- inside ---
 
     def _pod_gone(self, pod: Pod, now: float) -> None:
         self.assumed.pop(pod.uid, None)
-        self.snapshot.remove_pod(pod.uid)
-        self.snapshot.unnominate(pod.uid)
-        self.ledger.forget(pod.uid, now)
-        self.queue.delete(pod.uid)
+        self.ledger.forget(pod.uid)
+        self._room_freed(pod.uid, now)
+        self._nomination_ended(pod.uid, now)
+        self.queue.delete(pod.uid, now)
+
+    def _pod_decodable(self, name: ObjectName) -> None:
+        node = self.snapshot.remove_unknown_pod(name.uid)
+        if node:
+            meta = ObjectMeta(name=name.name, namespace=name.namespace, uid=name.uid)
+            left = Pod(metadata=meta, spec=PodSpec(node_name=node))
+            now = self._now()
+            if (row := self.snapshot.rows.number.get(node)) is not None:
+                self._rows.add(row)
+            self.queue.on_change(Change("Pod", Action.DELETE, left, None), now)
+            self._wake(now)
 
     def _pod_assigned(self, old: Pod | None, new: Pod, now: float) -> None:
-        first = old is None or not old.spec.node_name
         node = new.spec.node_name
+        known = self.snapshot.pods.get(new.uid)
+        there = known is not None and self.snapshot.name(known[1]) == node
+        first = old is None or not old.spec.node_name
         self.assumed.pop(new.uid, None)
+        if not there:
+            self._room_freed(new.uid, now)  # bound elsewhere than we meant
         self.snapshot.add_pod(PodInfo(new), node)
-        self.snapshot.unnominate(new.uid)
+        self._nomination_ended(new.uid, now)
         if counts(new):
             self.ledger.confirm(new.uid, node, units_of(new), new.status.phase == "Pending", now)
         else:
-            self.ledger.forget(new.uid, now)
-        self.queue.delete(new.uid)
-        self.queue.on_change(Change("Pod", Action.ADD, None, new) if first else pod_change(old, new), now)
+            self.ledger.forget(new.uid)
+        self.queue.delete(new.uid, now)
+        change = Change("Pod", Action.ADD, None, new) if first else pod_change(old, new)
+        if there and change.action & Action.POD_SCALE_DOWN:
+            self._rows.add(self.snapshot.rows.number[node])
+        self.queue.on_change(change, now)
 
     def _pod_waits(self, old: Pod | None, new: Pod, now: float) -> None:
         if not is_waiting(new):
-            self.queue.delete(new.uid)
-            self.snapshot.unnominate(new.uid)
+            self.queue.delete(new.uid, now)
+            self._nomination_ended(new.uid, now)
             return
         info = PodInfo(new)
         if new.uid not in self.assumed:
-            if new.status.nominated_node_name:
-                self.snapshot.nominate(info, new.status.nominated_node_name)
-            else:
-                self.snapshot.unnominate(new.uid)
+            self._follow_nomination(old, info, now)
         if new.spec.scheduler_name not in self._ours:
             return
         if new.uid in self.queue:
-            self.queue.update(info, pod_change(old, new), now)
+            self.queue.update(info, pod_change(old, new) if old is not None else None, now)
         elif new.uid not in self.assumed:
             self.queue.add(info, now)
 
-    def _wake(self, now: float) -> None:
-        """Pods that wait for capacity, where a node has more of it than before."""
-        for lift in self.ledger.lifts:
-            self.on_lift(lift)
-            row = self.snapshot.rows.number.get(lift.node)
+    def _follow_nomination(self, old: Pod | None, info: PodInfo, now: float) -> None:
+        """What the API server says of a nomination counts when it changes; what we decided since then stands.
+
+        The patch that carries our own decision comes back late, and other updates of the pod come before it.
+        """
+        said = info.pod.status.nominated_node_name
+        mine = self.snapshot.nominated.get(info.uid)
+        if mine is not None:
+            mine.pod = info
+        before = old.status.nominated_node_name if old is not None else ""
+        if said == before or (mine is not None and before != mine.node):
+            return
+        if mine is None or said != mine.node:
+            self._nomination_ended(info.uid, now)
+            if said:
+                self.snapshot.nominate(info, said)
+            self.queue.activate(info.uid, now)
+
+    def _room_freed(self, uid: str, now: float) -> None:
+        """The pod no longer takes room on its node, assumed or bound, whatever the reason: those who wait may try."""
+        known = self.snapshot.pods.get(uid)
+        if known is None:
+            return
+        info, row = known
+        node = self.snapshot.name(row)
+        self._rows.add(row)
+        self.snapshot.remove_pod(uid)
+        for nominated in self.snapshot.nominated.values():
+            if nominated.victims.pop(uid, None) is not None:
+                nominated.vacated_at = now
+        there = _on_node(info.pod, node)
+        self.queue.on_change(Change("Pod", Action.DELETE, there, None), now)
+
+    def _nomination_ended(self, uid: str, now: float) -> None:
+        """The node is no longer kept for the pod: those that were refused it for its sake may try."""
+        if node := self.snapshot.unnominate(uid):
+            row = self.snapshot.rows.number.get(node)
             if row is not None:
-                self.queue.wake_for_capacity(row, lift.before, lift.after, lift.room, now)
-        self.ledger.lifts.clear()
+                self.queue.on_row(row, now)
+
+    def _wake(self, now: float) -> None:
+        """Pods that wait for an amount, on rows that may have more of it than before."""
+        rows, self._rows = self._rows | self.ledger.touched, set()
+        for row in self.ledger.touched:
+            if name := self.snapshot.rows.names[row]:
+                self.on_room(name, float(self.ledger.free[row]) if self.ledger.is_fresh(row, now) else -math.inf)
+        self.ledger.touched.clear()
+        for row in rows:
+            self.queue.on_row(row, now)
 
 
-def _nothing(_: Lift) -> None:
-    """Nobody waits elsewhere."""
+def _on_node(pod: Pod, node: str) -> Pod:
+    """The pod as hints expect it: with the node that it was on, also if it was only meant to be bound there."""
+    if pod.spec.node_name == node:
+        return pod
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
+
+
+def _ignore(*_: object) -> None:
+    """Nothing listens."""
 
 
 def ledger_differences(have: Ledger, fresh: Ledger) -> list[str]:

@@ -12,13 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from carico.scheduler.changes import Action, Interest
 from carico.scheduler.cluster import Cluster
 from carico.scheduler.feasible import Feasibility
-from carico.scheduler.framework import Code, Cycle, Nomination
+from carico.scheduler.framework import Code, Cycle, Nomination, Status, Wait
 from carico.scheduler.profiles import Profile
-from carico.scheduler.queue import Refusal
 from carico.scheduler.template import PodInfo
+from carico.scheduler.unschedulable import Refusal, Scope
 from carico.types import Vector
+
+NO_NODES = "no nodes"  # stands for a plugin where there is no node that one could refuse
 
 
 @dataclass(slots=True)
@@ -33,7 +36,7 @@ class Decision:
     free_before: float = 0.0  # pods of free capacity on the chosen node
     remark: str = ""  # for the Event, when the node was chosen without a recent report
     refusal: Refusal | None = None
-    nomination: Nomination | None = None
+    preemption: Nomination | Wait | None = None  # evict pods, wait for those that are leaving, or neither
 
 
 def decide(profile: Profile, cluster: Cluster, pod: PodInfo, rng: np.random.Generator) -> Decision:
@@ -49,13 +52,13 @@ def decide(profile: Profile, cluster: Cluster, pod: PodInfo, rng: np.random.Gene
         with profile.timed("Score"):
             scores = profile.scoring.run(cycle, rows) if len(rows) > 1 else np.zeros(1)
         row = int(rows[_best(scores, rng)])
-    return _reserved(profile, cluster, cycle, row, len(rows))
+    return _commit(profile, cluster, cycle, row, len(rows))
 
 
 def _nominated_row(cycle: Cycle, feasibility: Feasibility) -> int | None:
     """The node on which others were evicted for this pod, if it is still good."""
-    name = cycle.pod.pod.status.nominated_node_name
-    row = cycle.snapshot.rows.number.get(name) if name else None
+    nominated = cycle.snapshot.nominated.get(cycle.pod.uid)
+    row = cycle.snapshot.rows.number.get(nominated.node) if nominated is not None else None
     return row if row is not None and row < len(feasibility.mask) and feasibility.mask[row] else None
 
 
@@ -65,55 +68,79 @@ def _best(scores: Vector, rng: np.random.Generator) -> int:
     return int(best[0] if len(best) == 1 else best[rng.integers(len(best))])
 
 
-def _reserved(profile: Profile, cluster: Cluster, cycle: Cycle, row: int, feasible: int) -> Decision:
+def _commit(profile: Profile, cluster: Cluster, cycle: Cycle, row: int, feasible: int) -> Decision:
+    """Reserves the node for the pod, or says which plugin could not."""
     node = cycle.snapshot.name(row)
     free, remark = 0.0, ""
     if profile.capacity is not None:
         free = float(profile.capacity.free(cycle, np.array([row]))[0])
         remark = profile.capacity.remark(row)
-    with profile.timed("Reserve"):
-        for plugin in profile.reserves:
-            status = plugin.reserve(cycle, node)
-            if not status.ok:
-                unreserve(profile, cycle, node)
-                code = Code.ERROR if status.code is Code.ERROR else Code.UNSCHEDULABLE
-                refusal = Refusal(frozenset({plugin.name}), profile.interests({plugin.name}))
-                return Decision(cycle, message=status.message, code=code, refusal=refusal)
+    try:
+        with profile.timed("Reserve"):
+            for plugin in profile.reserves:
+                status = plugin.reserve(cycle, node)
+                if not status.ok:
+                    unreserve(profile, cycle, node)
+                    return _not_reserved(profile, cycle, plugin.name, status)
+    except BaseException:
+        unreserve(profile, cycle, node)
+        raise
     cluster.assume(cycle.pod, node)
     return Decision(cycle, node, feasible=feasible, free_before=free, remark=remark)
 
 
+def _not_reserved(profile: Profile, cycle: Cycle, plugin: str, status: Status) -> Decision:
+    code = Code.ERROR if status.code is Code.ERROR else Code.UNSCHEDULABLE
+    refusal = Refusal(frozenset({plugin}), profile.interests({plugin}))
+    return Decision(cycle, message=status.message, code=code, refusal=refusal)
+
+
 def unreserve(profile: Profile, cycle: Cycle, node: str) -> None:
+    """Undoes every `reserve`, also when one of the plugins breaks."""
     for plugin in reversed(profile.reserves):
-        plugin.unreserve(cycle, node)
+        try:
+            plugin.unreserve(cycle, node)
+        except Exception as error:
+            profile.contain(plugin.name, error)
 
 
 def _refused(profile: Profile, cycle: Cycle, feasibility: Feasibility) -> Decision:
-    nomination = None
-    if feasibility.status.code is not Code.ERROR:
-        with profile.timed("PostFilter"):
-            for plugin in profile.post_filters:
-                nomination = nomination or plugin.post_filter(cycle, feasibility)
-    refusal = Refusal(
-        frozenset(feasibility.refusing),
-        profile.interests(feasibility.refusing),
-        _reachable(profile, feasibility),
-        profile.capacity.need(cycle) if profile.capacity and profile.capacity.name in feasibility.refusing else 0.0,
-    )
     code = Code.ERROR if feasibility.status.code is Code.ERROR else Code.UNSCHEDULABLE
-    message = feasibility.message()
-    return Decision(cycle, message=message, code=code, refusal=refusal, nomination=nomination)
+    decision = Decision(cycle, message=feasibility.message(), code=code)
+    if code is not Code.ERROR:
+        with profile.timed("PostFilter"):
+            decision.preemption = _post_filter(profile, cycle, feasibility)
+    decision.refusal = refusal_of(profile, cycle, feasibility)
+    return decision
 
 
-def _reachable(profile: Profile, feasibility: Feasibility) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
-    """Rows that only Pod-Capacity keeps the pod from; a report of any other node cannot help it."""
-    if profile.capacity is None or profile.capacity.name not in feasibility.refusing or not feasibility.verdicts:
-        return None
-    mask = feasibility.snapshot.present.copy()
-    for name, verdict in feasibility.verdicts:
-        if name != profile.capacity.name:
-            mask &= verdict.bits == 0
-    return mask
+def _post_filter(profile: Profile, cycle: Cycle, feasibility: Feasibility) -> Nomination | Wait | None:
+    for plugin in profile.post_filters:
+        answer = plugin.post_filter(cycle, feasibility)
+        if answer is not None:
+            return answer
+    return None
+
+
+def refusal_of(profile: Profile, cycle: Cycle, feasibility: Feasibility) -> Refusal:
+    """Who refused the pod, and what could help it."""
+    if not feasibility.snapshot.node_count and not feasibility.refusing:
+        return Refusal(frozenset({NO_NODES}), (Interest("Node", Action.ADD),))
+    plugins = frozenset(feasibility.refusing)
+    if not feasibility.verdicts:  # a pre-filter refused it, which may look at anything of the pod
+        return Refusal(plugins, profile.interests(plugins))
+    concerned = frozenset(feasibility.concerned())
+    kept = frozenset(feasibility.nominated)
+    # A node that is kept for this pod is kept from all others that are like it.
+    nominated = cycle.pod.uid in cycle.snapshot.nominated
+    scope = Scope.POD if nominated else profile.scope(cycle.pod, concerned)
+    supplies = [p for p in profile.supplies if p.name not in cycle.skipped]
+    if not concerned.intersection(p.name for p in supplies):
+        return Refusal(plugins or concerned, profile.interests(concerned), kept=kept, scope=scope)
+    needs = tuple(need for p in supplies for need in p.needs(cycle))
+    mask = feasibility.without({p.name for p in supplies})
+    reachable = np.packbits(mask, bitorder="little").tobytes()
+    return Refusal(plugins or concerned, profile.interests(concerned), needs, reachable, kept, scope)
 
 
 def broken(cluster: Cluster, pod: PodInfo, error: Exception) -> Decision:

@@ -24,7 +24,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     profile: str
     attempt: int
     node: str = ""  # empty: none was found
-    result: str = "scheduled"  # scheduled, unschedulable, error, and later: bound, gone, elsewhere, failed
+    result: str = "scheduled"  # scheduled, unschedulable, error, and later: gone, elsewhere, failed, rejected
     feasible: int = 0
     nodes: int = 0
     free_before: float | None = None  # pods; None: the node was not judged by its report
@@ -74,7 +74,7 @@ def replay(records: Iterable[Record], threshold: float | None = None) -> list[st
     wrong: list[str] = []
     placed: dict[str, str] = {}
     for record in records:
-        if record.result in ("gone", "elsewhere", "failed"):
+        if record.result in ("gone", "elsewhere", "failed", "rejected"):
             placed.pop(record.uid, None)
         if record.result != "scheduled":
             continue

@@ -181,11 +181,11 @@ def _given_back(parts: Parts, profile: Profile, cycle: Cycle) -> Iterator[dict[i
         yield {}
         return
     profile.capacity.remove_pod(cycle, cycle.pod, account.row)
-    parts.ledger.starting[account.row] -= entry.pending
+    parts.ledger.starting[account.row] -= entry.pending and not entry.overdue
     try:
         yield {account.row: units_of(cycle.pod.pod)}
     finally:
-        parts.ledger.starting[account.row] += entry.pending
+        parts.ledger.starting[account.row] += entry.pending and not entry.overdue
 
 
 def _opening(parts: Parts, profile: Profile, info: PodInfo) -> Explanation:
@@ -219,8 +219,8 @@ def _tell_preemption(profile: Profile, cycle: Cycle, feasibility: Feasibility, r
         if isinstance(found, Nomination):
             result.preemption = {"node": found.node, "victims": [victim.pod.key for victim in found.victims]}
         elif found is not None:  # victims of an earlier attempt are leaving
-            _, node = cycle.snapshot.nominated.get(cycle.pod.uid, (None, cycle.pod.pod.status.nominated_node_name))
-            result.preemption = {"node": node, "victims": []}
+            nominated = cycle.snapshot.nominated.get(cycle.pod.uid)
+            result.preemption = {"node": nominated.node if nominated is not None else "", "victims": []}
     if hopeful > PREEMPTION_ROWS:
         result.notes.append(f"evicting pods was thought through for {PREEMPTION_ROWS} of {hopeful} nodes")
 

@@ -11,7 +11,8 @@
 kube-scheduler decides on the next pod while the one before is still on its way to the API server: in flight. With
 `bindVerb` it hands the pod over here with the node that it chose. That is the last word: the node is asked once more,
 by the same filter, and charged before the binding is sent, so no burst can run away. A refusal there sends the pod back
-to kube-scheduler's queue.
+to kube-scheduler's queue. So does a binding whose answer was lost: until its outcome is known, the charge stands and no
+other node is good for the pod.
 
 Without `bindVerb` nobody tells an extender which node was chosen. The node that it scored best itself is charged then,
 for some seconds or until the watch brings the binding. kube-scheduler may weigh otherwise; until the watch tells, one
@@ -20,6 +21,7 @@ node carries a charge too many and another one too few, and the error is bounded
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -31,16 +33,20 @@ from carico.clock import Clock
 from carico.errors import CaricoError
 from carico.health import Page, Request, text
 from carico.kube import binding
-from carico.kube.binding import Bound, Outcome
+from carico.kube.binding import Binding, Bound, Outcome
 from carico.kube.client import Client
+from carico.kube.decode import decode
 from carico.kube.objects import Node, Pod
+from carico.kube.writer import Writer
 from carico.scheduler.assembly import Parts
-from carico.scheduler.charges import BOUND, Charges
+from carico.scheduler.charges import BOUND, UNTIL_KNOWN, Charges
 from carico.scheduler.framework import Code, Cycle
 from carico.scheduler.nudge import Nudge
 from carico.scheduler.plugins.capacity import NO_REPORT, Capacity
 from carico.scheduler.rows import RowArray
 from carico.scheduler.template import PodInfo
+from carico.scheduler.unknown_outcome import settle
+from carico.scheduler.waiting import InFlightPod
 
 JSON = "application/json"
 HIGHEST = 10  # an extender scores from 0 to this
@@ -79,12 +85,14 @@ class _Answer(msgspec.Struct):
 
 
 class Extender:
-    def __init__(self, parts: Parts, clock: Clock, client: Client | None = None) -> None:
+    def __init__(self, parts: Parts, clock: Clock, client: Client | None = None, writer: Writer | None = None) -> None:
         self._parts, self._clock, self._client = parts, clock, client
         self.charges = Charges(parts.ledger, clock.monotonic)
-        self.nudge = Nudge(client, clock)
+        self.nudge = Nudge(client, writer, clock)
         self._filtered: OrderedDict[str, Pod] = OrderedDict()
-        parts.cluster.on_lift = self.nudge.lifted
+        self._in_flight: dict[str, InFlightPod] = {}  # by UID: bindings whose outcome is not known
+        self._settling: set[asyncio.Task[None]] = set()
+        parts.cluster.on_room = self.nudge.free_changed
         found = next((p.capacity for p in parts.profiles.values() if p.capacity is not None), None)
         self._capacity = found or Capacity(parts.ledger, clock.monotonic)
 
@@ -94,8 +102,11 @@ class Extender:
         asked = _decoded(request, _Arguments)
         if asked is None:
             return _nonsense("ExtenderArgs")
-        self.charges.withdraw(asked.pod.uid)
         self.charges.let_go()
+        if (in_flight := self._in_flight.get(asked.pod.uid)) is not None:
+            self._count("filter", "in flight")
+            return _filtered(request, _only(in_flight.node, asked.names), names_only=asked.node_names is not None)
+        self.charges.withdraw(asked.pod.uid)
         self._remember(asked.pod)
         answer = self._judge(asked.pod, asked.names)
         if answer.good:
@@ -116,7 +127,8 @@ class Extender:
         if len(rows):
             found = np.rint(self._capacity.score(cycle, rows) * HIGHEST / 100).astype(int)
             scores.update(zip(known, found.tolist(), strict=True))
-            self.charges.put(asked.pod, known[int(np.argmax(self._capacity.free(cycle, rows)))])
+            if asked.pod.uid not in self._in_flight:
+                self.charges.put(asked.pod, known[int(np.argmax(self._capacity.free(cycle, rows)))])
         return _json([{"Host": name, "Score": score} for name, score in scores.items()])
 
     async def bind(self, request: Request) -> Page:
@@ -127,11 +139,19 @@ class Extender:
         self._count("bind", outcome.bound.value)
         return _json({"Error": "" if outcome.bound is Bound.DONE else outcome.why or outcome.bound.value})
 
+    async def close(self) -> None:
+        """Follows no binding any further."""
+        for task in self._settling:
+            task.cancel()
+        await asyncio.gather(*self._settling, return_exceptions=True)
+
     # --- inside ---
 
     async def _bind(self, asked: _Binding) -> Outcome:
         if self._client is None:
             return Outcome(Bound.FAILED, "nothing is bound in a dry run")
+        if asked.uid in self._in_flight:
+            return _in_flight(self._in_flight[asked.uid].node)
         pod = self._filtered.pop(asked.uid, None)
         try:  # its volumes may have taken longer than we remember
             pod = pod or await binding.get_pod(self._client, asked.pod_namespace, asked.pod_name)
@@ -139,17 +159,39 @@ class Extender:
             return Outcome(Bound.FAILED, str(error))
         if pod.uid != asked.uid:
             return Outcome(Bound.GONE, "another pod has this name now")
+        if pod.uid in self._in_flight:
+            return _in_flight(self._in_flight[pod.uid].node)
         # Nothing waits from here to the charge: two bindings cannot both take the last place.
         self.charges.withdraw(pod.uid)
         answer = self._judge(pod, [asked.node])
         if not answer.good:
             why = (answer.failed | answer.hopeless)[asked.node]
             return Outcome(Bound.FAILED, f"{asked.node} {why} any more")
-        self.charges.put(pod, asked.node, BOUND)
-        outcome = await binding.bind(self._client, pod, asked.node, self._clock)
-        if outcome.bound is not Bound.DONE:
-            self.charges.withdraw(pod.uid)
+        self.charges.put(pod, asked.node, UNTIL_KNOWN)
+        in_flight = self._in_flight[pod.uid] = self._parts.waiting.enter(PodInfo(pod), asked.node)
+        in_flight.sent = True
+        sent = Binding(self._client, pod, asked.node, self._clock)
+        outcome = await sent.send()
+        if outcome.bound is Bound.UNKNOWN:
+            task = asyncio.create_task(self._follow(sent, in_flight))
+            self._settling.add(task)
+            task.add_done_callback(self._settling.discard)
+            return Outcome(Bound.UNKNOWN, f"it is not known yet whether {asked.node} got the pod: {outcome.why}")
+        self._known(in_flight, outcome)
         return outcome
+
+    async def _follow(self, sent: Binding, in_flight: InFlightPod) -> None:
+        self._known(in_flight, await settle(sent, in_flight, self._parts.slots))
+
+    def _known(self, in_flight: InFlightPod, outcome: Outcome) -> None:
+        """The charge becomes what the binding became."""
+        pod = in_flight.info.pod
+        del self._in_flight[pod.uid]
+        self._parts.waiting.leave(in_flight)
+        if in_flight.ended is not None or outcome.bound in (Bound.GONE, Bound.FAILED):
+            self.charges.withdraw(pod.uid)  # what the watch has said already stands
+        else:
+            self.charges.put(pod, outcome.pod.spec.node_name if outcome.pod else in_flight.node, BOUND)
 
     def _remember(self, pod: Pod) -> None:
         self._filtered[pod.uid] = pod
@@ -196,13 +238,23 @@ Asked = TypeVar("Asked", _Arguments, _Binding)
 
 def _decoded(request: Request, kind: type[Asked]) -> Asked | None:
     try:
-        return msgspec.json.decode(request.body, type=kind)
+        return decode(kind, request.body)
     except msgspec.DecodeError:
         return None
 
 
 def _nonsense(kind: str) -> Page:
     return text(HTTPStatus.BAD_REQUEST, f"this is no {kind}; see kube-scheduler's extender API v1")
+
+
+def _in_flight(node: str) -> Outcome:
+    return Outcome(Bound.UNKNOWN, f"its binding to {node} is under way")
+
+
+def _only(node: str, names: list[str]) -> _Answer:
+    """The answer about a pod that may be bound to this node already."""
+    why = f"waits for the outcome of the pod's binding to {node}"
+    return _Answer([name for name in names if name == node], {name: why for name in names if name != node}, {})
 
 
 def _json(value: Any) -> Page:

@@ -8,7 +8,7 @@ a pod of the same or a higher priority must take the pod both with and without t
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
@@ -25,6 +25,7 @@ from carico.scheduler.framework import (
     Reason,
     Reuse,
     Status,
+    Supply,
     Verdict,
 )
 from carico.scheduler.rows import Mask, RowArray
@@ -45,6 +46,7 @@ class Feasibility:
     refusing: set[str] = field(default_factory=set)  # plugins that refused the pod or a node
     verdicts: list[tuple[str, Verdict]] = field(default_factory=list)  # in the profile's order, over all rows
     nominated: dict[int, str] = field(default_factory=dict)  # rows refused for the sake of a pod that room is made for
+    kept_by: set[str] = field(default_factory=set)  # plugins that refuse those rows while that pod is thought there
 
     @property
     def rows(self) -> RowArray:
@@ -75,6 +77,22 @@ class Feasibility:
         """For one node, everything that every plugin has against it."""
         return {name: verdict.at(row) for name, verdict in self.verdicts if verdict.bits[row]}
 
+    def concerned(self) -> set[str]:
+        """Every plugin that has anything against any node, also where another one was first."""
+        if not self.verdicts:
+            return set(self.refusing)
+        present = self.snapshot.present
+        return self.kept_by | {name for name, verdict in self.verdicts if np.any(verdict.bits[present])}
+
+    def without(self, names: Collection[str]) -> Mask:
+        """Nodes that would be feasible if these plugins had nothing against them."""
+        mask = self.snapshot.present.copy()
+        for name, verdict in self.verdicts:
+            if name not in names:
+                mask &= verdict.bits == 0
+        mask[list(self.nominated)] = False
+        return mask
+
     def resolvable(self) -> Mask:
         """Nodes that were refused, but only for reasons that evicting pods could remove."""
         mask = self.snapshot.present & ~self.mask
@@ -103,6 +121,8 @@ class Feasible:
     def __init__(self, plugins: Sequence[Plugin]) -> None:
         self._pre_filters = [p for p in plugins if isinstance(p, PreFilter)]
         self._filters = [p for p in plugins if isinstance(p, Filter)]
+        # Amounts that nodes report: they lag behind what the API server says, and come back by themselves.
+        self.measured = {p.name for p in self._filters if isinstance(p, Supply) and p.reuse is Reuse.NEVER}
         self._extensions = [p for p in plugins if isinstance(p, PreFilterExtensions)]
         self._kept: OrderedDict[Template, _Kept] = OrderedDict()
         self.hits = 0  # cycles that found answers kept, and those that did not
@@ -196,15 +216,14 @@ class Feasible:
         kept.mask[either] = good
 
     def _refusing(self, result: Feasibility) -> set[str]:
-        names = set()
+        names = set(result.kept_by)
         standing = result.snapshot.present.copy()
         for name, verdict in result.verdicts:
             refused = standing & (verdict.bits != 0)
             if refused.any():
                 names.add(name)
                 standing &= ~refused
-        # A node kept for another pod becomes free again by what frees room for anybody.
-        return names | ({p.name for p in self._filters if p.reuse is Reuse.ROW} if result.nominated else set())
+        return names
 
     def _respect_nominated(self, cycle: Cycle, result: Feasibility) -> None:
         for row, waiting in self._kept_for_others(cycle).items():
@@ -214,11 +233,12 @@ class Feasible:
                 if name is not None:
                     result.mask[row] = False
                     result.nominated[row] = f"node(s) kept for a pod of higher priority ({name})"
+                    result.kept_by.add(name)
 
     def _kept_for_others(self, cycle: Cycle) -> dict[int, list[PodInfo]]:
         kept: dict[int, list[PodInfo]] = {}
-        for pod, node in cycle.snapshot.nominated.values():
-            row = cycle.snapshot.rows.number.get(node)
+        for nominated in cycle.snapshot.nominated.values():
+            pod, row = nominated.pod, cycle.snapshot.rows.number.get(nominated.node)
             if row is None or pod.uid == cycle.pod.uid or pod.priority < cycle.pod.priority:
                 continue
             if row < len(cycle.snapshot) and pod.uid not in cycle.snapshot.on[row]:
@@ -253,9 +273,17 @@ class Feasible:
         with self.pretending(cycle, row, add=waiting):
             return self._refuses(cycle, row) is None
 
-    def _refuses(self, cycle: Cycle, row: int) -> str | None:
+    def fits_but_for_reports(self, cycle: Cycle, row: int) -> bool:
+        """The same, whatever the node's report says of it at the moment."""
+        waiting = self._kept_for_others(cycle).get(row, ())
+        with self.pretending(cycle, row, add=waiting):
+            return self._refuses(cycle, row, self.measured) is None
+
+    def _refuses(self, cycle: Cycle, row: int, unasked: Collection[str] = ()) -> str | None:
         rows = np.array([row], dtype=np.intp)
         for plugin in self._filters:
-            if plugin.name not in cycle.skipped and plugin.filter(cycle, rows).bits[0]:
+            if plugin.name in cycle.skipped or plugin.name in unasked:
+                continue
+            if plugin.filter(cycle, rows).bits[0]:
                 return plugin.name
         return None

@@ -4,11 +4,11 @@ A plugin is any object with a `name` and one or more of the methods below; each 
 in Kubernetes. The order in which a pod meets them is written once, in cycle.py:
 
     pre_enqueue ─ sort_key ─ pre_filter ─ filter ─(no node)─ post_filter
-                                            └ pre_score ─ score ─ reserve ─ │ permit ─ pre_bind ─ bind ─ post_bind
-                                                                            └ these run outside the cycle, as coroutines
+                                            └ pre_score ─ score ─ reserve ─ permit ─ │ pre_bind ─ bind ─ post_bind
+                                                                                     └ outside the cycle, may await
 
 Plugins answer for many nodes at once: `rows` are row numbers (rows.py), and a filter's `Verdict` or a score's vector
-has one entry for each of them. Nothing here awaits before `permit`: between `pre_filter` and `reserve` the world
+has one entry for each of them. Nothing here awaits before `pre_bind`: between `pre_filter` and `permit` the world
 stands still. A verdict is a value with reasons that end in `kubectl describe pod`, never an exception.
 """
 
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from carico.scheduler.changes import Interest
 from carico.scheduler.rows import Mask, RowArray
+from carico.scheduler.supply import Needs
 from carico.scheduler.template import PodInfo
 from carico.types import Vector
 
@@ -187,6 +188,26 @@ class Filter(Protocol):
         ...
 
 
+@runtime_checkable
+class Supply(Protocol):
+    """A filter that refuses a row exactly when the row has less of something than the pod needs.
+
+    Pods that it refused are woken by amounts instead of hints (supply.py): whenever a row changes, those that the row
+    can hold. `filter` and `available` must agree, or the pod waits for the next change that a hint recognises.
+    """
+
+    name: str
+    supply: str  # what the amounts are called in Need.supply; the same for plugins that answer alike
+
+    def needs(self, cycle: Cycle) -> Needs:
+        """What the pod of this cycle needs; the pre-filter has run."""
+        ...
+
+    def available(self, resource: str, row: int) -> float:
+        """What the row has; −inf where the filter would refuse the row whatever the pod needs."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Nomination:
     """Make room: evict `victims` and keep the node for the pod."""
@@ -247,18 +268,31 @@ class Reserve(Protocol):
     def unreserve(self, cycle: Cycle, node: str) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class PermitWait:
+    """The pod keeps its node and waits until the plugin allows or rejects it (waiting.py), or the time has passed.
+
+    That time is a rejection too.
+    """
+
+    seconds: float
+
+
 @runtime_checkable
 class Permit(Protocol):
-    """The last word before binding; may wait."""
+    """The last word before binding. Refused, the pod waits for the plugin's `interests`; ERROR is tried again."""
 
     name: str
 
-    async def permit(self, cycle: Cycle, node: str) -> Status: ...
+    def permit(self, cycle: Cycle, node: str) -> Status | PermitWait: ...
 
 
 @runtime_checkable
 class PreBind(Protocol):
-    """What must be true in the cluster before the pod is bound, such as its volumes."""
+    """What must be true in the cluster before the pod is bound, such as its volumes.
+
+    Who waits here does so by `InFlightPod.news` (waiting.py): the wait is in vain once `ended` is set there.
+    """
 
     name: str
 

@@ -13,13 +13,17 @@ so a pod moves from `reserved` into Pod-Capacity in the very step that takes the
 anew after a restart is the same as one that lived through it all. Pods that have ended, DaemonSet pods and static pods
 are never in it: the caller leaves them out. Beside it stands `free_pending`, by the older rule that a pod is reserved
 while it is Pending, whatever its node says; kept for comparison, for it has a gap under bursts.
+
+**Starting.** A pod is starting from the promise until the API server says that it runs, but for `startup_patience`
+seconds at most: one that cannot pull its image would keep others off the node for as long as it exists. From then on it
+is an ordinary reservation.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
@@ -31,8 +35,6 @@ from carico.types import NodeReport, Vector
 NOBODY: frozenset[str] = frozenset()
 TOLERANCE = 1e-6  # pods; fractional units may leave rounding errors behind
 COLUMNS = ("capacity", "reserved", "pending", "free", "free_pending", "usage", "starting")
-CALMER = 0.05  # fall of the usage that may let one more pod start
-MANY = 1e6
 STALE_BEATS = 2.5  # heartbeats without a report after which a node is stale
 
 
@@ -45,6 +47,7 @@ class Entry:
     units: float
     since: float  # s, monotonic: when it was first promised or seen
     pending: bool = True  # not running yet, as far as the API server knows
+    overdue: bool = False  # pending for longer than a start takes
     promised: bool = False
     bound: bool = False
 
@@ -63,15 +66,6 @@ class Account:
     in_cluster: bool = False  # the API server has a Node of this name
 
 
-class Lift(NamedTuple):
-    """A node can take more than before: free capacity rose, by either rule, or fewer pods are starting there."""
-
-    node: str
-    before: float  # pods; −inf if the node was stale, or refused pods for another reason than free capacity
-    after: float
-    room: int  # pods that should be woken
-
-
 class Ledger:
     def __init__(
         self,
@@ -79,15 +73,20 @@ class Ledger:
         *,
         validate: bool = False,
         heartbeat: float = 5.0,
+        startup_patience: float = 60.0,
         on_handover: Callable[[float], None] | None = None,
     ) -> None:
         self._rows = rows
         self._validate = validate
         self._heartbeat = heartbeat
+        self._startup_patience = startup_patience
         self._on_handover = on_handover
         self._entries: dict[str, Entry] = {}
         self._accounts: dict[str, Account] = {}
-        self.lifts: list[Lift] = []  # taken and cleared by whoever wakes the waiting pods
+        self._starts: deque[tuple[float, str]] = deque()  # when a start becomes overdue, s, monotonic; and the pod
+        self._reports_due = NEVER  # s, monotonic: until then nodes that have not reported yet may still do so
+        self._was_fresh: Mask = np.zeros(0, dtype=np.bool_)  # at the last `expire`
+        self.touched: set[int] = set()  # rows that may take more than before; the caller empties it
         self.capacity: Vector = np.zeros(0)
         self.reserved: Vector = np.zeros(0)
         self.pending: Vector = np.zeros(0)  # what would be reserved by the older rule
@@ -95,7 +94,7 @@ class Ledger:
         self.free_pending: Vector = np.zeros(0)  # by the older rule
         self._freshness = Freshness()
         self.usage: Vector = np.zeros(0)  # of the fullest resource
-        self.starting: Vector = np.zeros(0)  # pods that were promised or bound and are still Pending
+        self.starting: Vector = np.zeros(0)  # pods that were promised or bound not long ago and are still Pending
 
     # --- questions ---
 
@@ -119,6 +118,39 @@ class Ledger:
     def is_fresh(self, row: int, now: float) -> bool:
         return bool(self._freshness.expires[row] >= now)
 
+    def is_expected(self, now: float) -> bool:
+        """Whether agents may still be connecting: a missing report says nothing about its node yet."""
+        return now < self._reports_due
+
+    def starting_on(self, node: str) -> list[Entry]:
+        """Pods that count as starting there, the oldest first."""
+        account = self._accounts.get(node)
+        pods = account.pods.values() if account is not None else ()
+        return sorted((e for e in pods if e.pending and not e.overdue), key=lambda e: e.since)
+
+    # --- time ---
+
+    def expect_reports(self, until: float) -> None:
+        """From a restart on, the agents get this long to connect before their nodes are judged without a report."""
+        self._reports_due = until
+
+    def expire(self, now: float) -> None:
+        """Notes the rows that time alone has changed: starts that became overdue, and reports that became stale."""
+        while self._starts and self._starts[0][0] <= now:
+            _, uid = self._starts.popleft()
+            entry = self._entries.get(uid)
+            if entry is not None and entry.pending and now - entry.since >= self._startup_patience:
+                entry.overdue = True
+                self._recount(self._accounts[entry.node])
+                self.touched.add(self._accounts[entry.node].row)
+        fresh = self.fresh(now)
+        before = self._was_fresh[: len(fresh)]
+        self.touched.update(np.flatnonzero(before & ~fresh[: len(before)]).tolist())
+        self._was_fresh = fresh.copy()
+        if self._reports_due > NEVER and now >= self._reports_due:
+            self._reports_due = NEVER
+            self.touched.update(account.row for account in self._accounts.values())
+
     # --- nodes ---
 
     def node_added(self, node: str) -> None:
@@ -134,6 +166,7 @@ class Ledger:
         if (account := self._accounts.get(node)) is not None:
             account.connected = False
             self._set_expiry(account)
+            self.touched.add(account.row)  # judged by requests alone, it may take pods that its report refused
             self._close_if_unused(node, account)
 
     def set_heartbeat(self, seconds: float) -> None:
@@ -151,18 +184,16 @@ class Ledger:
         if report.counted is None or report.finished is None:
             raise RefusedMessage("shape", f"a report of {report.node} does not say which pods it counts")
         account = self._accounts.get(report.node) or self._open(report.node)
-        before = self._believed(account, now)
         account.report, account.sampled, account.connected = report, now - report.age, True
         same = account.counted == report.counted and account.finished == report.finished
         if not same:
             self._count(account, report.counted, report.finished, now)
             self._recount(account)
-        usage = max(report.estimate.usage, default=0.0)
-        calmer = self.usage[account.row] - usage >= CALMER and self.starting[account.row] > 0
-        self.capacity[account.row], self.usage[account.row] = report.estimate.pod_capacity, usage
+        self.capacity[account.row] = report.estimate.pod_capacity
+        self.usage[account.row] = max(report.estimate.usage, default=0.0)
         self._set_expiry(account)
         self._balance(account.row)
-        self._note_lift(report.node, account, before, now, calmer=calmer)
+        self.touched.add(account.row)
         self._check()
 
     # --- pods ---
@@ -179,17 +210,17 @@ class Ledger:
         entry.bound, entry.promised = True, False
         self._check()
 
-    def release(self, uid: str, now: float) -> None:
+    def release(self, uid: str) -> None:
         """The promise did not become a binding. A pod that is bound after all stays."""
         entry = self._entries.get(uid)
         if entry is not None and not entry.bound:
-            self._remove(entry, now)
+            self._remove(entry)
         self._check()
 
-    def forget(self, uid: str, now: float) -> None:
+    def forget(self, uid: str) -> None:
         """The pod was deleted, or its containers ended for good."""
         if (entry := self._entries.get(uid)) is not None:
-            self._remove(entry, now)
+            self._remove(entry)
         self._check()
 
     # --- inside ---
@@ -242,7 +273,7 @@ class Ledger:
             reserved += self._weight(entry, account)
             if entry.pending:
                 pending += entry.units
-                starting += 1
+                starting += not entry.overdue
         self.reserved[row], self.pending[row], self.starting[row] = reserved, pending, starting
 
     def _balance(self, row: int) -> None:
@@ -256,46 +287,31 @@ class Ledger:
     def _put(self, uid: str, node: str, units: float, now: float, pending: bool | None = None) -> Entry:
         entry = self._entries.get(uid)
         if entry is not None and entry.node != node:  # bound elsewhere than we promised
-            self._remove(entry, now)
+            self._remove(entry)
             entry = None
         if entry is None:
             entry = self._entries[uid] = Entry(uid, node, units, now)
+            self._starts.append((now + self._startup_patience, uid))
         entry.units = units
         entry.pending = entry.pending if pending is None else pending
         account = self._open(node)
-        before, starting = self._believed(account, now), self.starting[account.row]
         account.pods[uid] = entry
         self._refresh(account)
-        self._note_lift(node, account, before, now, calmer=bool(self.starting[account.row] < starting))
+        self.touched.add(account.row)  # it may take fewer units than before, or have started
         return entry
 
-    def _remove(self, entry: Entry, now: float) -> None:
+    def _remove(self, entry: Entry) -> None:
         del self._entries[entry.uid]
         account = self._accounts[entry.node]
-        before = self._believed(account, now)
         del account.pods[entry.uid]
         self._refresh(account)
-        self._note_lift(entry.node, account, before, now, calmer=entry.pending)
+        self.touched.add(account.row)
         self._close_if_unused(entry.node, account)
 
     def _set_expiry(self, account: Account) -> None:
         alive = account.connected and account.counted is not None
         until = account.sampled + STALE_BEATS * self._heartbeat if alive else NEVER
         self._freshness.set(account.row, until)
-
-    def _believed(self, account: Account, now: float) -> tuple[float, float]:
-        """Free capacity by both rules; −inf for a stale node."""
-        row = account.row
-        if not self.is_fresh(row, now):
-            return -np.inf, -np.inf
-        return float(self.free[row]), float(self.free_pending[row])
-
-    def _note_lift(self, node: str, account: Account, before: tuple[float, float], now: float, *, calmer: bool) -> None:
-        believed = self._believed(account, now)
-        rises = {(old, new) for old, new in zip(before, believed, strict=True) if new > old}
-        self.lifts += [Lift(node, old, new, max(0, int(min(new, MANY)))) for old, new in rises]
-        if calmer and believed[0] > -np.inf:
-            self.lifts.append(Lift(node, -np.inf, believed[0], 1))
 
     def _check(self) -> None:
         if self._validate:

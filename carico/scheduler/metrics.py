@@ -13,6 +13,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from carico.kube.writes import Urgency
+
 
 def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
     """
@@ -79,6 +81,9 @@ class SchedulerMetrics:
         )
         self.refused = counter("carico_refused", "Messages that were refused, by reason.", "reason")
         self.unsupported = counter("carico_unsupported_pods", "Pods that ask for what Carico does not do.", "feature")
+        self.plugin_errors = counter(
+            "carico_plugin_errors", "Exceptions of plugins that were contained, by plugin.", "plugin"
+        )
         self.conflicts = counter("carico_binding_failures", "Bindings that did not take place, by outcome.", "outcome")
         self.rejected = counter(
             "carico_rejected_pods", "Pods that a kubelet refused after they were bound.", "reason", "scheduler"
@@ -88,8 +93,28 @@ class SchedulerMetrics:
         )
         self.extender = counter("carico_extender", "Requests of a kube-scheduler, by the answer.", "verb", "result")
         self.events_lost = counter("carico_events_lost", "Events that could not be sent.")
+        self.writes = counter(
+            "carico_writes",
+            "Tries to write to the API server, and writes that were dropped, by result.",
+            "kind",
+            "result",
+        )
+        self.undecodable = counter(
+            "carico_undecodable_objects", "Objects that came in a form that cannot be decoded, by kind.", "kind"
+        )
+        self.handler_errors = counter(
+            "carico_handler_errors", "Errors of the code that handles changes of objects, by kind.", "kind"
+        )
         self.leader = Gauge("carico_leader", "1 while this replica binds.", registry=registry)
         self._children: dict[tuple[str, str], Histogram] = {}
+        self._written: dict[tuple[Urgency, str], Counter] = {}
+
+    def written(self, kind: Urgency, result: str) -> None:
+        key = (kind, result)
+        child = self._written.get(key)
+        if child is None:
+            child = self._written[key] = self.writes.labels(kind.name.lower(), result)
+        child.inc()
 
     @contextmanager
     def point(self, point: str, profile: str) -> Iterator[None]:

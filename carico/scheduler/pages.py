@@ -12,7 +12,7 @@ import numpy as np
 from prometheus_client.core import GaugeMetricFamily
 
 from carico.errors import UsageError
-from carico.health import Asked, Page, Request, probe, text
+from carico.health import Asked, Page, Request, probe, text, verbose_probe
 from carico.kube.objects import Pod
 from carico.scheduler import manifest
 from carico.scheduler.explain import Busy, Explainer
@@ -20,6 +20,7 @@ from carico.scheduler.explanation import as_table
 from carico.scheduler.extender import JSON
 from carico.scheduler.metrics import Present, gauge
 from carico.scheduler.page import site
+from carico.scheduler.watches import progress_lines
 
 if TYPE_CHECKING:
     from carico.scheduler.run import Scheduler
@@ -31,7 +32,6 @@ def plain(scheduler: Scheduler) -> dict[str, Callable[[], Page]]:
     return {
         "/healthz": probe(scheduler.why_not_alive),
         "/livez": probe(scheduler.why_not_alive),
-        "/readyz": probe(scheduler.why_not_ready),
         "/debug/ledger": lambda: _json(ledger_rows(scheduler)),
         "/debug/queue": lambda: _json(queue_rows(scheduler)),
         "/debug/decisions": lambda: Page(HTTPStatus.OK, "application/jsonl", parts.ring.dump()),
@@ -42,6 +42,7 @@ def plain(scheduler: Scheduler) -> dict[str, Callable[[], Page]]:
 def asked(scheduler: Scheduler) -> dict[str, Asked]:
     extender, explainer = scheduler.extender, Explainer(scheduler.parts, scheduler.clock)
     return {
+        "/readyz": verbose_probe("readyz", scheduler.why_not_ready, lambda: _watch_lines(scheduler)),
         "/explain": lambda request: _explain(scheduler, explainer, request),
         "/simulate": lambda request: _simulate(explainer, request),
         "/extender/filter": extender.filter,
@@ -70,7 +71,7 @@ def ledger_rows(scheduler: Scheduler) -> dict[str, Any]:
 
 
 def queue_rows(scheduler: Scheduler) -> dict[str, Any]:
-    queue, now = scheduler.parts.queue, scheduler.clock.monotonic()
+    queue, waiting, now = scheduler.parts.queue, scheduler.parts.waiting, scheduler.clock.monotonic()
     pods = [
         {
             "pod": q.info.pod.key,
@@ -80,6 +81,7 @@ def queue_rows(scheduler: Scheduler) -> dict[str, Any]:
             "waited": round(now - q.queued_at, 2),
             "pause": round(max(0.0, q.ready_at - now), 2),
             "refused_by": sorted(q.refusal.plugins) or ([q.gate.plugin] if q.gate else []),
+            "waits_for": in_flight.waits_for if (in_flight := waiting.get(q.uid)) is not None else "",
         }
         for q in queue.pods()
     ]
@@ -141,13 +143,30 @@ def _present(scheduler: Scheduler) -> Iterable[GaugeMetricFamily]:
     fresh = ledger.fresh(scheduler.clock.monotonic())[: len(snapshot)]
     stale = int(np.count_nonzero(snapshot.present[: len(fresh)] & ~fresh))
     yield GaugeMetricFamily("carico_stale_nodes", "Nodes without a recent report.", value=stale)
-    yield GaugeMetricFamily("carico_pods_waiting_for_capacity", "Pods that wait for Pod-Capacity.", value=queue.hungry)
+    yield GaugeMetricFamily(
+        "carico_pods_waiting_for_capacity", "Pods that wait for Pod-Capacity.", value=queue.refused_by("Capacity")
+    )
+    ages = {(kind,): age for kind, age in _watch_ages(scheduler).items()}
+    yield gauge("carico_watch_progress_seconds", "Since the last event, bookmark or list of a watch.", ages, ("kind",))
+    in_flight = {(what,): float(count) for what, count in parts.waiting.counts().items()}
+    yield gauge("carico_pods_in_flight", "Pods that have a node, by what they wait for.", in_flight, ("waits_for",))
     yield GaugeMetricFamily("carico_events_waiting", "Events that trail behind.", value=len(scheduler.recorder))
+    unsent = {(kind.name.lower(),): float(count) for kind, count in scheduler.writer.counts().items()}
+    yield gauge("carico_writes_waiting", "Writes to the API server that have not ended.", unsent, ("kind",))
     if snapshot.node_count <= scheduler.settings.per_node_metrics:
         rows = {(node,): account.row for node, account in ledger.accounts()}
         for name, column in (("free", ledger.free), ("reserved", ledger.reserved)):
             values = {node: float(column[row]) for node, row in rows.items()}
             yield gauge(f"carico_node_{name}_pods", f"Pods of {name} capacity, by node.", values, ("node",))
+
+
+def _watch_ages(scheduler: Scheduler) -> dict[str, float]:
+    now = scheduler.clock.monotonic()
+    return {reflector.resource.kind: now - reflector.progressed_at for reflector in scheduler.reflectors}
+
+
+def _watch_lines(scheduler: Scheduler) -> Iterable[str]:
+    return progress_lines(scheduler.reflectors, scheduler.clock.monotonic())
 
 
 def _refused(scheduler: Scheduler) -> dict[tuple[str, ...], float]:

@@ -17,13 +17,16 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 from carico.errors import UsageError
+from carico.kube.delivery import Firewall
 from carico.scheduler.changes import Interest
 from carico.scheduler.feasible import Feasible
 from carico.scheduler.framework import (
     Bind,
+    Filter,
     Permit,
     Plugin,
     PostBind,
@@ -32,10 +35,14 @@ from carico.scheduler.framework import (
     PreEnqueue,
     QueueSort,
     Reserve,
+    Reuse,
+    Supply,
 )
 from carico.scheduler.metrics import SchedulerMetrics
 from carico.scheduler.plugins.capacity import Capacity
 from carico.scheduler.scoring import Scoring
+from carico.scheduler.template import PodInfo
+from carico.scheduler.unschedulable import Scope
 
 KEYS = ("plugins", "enable", "disable", "weights", "release")
 REPORT: dict[str, Any] = {"plugins": ["PrioritySort", "Capacity"], "release": "pending"}
@@ -62,15 +69,39 @@ class Profile:
         self.binds = [p for p in plugins if isinstance(p, Bind)]
         self.post_binds = [p for p in plugins if isinstance(p, PostBind)]
         self.sorts = [p for p in plugins if isinstance(p, QueueSort)]
+        self.supplies = [p for p in plugins if isinstance(p, Supply)]
+        self._by_template = {p.name for p in plugins if isinstance(p, Filter) and p.reuse is not Reuse.NEVER}
+        self._by_template |= {p.name for p in self.supplies}
         self.capacity = next((p for p in plugins if isinstance(p, Capacity)), None)
-        self._interests = {p.name: tuple(p.interests) for p in plugins}
+        self._firewalls = {p.name: self._firewall(p.name) for p in plugins}
+        self._interests = {
+            p.name: tuple(replace(i, on_error=self._firewalls[p.name].caught) for i in p.interests) for p in plugins
+        }
 
     def interests(self, names: Iterable[str]) -> tuple[Interest, ...]:
         """What could turn the refusals of these plugins."""
         return tuple(interest for name in sorted(names) for interest in self._interests.get(name, ()))
 
+    def scope(self, pod: PodInfo, names: Iterable[str]) -> Scope:
+        """Which other pods these plugins judge like this one; claims are told apart by the pod's name."""
+        if pod.volumes:
+            return Scope.POD
+        return Scope.TEMPLATE if self._by_template.issuperset(names) else Scope.LABELS
+
+    def contain(self, plugin: str, error: Exception) -> None:
+        """A plugin raised where it must not stop the others."""
+        self._firewalls[plugin].caught(error)
+
+    def _firewall(self, plugin: str) -> Firewall:
+        count = self._metrics.plugin_errors.labels(plugin).inc if self._metrics is not None else _nothing
+        return Firewall(f"plugin {plugin} broke", count)
+
     def timed(self, point: str) -> AbstractContextManager[None]:
         return self._metrics.point(point, self.name) if self._metrics is not None else nullcontext()
+
+
+def _nothing() -> None:
+    """Nobody counts."""
 
 
 def chosen(profile: str, table: dict[str, Any], known: Sequence[str], default: Sequence[str]) -> list[str]:

@@ -1,18 +1,21 @@
 """The pods that wait for a node, in the order of their turn.
 
-    add ─► active ─► pop ─► (a cycle) ─► done
-             ▲                   └─ fail ─► waiting: until a change could turn the verdict of a plugin that refused it
+    add ─► active ─► pop ─► (a cycle) ─► placed ─► done
+             ▲                   └─ fail ─► waiting: until something could turn the verdict of a plugin that refused it
              │                                 │                     └─► backoff: while its pause of 1 … 10 s lasts
-             └─────────────────────────────────┴───────────────────────────┘   or until nobody else wants a turn
-    gated: a plugin does not even let it in
+             └─────────────────────────────────┴───────────────────────────┘   or until no other pod wants a turn
+    gated: a plugin does not even let it in     held: pods are being evicted for it
 
 State only: no clock, no waiting; every method that depends on time is told the time. Priority goes first, then age.
-A pod that waits for Pod-Capacity is woken by a report only if the node's other filters had let it pass, and a report
-wakes no more pods than it has room for: otherwise each report would send the whole queue through a cycle.
+
+Waiting pods come back in two ways (unschedulable.py). A change of an object wakes the best pod of every group that it
+could help, and the next one when that was placed. A row that has enough of what pods lack wakes as many as it can hold,
+and is looked at again whenever something on it changes or a pod that was woken for it has been tried: what was woken
+already is subtracted, and a wake-up that came to nothing passes to the next pod.
 
 A pause keeps pods that fail again and again from holding up the others. When no other pod is active it would hold up
 nothing but the pod itself, so the pods that a change may have helped get their turn at once, as kube-scheduler's do
-since 1.33. After an error the pause is for whoever is in trouble, and lasts.
+since 1.33. After an error the pause always lasts.
 """
 
 from __future__ import annotations
@@ -24,22 +27,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from carico.kube.objects import Pod
-from carico.scheduler.changes import NODE_CAPACITY, Change, Interest
+from carico.scheduler.changes import Change, Interest
 from carico.scheduler.framework import Status
-from carico.scheduler.rows import Mask
+from carico.scheduler.supply import Available, Needs, Promised, Room
 from carico.scheduler.template import PodInfo
+from carico.scheduler.unschedulable import Entry, Group, Refusal, Unschedulable
 
 SortKey = Callable[[PodInfo, float], tuple[Any, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a pod found no node, and what could help it."""
-
-    plugins: frozenset[str] = frozenset()
-    interests: tuple[Interest, ...] = ()
-    reachable: Mask | None = None  # rows that refused the pod for want of Pod-Capacity alone
-    need: float = 0.0  # pods of free capacity that it takes
+PLACES = ("active", "backoff", "waiting", "gated", "held", "flight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +44,7 @@ class Gate:
     plugin: str
     status: Status
     interests: tuple[Interest, ...]
+    broken: bool = False  # the plugin raised an exception: ask it again later
 
 
 @dataclass(slots=True, eq=False)
@@ -62,9 +58,13 @@ class Queued:
     gate: Gate | None = None
     failed_at: float = 0.0  # s, monotonic: last failure
     ready_at: float = 0.0  # s, monotonic: end of the pause
-    place: str = ""  # active, backoff, waiting, gated, flight
+    place: str = ""  # one of PLACES
     after_flush: bool = False
-    ticket: int = 0  # number of its newest entry in a heap; older ones are void
+    ticket: int = 0  # number of its newest entry in a heap; older ones are void. 0: none is valid
+    group: Group | None = None  # while it waits
+    woken_from: Group | None = None  # by a change, and not tried since
+    woken_for: int = -1  # the row that has room for it, and not tried since
+    woken_needs: Needs = ()  # what it would take there
 
     @property
     def uid(self) -> str:
@@ -86,13 +86,15 @@ class Queue:
         self._pods: dict[str, Queued] = {}
         self._serial = 0
         # Heaps may hold entries that are no longer true; place and ticket decide when they come up.
-        self._active: list[tuple[Any, int, Queued]] = []
-        self._backoff: list[tuple[float, int, Queued]] = []  # a change may have helped them
-        self._errors: list[tuple[float, int, Queued]] = []  # something broke
-        self._hungry: list[tuple[Any, int, Queued]] = []  # waiting for Pod-Capacity
-        self._waiting: dict[str, Queued] = {}  # waiting and gated
-        self._count = dict.fromkeys(("active", "backoff", "waiting", "gated", "flight"), 0)
-        self.on_move: Callable[[str, str], object] = _nothing  # queue and event, for the metrics
+        self._active: list[Entry] = []
+        self._backoff: list[Entry] = []  # a change may have helped them
+        self._errors: list[Entry] = []  # something broke
+        self._unschedulable = Unschedulable()
+        self._gated: dict[tuple[Interest, ...], dict[str, Queued]] = {}  # by what could open the gate
+        self._promised = Promised()
+        self._count = dict.fromkeys(PLACES, 0)
+        self.supplies: dict[str, Available] = {}  # amounts that pods may need, by the name of the supply
+        self.on_move: Callable[[str, str], object] = _ignore  # queue and event, for the metrics
 
     # --- questions ---
 
@@ -111,10 +113,9 @@ class Queue:
     def counts(self) -> dict[str, int]:
         return dict(self._count)
 
-    @property
-    def hungry(self) -> int:
-        """Pods that wait for Pod-Capacity."""
-        return sum(q.refusal.need > 0 for q in self._waiting.values() if q.place == "waiting")
+    def refused_by(self, plugin: str) -> int:
+        """Pods that wait because of this plugin."""
+        return sum(group.size for group in self._unschedulable if plugin in group.refusal.plugins)
 
     def next_due(self) -> float:
         """When the next pause ends, s on the monotonic clock; infinity if none is running."""
@@ -141,13 +142,22 @@ class Queue:
         if queued is None:
             self.add(info, now)
             return
+        alike = info.template is queued.info.template and info.identity is queued.info.identity
+        alike = alike and info.priority == queued.info.priority
         queued.info = info
-        if change is not None and queued.place in ("waiting", "gated") and self._helps(queued, change):
+        if queued.place == "waiting" and not alike:  # its group is judged by what the pod no longer is
             self._requeue(queued, "PodUpdate", now)
+        elif change is not None and queued.place in ("waiting", "gated"):
+            interests = queued.gate.interests if queued.gate else queued.refusal.interests
+            if any(interest.could_help(info, change) for interest in interests):
+                self._requeue(queued, "PodUpdate", now)
 
-    def delete(self, uid: str) -> None:
+    def delete(self, uid: str, now: float) -> None:
+        """The pod is gone, or has a node."""
         if (queued := self._pods.pop(uid, None)) is not None:
+            queued.ticket = 0
             self._move(queued, "")
+            self._tried(queued, now)
 
     def pop(self, now: float) -> Queued | None:
         """The pod whose turn it is; from here it is in flight until `done`, `fail` or `delete`."""
@@ -164,50 +174,64 @@ class Queue:
                 return queued
         return None
 
-    def done(self, uid: str) -> None:
-        self.delete(uid)
+    def placed(self, uid: str, now: float) -> None:
+        """The pod in flight was given a node: what woke it may help the next one too."""
+        if (queued := self._pods.get(uid)) is not None:
+            self._tried(queued, now)
+
+    def done(self, uid: str, now: float) -> None:
+        """The pod is bound, or no longer ours to bind."""
+        self.delete(uid, now)
 
     def fail(self, queued: Queued, refusal: Refusal, now: float, *, blindly: bool = False) -> None:
         """No node, or the binding failed. `blindly`: try again after the pause, whatever happens."""
-        if queued.uid not in self._pods:
+        if self._pods.get(queued.uid) is not queued:
             return  # deleted meanwhile
         queued.refusal, queued.failed_at = refusal, now
         queued.ready_at = now + min(self._last, self._first * 2 ** min(queued.attempts - 1, 30))
         queued.after_flush = False
         if blindly or not refusal.plugins:
-            self._requeue(queued, "ScheduleAttemptFailure", now, self._errors)
-            return
-        self._move(queued, "waiting")
-        self.on_move("unschedulable", "ScheduleAttemptFailure")
-        if refusal.need > 0:
-            self._push(self._hungry, self._key(queued), queued)
+            self._pause(queued, "ScheduleAttemptFailure", now, self._errors)
+        else:
+            self._move(queued, "waiting")
+            self.on_move("unschedulable", "ScheduleAttemptFailure")
+        self._tried(queued, now)
+
+    def hold(self, uid: str) -> None:
+        """Keeps a pod that has just failed out of the queue, whatever happens, until `unhold`."""
+        queued = self._pods.get(uid)
+        if queued is not None and queued.place in ("waiting", "backoff", "active"):
+            self._move(queued, "held")
+
+    def unhold(self, uid: str, now: float) -> None:
+        """What it was held for is done: it is tried again."""
+        queued = self._pods.get(uid)
+        if queued is not None and queued.place == "held":
+            self._requeue(queued, "PreemptionFinished", now)
 
     # --- what brings waiting pods back ---
 
     def on_change(self, change: Change, now: float) -> int:
         """Something happened; returns how many pods it brought back."""
-        if not self._waiting or not change.action:
+        if not change.action:
             return 0
-        helped = [q for q in self._waiting.values() if self._helps(q, change)]
-        for queued in helped:
-            self._requeue(queued, f"{change.kind}{'Add' if change.old is None else 'Change'}", now)
-        return len(helped)
-
-    def wake_for_capacity(self, row: int, before: float, after: float, room: int, now: float) -> int:
-        """A node can take more: at most `room` of the pods that it could now take, best first."""
-        woken, passed = 0, []
-        while woken < room and self._hungry:
-            key, serial, queued = heapq.heappop(self._hungry)
-            if queued.place != "waiting" or serial != queued.ticket:
-                continue
-            if before < queued.refusal.need <= after and _reaches(queued.refusal.reachable, row):
-                self._requeue(queued, "NodeCapacityChange", now)
-                woken += 1
-            else:
-                passed.append((key, serial, queued))
-        for entry in passed:
-            heapq.heappush(self._hungry, entry)
+        woken = 0
+        for group in self._unschedulable.helped_by(change):
+            woken += self._wake_group(group, f"{change.kind}{'Add' if change.old is None else 'Change'}", now)
+        for queued in self._opened(change):
+            self._requeue(queued, f"{change.kind}Change", now)
+            woken += 1
         return woken
+
+    def on_row(self, row: int, now: float) -> None:
+        """The row may have more of something than before: wakes the pods that it could hold now, best first.
+
+        Also those that it is kept from: there may be enough for the nominated pod and for them.
+        """
+        for group in self._unschedulable.open(row):
+            if not group.refusal.needs:
+                self._wake_group(group, "NodeRoom", now)
+        self._wake_by_room(row, now)
 
     def tick(self, now: float) -> None:
         """Moves pods whose pause has ended."""
@@ -217,32 +241,120 @@ class Queue:
 
     def flush(self, now: float) -> int:
         """Tries again what has waited very long, in case no change was recognised as helpful."""
-        old = [q for q in self._waiting.values() if q.place == "waiting" and now - q.failed_at > self._flush_after]
+        old = [q for q in self._pods.values() if self._stale(q, now)]
         for queued in old:
             queued.after_flush = True
             self._requeue(queued, "UnschedulableTimeout", now)
         return len(old)
 
+    def activate(self, uid: str, now: float) -> None:
+        """A waiting pod is tried again, for a reason that only the caller knows."""
+        queued = self._pods.get(uid)
+        if queued is not None and queued.place == "waiting":
+            self._requeue(queued, "ForceActivate", now)
+
     def activate_all(self) -> None:
         """A new leader tries everything at once."""
-        for queued in list(self._waiting.values()):
+        for queued in [q for q in self._pods.values() if q.place in ("waiting", "gated")]:
             self._activate(queued, "ForceActivate")
 
     # --- inside ---
 
-    def _helps(self, queued: Queued, change: Change) -> bool:
-        interests = queued.gate.interests if queued.gate else queued.refusal.interests
-        return any(i.kind != NODE_CAPACITY and i.could_help(queued.info, change) for i in interests)
+    def _opened(self, change: Change) -> list[Queued]:
+        """Gated pods whose gate the change may open; those whose plugin does not care are not even looked at."""
+        return [
+            queued
+            for interests, pods in self._gated.items()
+            if any(i.kind == change.kind and i.action & change.action for i in interests)
+            for queued in pods.values()
+            if any(interest.could_help(queued.info, change) for interest in interests)
+        ]
 
-    def _requeue(
-        self, queued: Queued, event: str, now: float, heap: list[tuple[float, int, Queued]] | None = None
-    ) -> None:
+    def _stale(self, queued: Queued, now: float) -> bool:
+        if queued.place == "gated":
+            return queued.gate is not None and queued.gate.broken
+        return queued.place == "waiting" and now - queued.failed_at > self._flush_after
+
+    def _wake_by_room(self, row: int, now: float) -> int:
+        if not self._unschedulable.any_needs:
+            return 0
+        room = Room(row, self.supplies, self._promised)
+        heads = [(group.best(), group) for group in self._unschedulable.held_by(row, room)]
+        best = [(*entry[:2], group) for entry, group in heads if entry is not None]
+        heapq.heapify(best)
+        woken = 0
+        while best:
+            _, _, group = heapq.heappop(best)
+            entry, needs = group.best(), group.refusal.needs
+            if entry is None or not room.holds(needs):
+                continue
+            self._wake_for(entry[2], row, needs, now)
+            woken += 1
+            if (following := group.best()) is not None:
+                heapq.heappush(best, (*following[:2], group))
+        return woken
+
+    def _wake_group(self, group: Group, event: str, now: float) -> int:
+        """Unless a pod of it is on its way already: that one has not been tried since, and will see what happened."""
+        return 0 if group.on_the_way else self._wake_next(group, event, now)
+
+    def _wake_next(self, group: Group, event: str, now: float) -> int:
+        """Its best pod; where that one pauses, those behind it too, up to one that does not."""
+        woken = 0
+        while (entry := group.best()) is not None:
+            queued = entry[2]
+            self._requeue(queued, event, now)
+            if queued.place not in ("active", "backoff"):
+                continue  # gated now
+            queued.woken_from = group
+            group.on_the_way += 1
+            woken += 1
+            if queued.place == "active":
+                break
+        return woken
+
+    def _wake_for(self, queued: Queued, row: int, needs: Needs, now: float) -> None:
+        self._requeue(queued, "NodeRoom", now)
+        if queued.place in ("active", "backoff"):
+            queued.woken_for = row
+            queued.woken_needs = needs
+            self._promised.add(row, needs)
+
+    def _tried(self, queued: Queued, now: float) -> None:
+        """The pod's turn is over, or will never come: what woke it may go to others."""
+        group, row = queued.woken_from, queued.woken_for
+        queued.woken_from, queued.woken_for = None, -1
+        if group is not None:
+            group.on_the_way -= 1
+            if queued.group is not group:  # it was placed, deleted, or failed for another reason
+                self._wake_next(group, "PreviousPodTried", now)
+            self._unschedulable.forget_if_empty(group)
+        if row >= 0:
+            self._promised.remove(row, queued.woken_needs)
+            self._look_again(row, queued, now)
+
+    def _look_again(self, row: int, queued: Queued, now: float) -> None:
+        """A pod that was woken for the row has been tried."""
+        group = queued.group
+        if group is not None and group.reaches(row):
+            room = Room(row, self.supplies, self._promised)
+            if room.holds(group.refusal.needs):  # the filters refuse what the amounts allow: no wake-up can help
+                group.close(row)
+        self._wake_by_room(row, now)
+
+    def _requeue(self, queued: Queued, event: str, now: float) -> None:
         if queued.ready_at > now and queued.place != "gated":
-            self._move(queued, "backoff")
-            self._push(self._backoff if heap is None else heap, queued.ready_at, queued)
-            self.on_move("backoff", event)
+            self._pause(queued, event, now, self._backoff)
         else:
             self._activate(queued, event)
+
+    def _pause(self, queued: Queued, event: str, now: float, heap: list[Entry]) -> None:
+        if queued.ready_at <= now:
+            self._activate(queued, event)
+            return
+        self._move(queued, "backoff")
+        self._push(heap, queued.ready_at, queued)
+        self.on_move("backoff", event)
 
     def _activate(self, queued: Queued, event: str) -> None:
         queued.gate = self._gate(queued.info)
@@ -257,12 +369,12 @@ class Queue:
     def _key(self, queued: Queued) -> tuple[Any, ...]:
         return self._sort_key(queued.info, queued.queued_at)
 
-    def _push(self, heap: list[tuple[Any, int, Queued]], key: Any, queued: Queued) -> None:
+    def _push(self, heap: list[Entry], key: Any, queued: Queued) -> None:
         self._serial += 1
         queued.ticket = self._serial
         heapq.heappush(heap, (key, self._serial, queued))
-        if len(heap) > 2 * len(self._pods) + 64:  # void entries have piled up
-            heap[:] = [entry for entry in heap if entry[1] == entry[2].ticket]
+        if len(heap) > 2 * self._count[queued.place] + 64:  # void entries have piled up
+            heap[:] = [entry for entry in heap if entry[1] == entry[2].ticket and entry[2].place == queued.place]
             heapq.heapify(heap)
 
     def _move(self, queued: Queued, place: str) -> None:
@@ -270,26 +382,33 @@ class Queue:
             self._count[queued.place] -= 1
         if place:
             self._count[place] += 1
+        if queued.group is not None:
+            self._unschedulable.remove(queued)
+        if queued.place == "gated":
+            self._ungate(queued)
         queued.place = place
-        if place in ("waiting", "gated"):
-            self._waiting[queued.uid] = queued
-        else:
-            self._waiting.pop(queued.uid, None)
+        if place == "gated" and queued.gate is not None:
+            self._gated.setdefault(queued.gate.interests, {})[queued.uid] = queued
+        elif place == "waiting":
+            self._serial += 1
+            queued.ticket = self._serial
+            self._unschedulable.add(queued, self._key(queued), queued.refusal)
+
+    def _ungate(self, queued: Queued) -> None:
+        for interests, pods in list(self._gated.items()):
+            if pods.pop(queued.uid, None) is not None and not pods:
+                del self._gated[interests]
 
 
-def _first(heap: list[tuple[float, int, Queued]]) -> float:
+def _first(heap: list[Entry]) -> float:
     """When the first pause in it ends; entries that are no longer true go."""
     while heap and not (heap[0][2].place == "backoff" and heap[0][1] == heap[0][2].ticket):
         heapq.heappop(heap)
-    return heap[0][0] if heap else math.inf
+    return float(heap[0][0]) if heap else math.inf
 
 
-def _nothing(*_: str) -> None:
-    """Nobody counts."""
-
-
-def _reaches(reachable: Mask | None, row: int) -> bool:
-    return reachable is None or row >= len(reachable) or bool(reachable[row])
+def _ignore(*_: object) -> None:
+    """Nothing is counted."""
 
 
 def is_waiting(pod: Pod) -> bool:

@@ -1,16 +1,20 @@
 """Pods that a kubelet refused after they were bound, because it knew more than the scheduler: a lost race.
 
 The scheduler's own watch of pods leaves out those that have ended, and tells of an ending as of a deletion, with the
-pod's last state before it. So who failed, and why, takes a watch of its own; of each pod only three words are kept.
+pod's last state before it. So who failed, and why, takes a watch of its own. There may be thousands of such pods: only
+some names are kept of each.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from carico.clock import Clock
 from carico.kube.client import Client
-from carico.kube.meta import KubeObject, Piece
-from carico.kube.watch import Reflector, Resource
+from carico.kube.meta import NamedObject, Piece
+from carico.kube.watch import Resource
 from carico.scheduler.metrics import SchedulerMetrics
+from carico.scheduler.watches import counted_reflector
 
 # The kubelet's words in status.reason: a filter of kube-scheduler that it repeats, or OutOf and the resource.
 REASONS = frozenset(
@@ -25,6 +29,10 @@ REASONS = frozenset(
     }
 )
 OUT_OF = "OutOf"
+RESOURCES = ("cpu", "memory", "pods", "ephemeral-storage")  # others have any name, and a metric must not
+
+
+OTHER = "other"  # the label of all schedulers that are not ours
 
 
 class _Spec(Piece, frozen=True):
@@ -36,7 +44,7 @@ class _Status(Piece, frozen=True):
     reason: str = ""
 
 
-class Failed(KubeObject, frozen=True):
+class FailedPod(NamedObject, frozen=True):
     """A pod whose phase is Failed."""
 
     spec: _Spec = _Spec()
@@ -47,20 +55,30 @@ class Failed(KubeObject, frozen=True):
         reason = self.status.reason
         return bool(self.spec.node_name) and (reason in REASONS or reason.startswith(OUT_OF))
 
+    @property
+    def reason(self) -> str:
+        """One of a few words."""
+        reason = self.status.reason
+        return reason if reason in REASONS or reason.removeprefix(OUT_OF) in RESOURCES else f"{OUT_OF}other"
 
-FAILED: Resource[Failed] = Resource("/api/v1/pods", Failed, "&fieldSelector=status.phase=Failed")
+
+FAILED: Resource[FailedPod] = Resource(
+    "/api/v1/pods", FailedPod, "&fieldSelector=status.phase=Failed", title="failed pods"
+)
 
 
 class Rejections:
     """Counts them from now on; what failed before the first list is history."""
 
-    def __init__(self, client: Client, metrics: SchedulerMetrics, clock: Clock) -> None:
-        self._metrics = metrics
-        self._reflector = Reflector(client, FAILED, self._changed, clock=clock)
+    def __init__(self, client: Client, metrics: SchedulerMetrics, clock: Clock, ours: Container[str]) -> None:
+        """`ours` are the names under which we schedule; all other schedulers are counted as one."""
+        self._metrics, self._ours = metrics, ours
+        self.reflector = counted_reflector(client, FAILED, self._changed, clock, metrics)
 
     async def run(self) -> None:
-        await self._reflector.run()
+        await self.reflector.run()
 
-    def _changed(self, old: Failed | None, new: Failed | None) -> None:
-        if self._reflector.synced.is_set() and old is None and new is not None and new.rejected:
-            self._metrics.rejected.labels(new.status.reason, new.spec.scheduler_name).inc()
+    def _changed(self, old: FailedPod | None, new: FailedPod | None) -> None:
+        if self.reflector.synced.is_set() and old is None and new is not None and new.rejected:
+            scheduler = new.spec.scheduler_name
+            self._metrics.rejected.labels(new.reason, scheduler if scheduler in self._ours else OTHER).inc()

@@ -33,6 +33,7 @@ class ReportListener:
     def fell_silent(self, node: str) -> None:
         self._metrics.reports.labels("silent").inc()
         self._cluster.ledger.fell_silent(node)
+        self._cluster.capacity_changed()
 
     def refused(self, reason: str) -> None:
         self._metrics.reports.labels("refused").inc()

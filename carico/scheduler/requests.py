@@ -4,6 +4,9 @@ Containers that run together are summed; an init container runs before them, bes
 earlier, so it counts as a maximum. Requests of the pod as a whole replace the sum; the overhead of its runtime comes on
 top. A pod that is being resized in place occupies the largest of what its spec wants, what it was granted and what it
 has. Sums are exact and rounded up once, at the end.
+
+Nothing that somebody wrote into an object may break the sums of a node: amounts end at MOST, and below zero there is
+nothing. One that is no quantity at all is taken for MOST of a pod, and for nothing of a node: too much is safe.
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ from carico.kube.objects import Container, ContainerStatus, Pod, ResourceRequire
 
 CPU, MEMORY, EPHEMERAL = "cpu", "memory", "ephemeral-storage"
 PODS = "pods"
+MOST = 2**53  # 9 PB, or 9e12 cores; a thousand of them still fit into the 64 bits of a node's sum
 
 Amounts = dict[str, Fraction]
+NOTHING, TOO_MUCH = Fraction(0), Fraction(MOST)
 Requests = dict[str, int]  # cpu in thousandths of a core, everything else in whole units
 
 
@@ -31,9 +36,8 @@ def of_pod(pod: Pod, *, running: bool) -> Requests:
 
 def allocatable(amounts: Mapping[str, str]) -> Requests:
     """A node's side of the same sum."""
-    return {
-        name: _rounded(name, quantity.parse(text)) for name, text in amounts.items() if counted(name) or name == PODS
-    }
+    known = ((name, _parsed(text, NOTHING)) for name, text in amounts.items() if counted(name) or name == PODS)
+    return {name: _rounded(name, amount) for name, amount in known}
 
 
 def counted(name: str) -> bool:
@@ -104,7 +108,14 @@ def _statuses(pod: Pod) -> dict[str, ContainerStatus]:
 
 
 def _exact(amounts: Mapping[str, str]) -> Amounts:
-    return {name: quantity.parse(text) for name, text in amounts.items()}
+    return {name: _parsed(text, TOO_MUCH) for name, text in amounts.items()}
+
+
+def _parsed(text: str, otherwise: Fraction) -> Fraction:
+    try:
+        return quantity.parse(text)
+    except ValueError:
+        return otherwise
 
 
 def _add(total: Amounts, more: Amounts) -> None:
@@ -125,4 +136,4 @@ def _raise(total: Amounts, least: Amounts) -> None:
 
 
 def _rounded(name: str, amount: Fraction) -> int:
-    return quantity.ceiling(amount * 1000 if name == CPU else amount)
+    return max(0, min(MOST, quantity.ceiling(amount * 1000 if name == CPU else amount)))

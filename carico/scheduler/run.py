@@ -11,9 +11,8 @@ that loses the Lease ends, and whatever runs it starts it anew: nothing that a l
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import os
-import socket
 from time import perf_counter
 from typing import Any
 
@@ -26,10 +25,14 @@ from carico.health import HealthServer
 from carico.kube import credentials
 from carico.kube.client import Client
 from carico.kube.events import Recorder
-from carico.kube.lease import Election, LeaseTimes
+from carico.kube.lease import Election, LeaseTimes, unique_identity
+from carico.kube.watch import Reflector
+from carico.kube.writer import Writer
+from carico.kube.writes import Urgency
 from carico.scheduler import pages
 from carico.scheduler.assembly import Parts, assemble
 from carico.scheduler.binder import Binder
+from carico.scheduler.concluder import Concluder
 from carico.scheduler.cycle import Decision, broken, decide
 from carico.scheduler.decisions import Record
 from carico.scheduler.extender import Extender
@@ -52,6 +55,10 @@ log = logging.getLogger(__name__)
 TURN = 0.005  # s of decisions in a row: one after the other costs the event loop as much as the decision itself
 HOUSEKEEPING = 1.0  # s between two looks at queue, heartbeat and health
 FLUSH_EVERY = 30.0  # s between two looks for pods that have waited very long
+SPILL = 5  # times as many Events of pods that were bound may wait as of pods that were not
+# Kubernetes kills a pod 30 s after SIGTERM; these and the servers' own ends stay within 25.
+DRAIN = 22.0  # s to finish what was sent: bindings, then what is told of them
+RELEASE = 2.0  # s to give the Lease back
 RENEWAL_LIMIT = 20.0  # s without a renewed Lease after which a leader is not alive
 STALL_LIMIT = 10.0  # s in which the event loop did not turn after which nobody is
 
@@ -74,22 +81,27 @@ class Scheduler:
             connections=settings.connections,
             clock=self.clock,
         )
-        self.identity = settings.identity or f"{socket.gethostname()}_{os.getpid()}"
-        self.parts: Parts = assemble(settings, self.clock, self.client)
+        self.identity = settings.identity or unique_identity()
+        self.parts: Parts = assemble(settings, self.clock, self.client, self.may_bind)
         cluster, metrics = self.parts.cluster, self.parts.metrics
-        self.watches = Watches(self.client, cluster, self.clock)
+        self.watches = Watches(self.client, cluster, self.clock, metrics)
+        self.writer = Writer(
+            self.client, self.clock, self.may_bind, workers=settings.writers, event_workers=settings.event_workers,
+            most={Urgency.EVENT: settings.event_queue, Urgency.SCHEDULED_EVENT: SPILL * settings.event_queue},
+            busy=self._busy, on_result=metrics.written,
+        )  # fmt: skip
         self.recorder = Recorder(
-            self.client, "carico-scheduler", f"carico-scheduler-{self.identity}", self.clock,
-            capacity=settings.event_queue, workers=settings.event_workers, busy=self._busy,
+            self.client, self.writer, "carico-scheduler", f"carico-scheduler-{self.identity}", self.clock,
             on_lost=metrics.events_lost.inc,
         )  # fmt: skip
+        self.failures = Failures(self.client, self.writer, cluster, self.recorder, metrics, self.clock)
+        concluder = Concluder(cluster, self.recorder, self.parts.ring, metrics, self.clock, self.failures.handle)
         self.binder = Binder(
-            self.client, cluster, self.recorder, self.parts.ring, metrics, self.clock,
-            places=settings.binders, may_bind=self.may_bind,
+            self.client, concluder, self.clock,
+            slots=self.parts.slots, waiting=self.parts.waiting, may_bind=self.may_bind,
         )  # fmt: skip
-        self.failures = Failures(self.client, cluster, self.recorder, metrics, self.clock)
-        self.extender = Extender(self.parts, self.clock, self.client)
-        self.rejections = Rejections(self.client, metrics, self.clock)
+        self.extender = Extender(self.parts, self.clock, self.client, self.writer)
+        self.rejections = Rejections(self.client, metrics, self.clock, self.parts.profiles)
         times = LeaseTimes(
             settings.leader_elect_lease_duration,
             settings.leader_elect_renew_deadline,
@@ -125,7 +137,7 @@ class Scheduler:
             "scheduler %s, %s: gRPC on port %d, pages on port %d", __version__, self.identity, grpc_port, page_port
         )
         lead = asyncio.create_task(self._lead())
-        others = [self.watches.run(), self.recorder.run(), self.failures.run(), self._keep_house(), end.wait()]
+        others = [self.watches.run(), self.recorder.run(), self.writer.run(), self._keep_house(), end.wait()]
         others += [self.extender.nudge.run(), self.rejections.run()]
         if self.live is not None:
             others.append(self.live.run())
@@ -135,21 +147,31 @@ class Scheduler:
             for task in done:
                 task.result()
         finally:
-            lead.cancel()
-            await self._stop(tasks)
+            await self._stop(lead, tasks)
 
-    async def _stop(self, tasks: list[asyncio.Task[Any]]) -> None:
-        """Bindings under way come to their end before the Lease is given back."""
+    async def _stop(self, lead: asyncio.Task[Any], tasks: list[asyncio.Task[Any]]) -> None:
+        """No more decisions; what was sent is finished under the Lease, which is given back last.
+
+        A Lease under which a binding may still arrive is not given back: it runs out, and the next leader waits for it.
+        """
+        await _cancelled(lead)
+        keep = asyncio.create_task(self.election.keep()) if self.election.leading else None
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(DRAIN):
                 await self.binder.drain()
-                await self.recorder.drain()
+                await self.writer.drain(Urgency.CONDITION)
+                await self.writer.drain()
         except TimeoutError:
-            log.warning("ending with %d bindings and %d events unsent", self.binder.under_way, len(self.recorder))
-        await self.election.release()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            log.warning("ending with %d bindings and %d other writes unsent", self.binder.under_way, len(self.writer))
+        if keep is not None:
+            await _cancelled(keep)
+        if not self.binder.under_way:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RELEASE):
+                    await self.election.release()
+        await self.binder.abandon()
+        await self.extender.close()
+        await _cancelled(*tasks)
         await self._grpc.stop()
         await self._pages.stop()
         await self.client.close()
@@ -158,6 +180,7 @@ class Scheduler:
         await self.watches.synced()
         self._garbage.settle()
         if not self.settings.leader_elect:
+            self._expect_reports()
             await self._schedule()
             return
         await self.election.run(self._led)
@@ -166,15 +189,17 @@ class Scheduler:
     async def _led(self) -> None:
         """A new leader first makes sure that it has seen every binding of the one before."""
         await self.watches.pods.refresh()
+        self._expect_reports()
         self.parts.queue.activate_all()
         await self.reports.announce()
         await self._schedule()
 
+    def _expect_reports(self) -> None:
+        """Agents may still be connecting to a process that has just started."""
+        self.parts.ledger.expect_reports(self.clock.monotonic() + self.listener.heartbeat())
+
     def may_bind(self) -> bool:
-        if not self.settings.leader_elect:
-            return True
-        fresh = self.clock.monotonic() - self.election.renewed_at < self.settings.leader_elect_renew_deadline
-        return self.election.leading and fresh
+        return self.election.leading or not self.settings.leader_elect
 
     def _standing(self) -> Standing:
         """What the page says of this replica."""
@@ -193,10 +218,9 @@ class Scheduler:
 
     async def _next(self) -> None:
         """As many pods as fit into one turn; then watches, reports and answers get theirs."""
-        await self.recorder.wait_for_room()
         await self.binder.wait_for_place()
         end = perf_counter() + TURN
-        while self.binder.has_place and self.recorder.room:
+        while self.binder.has_place:
             queued = self.parts.queue.pop(self.clock.monotonic()) if self.may_bind() else None
             if queued is None:
                 await self._wait_for_news()
@@ -246,8 +270,11 @@ class Scheduler:
         )  # fmt: skip
 
     async def _wait_for_news(self) -> None:
+        if not self.may_bind():  # the Lease is not fresh: nothing is decided, whatever is due
+            await self.clock.sleep(HOUSEKEEPING)
+            return
         self._news.clear()
-        if self.parts.queue.ready and self.may_bind():
+        if self.parts.queue.ready:
             return
         pause = min(HOUSEKEEPING, max(0.0, self.parts.queue.next_due() - self.clock.monotonic()))
         try:
@@ -262,7 +289,7 @@ class Scheduler:
             self._news.set()
 
     def _busy(self) -> bool:
-        return self.binder.under_way > 0
+        return self.parts.slots.busy
 
     # --- health ---
 
@@ -276,6 +303,7 @@ class Scheduler:
                 flushed_at = now
                 self.parts.queue.flush(now)
             self.extender.charges.let_go()
+            self.parts.cluster.tick()
             self._garbage.tidy()
             if not self.parts.queue.counts()["active"]:
                 self._garbage.sweep(now)
@@ -285,9 +313,19 @@ class Scheduler:
         now = self.clock.monotonic()
         if now - self._turned_at > STALL_LIMIT:
             return f"the event loop has not turned for {now - self._turned_at:.0f} s"
-        if self.election.leading and now - self.election.renewed_at > RENEWAL_LIMIT:
+        if self.election.elected and now - self.election.renewed_at > RENEWAL_LIMIT:
             return f"this leader has not renewed its lease for {now - self.election.renewed_at:.0f} s"
         return None
 
+    @property
+    def reflectors(self) -> list[Reflector[Any]]:
+        return [*self.watches.all, self.rejections.reflector]
+
     def why_not_ready(self) -> str | None:
         return None if self.watches.is_synced else "the first lists of the API server's objects are not complete"
+
+
+async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

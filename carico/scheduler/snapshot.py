@@ -7,9 +7,11 @@ journal, so that answers kept per template can be corrected row by row.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +30,17 @@ from carico.scheduler.template import PodInfo
 
 Amounts = NDArray[np.int64]
 _NO_LABELS: dict[str, str] = {}
+ALWAYS_THERE = frozenset({requests.CPU, requests.MEMORY, requests.EPHEMERAL, requests.PODS})  # their columns stay
+
+
+@dataclass(slots=True)
+class Nominated:
+    """A waiting pod and the node that is kept for it."""
+
+    pod: PodInfo
+    node: str
+    victims: dict[str, PodInfo]  # by UID: pods that this process evicts for it, until they are gone
+    vacated_at: float = -math.inf  # s, monotonic: when the last of them was gone
 
 
 class Snapshot:
@@ -37,13 +50,14 @@ class Snapshot:
         self.nodes: list[Node | None] = []
         self.on: list[dict[str, PodInfo]] = []  # pods by row and UID
         self.pods: dict[str, tuple[PodInfo, int]] = {}  # UID to pod and row
-        self.nominated: dict[str, tuple[PodInfo, str]] = {}  # UID to a waiting pod and the node kept for it
+        self.nominated: dict[str, Nominated] = {}  # by UID: waiting pods for which a node is kept
+        self.unknown_pods: dict[str, str] = {}  # UID to node of bound pods that cannot be decoded
         self.node_count = 0
         self._present: Mask = np.zeros(0, dtype=np.bool_)
         self._unschedulable: Mask = np.zeros(0, dtype=np.bool_)
         self._free: dict[str, Amounts] = {}
         self._allocatable: dict[str, Amounts] = {}
-        self._users: dict[str, int] = {}  # nodes that offer a resource, and pods on nodes that ask for it
+        self._users: dict[str, int] = {}  # nodes that offer any other resource, and pods on nodes that ask for it
         self._none: Amounts = np.zeros(0, dtype=np.int64)  # of a resource that has no users
         self.taints: Groups[tuple[Taint, ...]] = Groups(())
         self.features: Groups[frozenset[str]] = Groups(frozenset())
@@ -127,6 +141,27 @@ class Snapshot:
         self.pod_changes.note(row)
         self.rows.drop(self.rows.names[row])
 
+    def add_unknown_pod(self, uid: str, node: str) -> None:
+        """A pod of which only the node is known: what room it takes there, nobody can say."""
+        self.remove_unknown_pod(uid)
+        self.unknown_pods[uid] = node
+        self._note_pods_of(node)
+
+    def remove_unknown_pod(self, uid: str) -> str:
+        """The node that it was on, if it was one."""
+        node = self.unknown_pods.pop(uid, "")
+        self._note_pods_of(node)
+        return node
+
+    def rows_with_unknown_pods(self) -> list[int]:
+        rows = (self.rows.number.get(node) for node in self.unknown_pods.values())
+        return [row for row in rows if row is not None and row < len(self)]
+
+    def _note_pods_of(self, node: str) -> None:
+        row = self.rows.number.get(node)
+        if row is not None and row < len(self):
+            self.pod_changes.note(row)
+
     def put(self, thing: KubeObject) -> None:
         """Any object that is neither a pod nor a node is new or changed."""
         if isinstance(thing, Namespace):
@@ -138,12 +173,14 @@ class Snapshot:
             self.tally.namespace_changed(self.store.namespace_labels(thing.name), {})
         self.store.remove(thing)
 
-    def nominate(self, pod: PodInfo, node: str) -> None:
+    def nominate(self, pod: PodInfo, node: str, victims: Iterable[PodInfo] = ()) -> None:
         """Room is being made for the pod on that node: others of lower priority must not take it."""
-        self.nominated[pod.uid] = (pod, node)
+        self.nominated[pod.uid] = Nominated(pod, node, {victim.uid: victim for victim in victims})
 
-    def unnominate(self, uid: str) -> None:
-        self.nominated.pop(uid, None)
+    def unnominate(self, uid: str) -> str:
+        """Returns the node that was kept, or ""."""
+        nominated = self.nominated.pop(uid, None)
+        return nominated.node if nominated is not None else ""
 
     @contextmanager
     def pretending(self, row: int, *, add: list[PodInfo], remove: list[PodInfo]) -> Iterator[None]:
@@ -197,7 +234,8 @@ class Snapshot:
         for name in had.keys() | has.keys():
             self._column(self._allocatable, name)[row] = has.get(name, 0)
             self._column(self._free, name)[row] += has.get(name, 0) - had.get(name, 0)
-            self._use(name, (name in has) - (name in had))
+            if name not in ALWAYS_THERE:
+                self._use(name, (name in has) - (name in had))
         self.nodes[row] = node
         self._present[row] = node is not None
         self._unschedulable[row] = node is not None and node.spec.unschedulable
@@ -227,9 +265,9 @@ class Snapshot:
     def _spend(self, wanted: Requests, row: int, change: int) -> None:
         for name, amount in wanted.items():
             self._column(self._free, name)[row] -= change * amount
-            self._use(name, change)
+            if name not in ALWAYS_THERE:
+                self._use(name, change)
         self._column(self._free, requests.PODS)[row] -= change
-        self._use(requests.PODS, change)
 
     def _use(self, resource: str, change: int) -> None:
         """A resource that nobody offers or asks for any more has only zeros in its columns: they go."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from carico.kube import objects, storage
@@ -69,7 +71,9 @@ class Store:
         self.attachments: dict[str, VolumeAttachment] = {}
         self.services_in: defaultdict[str, dict[str, Service]] = defaultdict(dict)  # by namespace
         self.attachments_on: defaultdict[str, dict[str, VolumeAttachment]] = defaultdict(dict)  # by node
-        self._real: dict[tuple[str, str], KubeObject] = {}  # what assumed objects stand in for, by kind and key
+        # By kind and key: what the watch last brought, and the objects that are assumed instead, the last one on top.
+        self._assumed: dict[tuple[str, str], tuple[KubeObject, list[KubeObject]]] = {}
+        self._listeners: dict[tuple[str, str], list[Callable[[], None]]] = {}  # by kind and key
         self._tables: dict[str, dict[str, Any]] = {
             "Namespace": self.namespaces,
             "Service": self.services,
@@ -89,39 +93,71 @@ class Store:
 
     def put(self, thing: KubeObject) -> None:
         kind = type(thing).__name__
-        real = self._real.get((kind, thing.key))
-        if real is not None:
-            if real.metadata.resource_version == thing.metadata.resource_version:
+        assumed = self._assumed.get((kind, thing.key))
+        if assumed is not None:
+            if assumed[0].metadata.resource_version == thing.metadata.resource_version:
                 return  # the same old news: what was assumed since then stands
-            del self._real[kind, thing.key]
+            del self._assumed[kind, thing.key]
         self._tables[kind][thing.key] = thing
         if isinstance(thing, Service):
             self.services_in[thing.namespace][thing.key] = thing
         elif isinstance(thing, VolumeAttachment):
             self.attachments_on[thing.spec.node_name][thing.key] = thing
+        self._tell(thing)
 
     def remove(self, thing: KubeObject) -> None:
-        self._real.pop((type(thing).__name__, thing.key), None)
+        self._assumed.pop((type(thing).__name__, thing.key), None)
         self._tables[type(thing).__name__].pop(thing.key, None)
         if isinstance(thing, Service):
             _drop(self.services_in, thing.namespace, thing.key)
         elif isinstance(thing, VolumeAttachment):
             _drop(self.attachments_on, thing.spec.node_name, thing.key)
+        self._tell(thing)
+
+    @contextmanager
+    def listening(self, names: Iterable[tuple[str, str]], on_change: Callable[[], None]) -> Iterator[None]:
+        """Calls back whenever the watch brings one of these objects (kind, key); a volume's news is its claim's too.
+
+        The callback must not raise: it runs in the middle of a watch.
+        """
+        names = list(names)
+        for name in names:
+            self._listeners.setdefault(name, []).append(on_change)
+        try:
+            yield
+        finally:
+            for name in names:
+                self._listeners[name].remove(on_change)
+                if not self._listeners[name]:
+                    del self._listeners[name]
 
     def assume(self, thing: KubeObject) -> None:
         """Act as if an update of this object had been made, until the watch brings news of it or it is restored."""
         kind = type(thing).__name__
-        real = self._tables[kind].get(thing.key)
-        if real is not None:
-            self._real.setdefault((kind, thing.key), real)
+        present = self._tables[kind].get(thing.key)
+        if present is not None:
+            self._assumed.setdefault((kind, thing.key), (present, []))[1].append(thing)
             self._tables[kind][thing.key] = thing
 
     def restore(self, thing: KubeObject) -> None:
-        """Undo `assume`; harmless when the watch was faster."""
-        kind = type(thing).__name__
-        real = self._real.pop((kind, thing.key), None)
-        if real is not None:
-            self._tables[kind][thing.key] = real
+        """Undo `assume` of this object, and of no other; harmless when the watch was faster."""
+        name = type(thing).__name__, thing.key
+        real, assumed = self._assumed.get(name, (thing, []))
+        if thing in assumed:
+            assumed.remove(thing)
+            self._tables[name[0]][thing.key] = assumed[-1] if assumed else real
+            if not assumed:
+                del self._assumed[name]
+
+    def _tell(self, thing: KubeObject) -> None:
+        if not self._listeners:
+            return
+        concerned = [(type(thing).__name__, thing.key)]
+        if isinstance(thing, PersistentVolume) and (ref := thing.spec.claim_ref) is not None:
+            concerned.append(("PersistentVolumeClaim", f"{ref.namespace}/{ref.name}"))
+        for name in concerned:
+            for on_change in list(self._listeners.get(name, ())):
+                on_change()
 
     def namespace_labels(self, name: str) -> dict[str, str]:
         namespace = self.namespaces.get(name)

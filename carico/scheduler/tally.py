@@ -157,13 +157,15 @@ class Tally:
     def _change(self, pod: PodInfo, row: int, change: int) -> None:
         identity = pod.identity
         leaving = pod.pod.terminating
-        here = self._pods.setdefault(identity.namespace, {})
+        here = self._pods.get(identity.namespace)
+        if here is None:
+            here = self._pods[identity.namespace] = {}
         _bump(here, identity, row, change)
         if not here:
             del self._pods[identity.namespace]
         if leaving:
             _bump(self._leaving, identity, row, change)
-        for answer in self._index.candidates(identity.namespace, identity.labels):
+        for answer in self._index.candidates(identity.namespace, identity.labels) if self._answers else ():
             if (answer.terminating or not leaving) and self._included(answer.audiences, identity):
                 answer.counts.add(row, change)
         self._change_terms(pod, row, change)

@@ -44,6 +44,34 @@ def test_a_probe_says_what_is_wrong() -> None:
     assert ask(b"GET /healthz?verbose HTTP/1.1\r\n\r\n", pages).startswith(b"HTTP/1.1 200 ")
 
 
+def ask_verbose(request: bytes, why_not: str | None) -> bytes:
+    async def scenario() -> bytes:
+        asked = {"/readyz": health.verbose_probe("readyz", lambda: why_not, lambda: ["[+]ping ok", "[-]x failed"])}
+        server = health.HealthServer("127.0.0.1:0", new_registry("test"), {}, asked)
+        reader, writer = await asyncio.open_connection("127.0.0.1", await server.start())
+        writer.write(request)
+        writer.write_eof()
+        answer = await reader.read()
+        writer.close()
+        await server.stop()
+        return answer
+
+    return asyncio.run(scenario())
+
+
+def test_a_probe_that_can_say_more_says_it_when_asked() -> None:
+    for query in (b"?verbose", b"?verbose=1", b"?verbose="):
+        page = ask_verbose(b"GET /readyz" + query + b" HTTP/1.1\r\n\r\n", None)
+        assert page.startswith(b"HTTP/1.1 200 ")
+        assert page.endswith(b"\r\n\r\n[+]ping ok\n[-]x failed\nreadyz check passed\n")
+    assert ask_verbose(b"GET /readyz HTTP/1.1\r\n\r\n", None).endswith(b"\r\n\r\nok\n")
+    page = ask_verbose(b"GET /readyz?verbose HTTP/1.1\r\n\r\n", "not yet")
+    assert page.startswith(b"HTTP/1.1 503 ")
+    assert page.endswith(b"readyz check failed: not yet\n")
+    assert ask_verbose(b"GET /readyz HTTP/1.1\r\n\r\n", "not yet").endswith(b"\r\n\r\nnot yet\n")
+    assert ask_verbose(b"POST /readyz HTTP/1.1\r\n\r\n", None).startswith(b"HTTP/1.1 405 ")
+
+
 def test_a_page_that_fails_does_not_end_the_server(caplog: pytest.LogCaptureFixture) -> None:
     def broken() -> health.Page:
         raise RuntimeError("broken page")

@@ -188,3 +188,41 @@ def test_profiles_are_json_on_the_command_line() -> None:
     flags.add_settings(parser, SchedulerSettings)
     assert "--profiles JSON" in parser.format_help_all()
     assert scheduler(flags={"profiles": '{"mine": {"disable": ["Capacity"]}}'}).profiles["mine"]
+
+
+def election(**flags: str) -> SchedulerSettings:
+    return scheduler(flags={f"leader_elect_{name}" if name != "burst" else name: text for name, text in flags.items()})
+
+
+def test_times_of_the_lease_that_allow_two_leaders_are_refused_all_at_once() -> None:
+    with pytest.raises(UsageError) as error:
+        election(lease_duration="10s", renew_deadline="10", retry_period="9", burst="0")
+    assert str(error.value).splitlines() == [
+        "--burst: '0' is less than 1",
+        "--leader-elect-lease-duration: a lease duration of 10s must be more than the renew deadline of 10s",
+        "--leader-elect-renew-deadline: a renew deadline of 10s must be more than 1.2 times the retry period of 9s",
+    ]
+    assert error.value.exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["renew_deadline", "lease_duration", "retry_period"])
+def test_one_time_alone_may_not_fit_the_defaults_of_the_others(name: str) -> None:
+    wrong = {"renew_deadline": "15s", "lease_duration": "9s", "retry_period": "9s"}[name]
+    with pytest.raises(UsageError, match=f"^--leader-elect-{name.replace('_', '-')}: "):
+        election(**{name: wrong})
+
+
+def test_a_time_that_is_wrong_by_itself_is_not_held_against_the_others() -> None:
+    with pytest.raises(UsageError) as error:
+        election(renew_deadline="soon", lease_duration="5")
+    assert len(str(error.value).splitlines()) == 1
+    assert str(error.value).startswith("--leader-elect-renew-deadline: 'soon' is not a duration")
+
+
+def test_without_an_election_its_times_do_not_matter() -> None:
+    flags = {"leader_elect": "false", "leader_elect_lease_duration": "1"}
+    assert scheduler(flags=flags).leader_elect_lease_duration == 1
+
+
+def test_times_that_fit_are_taken() -> None:
+    assert election(lease_duration="4", renew_deadline="3", retry_period="300ms").leader_elect_renew_deadline == 3

@@ -14,13 +14,16 @@ from cluster.fixtures import AnyCluster
 from faulty import CUT, LOSE, FaultyServer
 
 from carico.clock import SystemClock
-from carico.kube import binding, credentials
-from carico.kube.binding import Bound
+from carico.kube import binding, credentials, pod_writes
+from carico.kube.binding import Binding, Bound
 from carico.kube.client import ApiError, Client
 from carico.kube.events import Event, Recorder
 from carico.kube.lease import Election, LeaseTimes
 from carico.kube.objects import Pod
 from carico.kube.watch import Reflector, Resource
+from carico.kube.writer import Writer
+from carico.kube.writes import always
+from carico.testing import ManualClock
 
 CLOCK = SystemClock()
 PATIENCE = 60.0  # s; on a busy machine
@@ -103,7 +106,7 @@ def test_a_second_connection_goes_on_with_the_session_of_the_first(any_cluster: 
         client = Client(who)
         await client.call("GET", "/version")
         await asyncio.gather(*(client.call("GET", "/version") for _ in range(3)))
-        reused = [getattr(connection._channel._sock, "session_reused", None) for connection in client._idle]
+        reused = [getattr(connection._channel._sock, "session_reused", None) for connection, _ in client._pool.idle]
         assert reused.count(True) == (
             2 if (await who.identity()).tls else 0
         )  # the first of three had none to go on with
@@ -210,7 +213,7 @@ def test_a_binding_survives_passing_faults_and_happens_once(play: Callable[[Scen
             return None
 
         place.proxy.fault = fault
-        outcome = await binding.bind(place.client, pod, "kwok-0001", CLOCK)
+        outcome = await Binding(place.client, pod, "kwok-0001", CLOCK).send()
         assert outcome.bound is Bound.DONE
         assert (await binding.get_pod(place.client, place.namespace, "p")).spec.node_name == "kwok-0001"
 
@@ -220,14 +223,14 @@ def test_a_binding_survives_passing_faults_and_happens_once(play: Callable[[Scen
 def test_bindings_that_cannot_be(play: Callable[[Scenario], None]) -> None:
     async def scenario(place: Place) -> None:
         pod = await place.pod("p")
-        assert (await binding.bind(place.client, pod, "kwok-0001", CLOCK)).bound is Bound.DONE
-        assert (await binding.bind(place.client, pod, "kwok-0001", CLOCK)).bound is Bound.DONE
-        assert (await binding.bind(place.client, pod, "kwok-0002", CLOCK)).bound is Bound.ELSEWHERE
+        assert (await Binding(place.client, pod, "kwok-0001", CLOCK).send()).bound is Bound.DONE
+        assert (await Binding(place.client, pod, "kwok-0001", CLOCK).send()).bound is Bound.DONE
+        assert (await Binding(place.client, pod, "kwok-0002", CLOCK).send()).bound is Bound.ELSEWHERE
         gone = await place.pod("gone")
         await place.delete("gone")
-        assert (await binding.bind(place.client, gone, "kwok-0001", CLOCK)).bound is Bound.GONE
+        assert (await Binding(place.client, gone, "kwok-0001", CLOCK).send()).bound is Bound.GONE
         await place.pod("gone")  # the same name, another pod
-        assert (await binding.bind(place.client, gone, "kwok-0001", CLOCK)).bound is Bound.GONE
+        assert (await Binding(place.client, gone, "kwok-0001", CLOCK).send()).bound is Bound.GONE
         assert not (await binding.get_pod(place.client, place.namespace, "gone")).spec.node_name
 
     play(scenario)
@@ -236,16 +239,28 @@ def test_bindings_that_cannot_be(play: Callable[[Scenario], None]) -> None:
 def test_the_condition_that_autoscalers_read(play: Callable[[Scenario], None]) -> None:
     async def scenario(place: Place) -> None:
         pod = await place.pod("p")
-        await binding.mark_unschedulable(place.client, pod, "Unschedulable", "0/5 nodes …", "kwok-0003", CLOCK)
-        status = (await binding.get_pod(place.client, place.namespace, "p")).status
-        [condition] = [c for c in status.conditions if c.type == "PodScheduled"]
+        clock = ManualClock()  # its wall clock stands in the past: the second time is another one
+        await pod_writes.condition(place.client, pod, "Unschedulable", "0/5 nodes …", clock).send(always)
+        await pod_writes.nomination(place.client, pod, "kwok-0003").send(always)
+        pod = await binding.get_pod(place.client, place.namespace, "p")
+        [condition] = [c for c in pod.status.conditions if c.type == "PodScheduled"]
         said = (condition.status, condition.reason, condition.message)
-        assert (*said, status.nominated_node_name) == ("False", "Unschedulable", "0/5 nodes …", "kwok-0003")
-        await binding.mark_unschedulable(place.client, pod, "Unschedulable", "again", "", CLOCK)
+        assert (*said, pod.status.nominated_node_name) == ("False", "Unschedulable", "0/5 nodes …", "kwok-0003")
+        since = await _waits_since(place)
+        clock.advance(60)
+        await pod_writes.condition(place.client, pod, "Unschedulable", "again", clock).send(always)
+        await pod_writes.nomination(place.client, pod, "").send(always)
         status = (await binding.get_pod(place.client, place.namespace, "p")).status
         assert (status.conditions[-1].message, status.nominated_node_name) == ("again", "")
+        assert await _waits_since(place) == since == "2023-11-14T22:13:20Z"
 
     play(scenario)
+
+
+async def _waits_since(place: Place) -> str:
+    pod = msgspec.json.decode(await place.client.call("GET", f"/api/v1/namespaces/{place.namespace}/pods/p"))
+    [condition] = [c for c in pod["status"]["conditions"] if c["type"] == "PodScheduled"]
+    return str(condition["lastTransitionTime"])
 
 
 def test_an_evicted_pod_is_told_why_and_only_that_pod_goes(play: Callable[[Scenario], None]) -> None:
@@ -253,9 +268,11 @@ def test_an_evicted_pod_is_told_why_and_only_that_pod_goes(play: Callable[[Scena
         old = await place.pod("victim")
         await place.delete("victim")
         new = await place.pod("victim")
-        await binding.evict(place.client, old, "carico", CLOCK)  # another pod of that name: left alone
+        await pod_writes.eviction(place.client, old, "carico", CLOCK).send(
+            always
+        )  # another pod of that name: left alone
         assert not (await binding.get_pod(place.client, place.namespace, "victim")).terminating
-        await binding.evict(place.client, new, "carico", CLOCK)
+        await pod_writes.eviction(place.client, new, "carico", CLOCK).send(always)
         with pytest.raises(ApiError, match="404"):
             await binding.get_pod(place.client, place.namespace, "victim")
 
@@ -265,6 +282,18 @@ def test_an_evicted_pod_is_told_why_and_only_that_pod_goes(play: Callable[[Scena
 async def _events(place: Place) -> list[dict[str, Any]]:
     listed = await place.client.call("GET", f"/apis/events.k8s.io/v1/namespaces/{place.namespace}/events")
     return list(msgspec.json.decode(listed)["items"])
+
+
+@asynccontextmanager
+async def _recording(place: Place) -> AsyncIterator[tuple[Recorder, Writer]]:
+    writer = Writer(place.client, CLOCK, always)
+    task = asyncio.create_task(writer.run())
+    try:
+        yield Recorder(place.client, writer, "carico-scheduler", "test", CLOCK), writer
+        async with asyncio.timeout(PATIENCE):
+            await writer.drain()
+    finally:
+        task.cancel()
 
 
 def test_no_event_is_lost_whatever_the_api_server_does(play: Callable[[Scenario], None]) -> None:
@@ -280,14 +309,9 @@ def test_no_event_is_lost_whatever_the_api_server_does(play: Callable[[Scenario]
             return {1: 500, 2: 429, 3: LOSE, 4: CUT}.get(count)
 
         place.proxy.fault = fault
-        recorder = Recorder(place.client, "carico-scheduler", "test", CLOCK, capacity=4)
-        task = asyncio.create_task(recorder.run())
-        for pod in pods:
-            await recorder.wait_for_room()
-            recorder.put_now(Event(pod, "Normal", "Scheduled", "Binding", f"assigned {pod.name}"))
-        async with asyncio.timeout(PATIENCE):
-            await recorder.drain()
-        task.cancel()
+        async with _recording(place) as (recorder, _):
+            for pod in pods:
+                recorder.put(Event(pod, "Normal", "Scheduled", "Binding", f"assigned {pod.name}"))
         notes = sorted(event["note"] for event in await _events(place))
         assert notes == sorted(f"assigned {pod.name}" for pod in pods)
         assert (recorder.sent, recorder.lost) == (10, 0)
@@ -297,17 +321,27 @@ def test_no_event_is_lost_whatever_the_api_server_does(play: Callable[[Scenario]
 
 def test_repetitions_become_a_series(play: Callable[[Scenario], None]) -> None:
     async def scenario(place: Place) -> None:
-        pod = await place.pod("p")
-        recorder = Recorder(place.client, "carico-scheduler", "test", CLOCK, workers=1)
-        task = asyncio.create_task(recorder.run())
-        for _ in range(3):
-            recorder.put_now(Event(pod, "Warning", "FailedScheduling", "Scheduling", "no node"))
-        async with asyncio.timeout(PATIENCE):
-            await recorder.drain()
-        task.cancel()
-        [event] = await _events(place)
-        assert (event["series"]["count"], event["note"]) == (3, "no node")
-        assert event["regarding"]["uid"] == pod.uid
+        early, late = await place.pod("early"), await place.pod("late")
+        async with _recording(place) as (recorder, writer):
+            for i in range(3):
+                for pod in (early, late):
+                    recorder.put(Event(pod, "Warning", "FailedScheduling", "Scheduling", f"no node {i}"))
+                if i == 1:
+                    async with asyncio.timeout(PATIENCE):
+                        await writer.drain()
+        assert (recorder.sent, recorder.lost) == (2, 0)
+        for event in await _events(place):
+            assert (event["series"]["count"], event["note"]) == (2, "no node 1"), "the third time is written later"
+
+        place.client._binary = False  # the same in JSON
+        async with _recording(place) as (recorder, writer):
+            for i in range(2):
+                recorder.put(Event(early, "Warning", "Other", "Scheduling", f"no node {i}"))
+                async with asyncio.timeout(PATIENCE):
+                    await writer.drain()
+        [event] = [event for event in await _events(place) if event["reason"] == "Other"]
+        assert (event["series"]["count"], event["note"]) == (2, "no node 0"), "a note cannot be changed"
+        assert event["regarding"]["uid"] == early.uid
 
     play(scenario)
 
@@ -338,11 +372,32 @@ def test_a_binding_whose_leader_fell_while_it_waited_for_its_turn_is_not_sent(pl
         client = Client(credentials.from_kubeconfig(place.proxy.kubeconfig), qps=2, burst=1)
         try:
             await client.call("GET", "/version")  # the next one has its turn in half a second
-            bound = asyncio.create_task(binding.bind(client, pod, "kwok-0001", CLOCK, lambda: leads[0]))
+            bound = asyncio.create_task(Binding(client, pod, "kwok-0001", CLOCK, lambda: leads[0]).send())
             await asyncio.sleep(0)
             leads[0] = False
             assert (await bound).bound is Bound.FAILED
             assert not (await binding.get_pod(place.client, place.namespace, "late")).spec.node_name
+        finally:
+            await client.close()
+
+    play(scenario)
+
+
+def test_a_binding_whose_leader_fell_while_it_waited_for_a_connection_is_not_sent(
+    play: Callable[[Scenario], None],
+) -> None:
+    async def scenario(place: Place) -> None:
+        pod, leads, pods = await place.pod("late"), [True], f"/api/v1/namespaces/{place.namespace}/pods"
+        client = Client(credentials.from_kubeconfig(place.proxy.kubeconfig), connections=1)
+        try:
+            holds = asyncio.create_task(client.call("GET", f"{pods}?watch=1&timeoutSeconds=300&limit=7"))
+            await place.until(lambda: any("limit=7" in path for _, path in place.proxy.seen))
+            bound = asyncio.create_task(Binding(client, pod, "kwok-0001", CLOCK, lambda: leads[0]).send())
+            await asyncio.sleep(0)
+            leads[0] = False
+            holds.cancel()
+            assert (await bound).bound is Bound.FAILED
+            assert not [path for _, path in place.proxy.seen if path.endswith("/binding")]
         finally:
             await client.close()
 

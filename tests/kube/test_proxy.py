@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from certificates import authority_without_identifiers
 from connect_proxy import ConnectProxy
 from recording import RecordingServer, write_kubeconfig
+from vanishing import deafen, hasty, needs_linux
 
 from carico.errors import UsageError
 from carico.kube import credentials
@@ -21,6 +23,8 @@ from carico.kube.proxy import proxy_of
 from carico.kube.url import parse
 from carico.testing import embedded_api_server
 from carico.wire.certificates import Pair
+
+__all__ = ["hasty"]  # a fixture
 
 Use = Callable[[ConnectProxy, Client], Awaitable[None]]
 
@@ -110,6 +114,34 @@ def test_a_proxy_where_nobody_listens_is_named(tmp_path: Path) -> None:
             await client.call("GET", "/api/v1/nodes")
 
     through(tmp_path, None, use)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_that_never_answers_costs_the_patience_for_a_connection(tmp_path: Path, scheme: str) -> None:
+    async def ask(url: str) -> None:
+        cluster = {"server": "https://api.example", "proxy-url": url}
+        who = credentials.from_kubeconfig(write_kubeconfig(tmp_path / "c", cluster, {}))
+        with pytest.raises(HttpError, match=f"the proxy {url} opens no connection: .*answer"):
+            await Client(who, patience=0.2).call("GET", "/version")
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        asyncio.run(ask(f"{scheme}://127.0.0.1:{silent.getsockname()[1]}"))
+
+
+@needs_linux
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_watch_through_a_proxy_that_has_vanished_breaks(tmp_path: Path, tls: bool) -> None:
+    made = authority_without_identifiers(tmp_path)
+
+    async def use(proxy: ConnectProxy, client: Client) -> None:
+        stream = await client.open_stream("/api/v1/nodes?watch=1&resourceVersion=0")
+        deafen(proxy.writers[0])
+        with pytest.raises(HttpError, match="broke"):
+            await anext(stream.parts)
+        stream.close()
+
+    through(tmp_path, made.server if tls else None, use, more=made.root.read_text())
 
 
 def test_a_plain_request_names_the_whole_address_to_the_proxy(tmp_path: Path) -> None:

@@ -33,3 +33,25 @@ def test_exponents(number: int, exponent: int, letter: str) -> None:
 def test_what_is_no_quantity_is_named(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
         quantity.parse(text)
+
+
+@given(st.integers(-(10**9), 10**9), st.integers(0, 20), st.integers(-(10**9), 10**9))
+def test_absurd_exponents_cost_nothing_and_make_no_difference(whole: int, zeros: int, exponent: int) -> None:
+    """Exact where it matters; beyond that as good as infinite, or as good as nothing."""
+    text = f"{whole}.{'0' * zeros}e{exponent}"
+    quantity.parse.cache_clear()
+    found = quantity.parse(text)
+    assert found.numerator.bit_length() + found.denominator.bit_length() < 1000  # and not millions of digits
+    if abs(exponent) <= 30:
+        assert found == whole * Fraction(10) ** exponent
+    elif exponent > 0:
+        assert abs(found) >= 10**30 * min(1, abs(whole))
+    else:
+        assert abs(found) <= Fraction(10) ** -20
+
+
+def test_a_quantity_of_any_length_is_no_way_to_fill_the_memory() -> None:
+    for text in ("1" * 5000, "1" * 1_000_000, "0." + "0" * 5000 + "1"):
+        with pytest.raises(ValueError, match="is not a quantity") as caught:
+            quantity.parse(text)
+        assert len(str(caught.value)) < 300

@@ -158,10 +158,15 @@ def asked(snapshot: Snapshot, what: str, number: int) -> Any:
 
 def sums(snapshot: Snapshot) -> dict[str, Any]:
     """Everything that is added up, by names."""
-    resources = sorted({*snapshot._free, *snapshot._allocatable})
+    tables = {"free": snapshot._free, "whole": snapshot._allocatable}
+    read = {"free": snapshot.free, "whole": snapshot.allocatable}
+    amounts = {
+        what: {(r, name): int(amount) for r in table for name, row in rows(snapshot) if (amount := read[what](r)[row])}
+        for what, table in tables.items()
+    }
     return {
-        "free": {(r, name): int(snapshot.free(r)[row]) for r in resources for name, row in rows(snapshot)},
-        "whole": {(r, name): int(snapshot.allocatable(r)[row]) for r in resources for name, row in rows(snapshot)},
+        "columns": {what: {name for name in table if "/" in name} for what, table in tables.items()},
+        **amounts,
         "claims": {
             key: Counter({snapshot.name(r): n for r, n in c.items()}) for key, c in snapshot._claim_users.items()
         },

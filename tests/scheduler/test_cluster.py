@@ -2,65 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from offline import World
+from scheduling import make_node, make_pod
 
-import numpy as np
-from scheduling import make_node, make_pod, make_report
-
-from carico.kube.objects import Pod
-from carico.scheduler.assembly import Parts, assemble
-from carico.scheduler.binder import unreserve
-from carico.scheduler.cycle import Decision, decide
-from carico.scheduler.queue import Queued, Refusal
-from carico.settings import SchedulerSettings
-from carico.testing import ManualClock
-
-
-class World:
-    """A scheduler without a network."""
-
-    def __init__(self, nodes: dict[str, float], **settings: Any) -> None:
-        self.clock = ManualClock()
-        self.settings = SchedulerSettings(validate=True, **settings)
-        self.parts: Parts = assemble(self.settings, self.clock, None)
-        self.cluster, self.queue, self.ledger = self.parts.cluster, self.parts.queue, self.parts.ledger
-        self.rng = np.random.default_rng(1)
-        self.seen: dict[str, Pod] = {}
-        for name, capacity in nodes.items():
-            self.cluster.node_changed(None, make_node(name))
-            self.report(name, capacity)
-
-    def report(self, node: str, capacity: float, counted: tuple[str, ...] = (), **changes: Any) -> None:
-        self.ledger.report(make_report(node, capacity, counted, **changes), self.clock.monotonic())
-        self.cluster.capacity_changed()
-
-    def see(self, pod: Pod | None, key: str = "") -> None:
-        """What a watch would say."""
-        key = pod.key if pod is not None else key
-        self.cluster.pod_changed(self.seen.get(key), pod)
-        if pod is None:
-            self.seen.pop(key, None)
-        else:
-            self.seen[key] = pod
-
-    def attempt(self) -> tuple[Queued, Decision]:
-        queued = self.queue.pop(self.clock.monotonic())
-        assert queued is not None, "no pod's turn"
-        profile = self.parts.profiles[queued.info.pod.spec.scheduler_name]
-        decision = decide(profile, self.cluster, queued.info, self.rng)
-        if not decision.node:
-            self.queue.fail(queued, decision.refusal or Refusal(), self.clock.monotonic())
-        return queued, decision
-
-    def fail_binding(self, queued: Queued, decision: Decision) -> None:
-        unreserve(self.parts.profiles["carico"], decision.cycle, decision.node)
-        self.cluster.unassume(decision.cycle.pod)
-        self.queue.fail(queued, Refusal(), self.clock.monotonic(), blindly=True)
-
-    def free(self, node: str) -> float:
-        account = self.ledger.account(node)
-        assert account is not None
-        return float(self.ledger.free[account.row])
+from carico.scheduler.framework import Nomination
 
 
 def test_the_freest_node_is_chosen_until_others_are_freer() -> None:
@@ -78,7 +23,7 @@ def test_no_more_pods_than_capacity_however_many_wait() -> None:
         world.see(make_pod(f"p{i}"))
     chosen = [world.attempt()[1].node for _ in range(10)]
     assert sorted(node for node in chosen if node) == ["a", "a", "b"]
-    assert world.queue.hungry == 7
+    assert world.queue.refused_by("Capacity") == 7
 
 
 def test_the_message_counts_nodes_by_reason() -> None:
@@ -218,9 +163,9 @@ def test_missing_capacity_evicts_nobody_unless_told_to() -> None:
         world.see(make_pod("low", node="a", phase="Running", priority=0))
         world.report("a", 0.0, counted=("uid-low",))
         world.see(make_pod("high", priority=100))
-        nomination = world.attempt()[1].nomination
-        assert [victim.pod.name for victim in nomination.victims] == ["low"] if told and nomination else not nomination
-        assert (nomination is not None) == told
+        answer = world.attempt()[1].preemption
+        assert isinstance(answer, Nomination) == told
+        assert [victim.pod.name for victim in answer.victims] == ["low"] if isinstance(answer, Nomination) else True
 
 
 def test_missing_requests_do_evict() -> None:
@@ -228,8 +173,8 @@ def test_missing_requests_do_evict() -> None:
     world.see(make_pod("low", node="a", phase="Running", cpu="8"))
     world.see(make_pod("high", priority=100, cpu="4"))
     decision = world.attempt()[1]
-    assert decision.nomination is not None
-    assert [victim.pod.name for victim in decision.nomination.victims] == ["low"]
+    assert isinstance(decision.preemption, Nomination)
+    assert [victim.pod.name for victim in decision.preemption.victims] == ["low"]
 
 
 def test_the_report_profile_has_nothing_but_capacity() -> None:

@@ -14,6 +14,7 @@ from scheduling import make_node, make_pod, make_report
 from carico.health import Request
 from carico.kube.client import ApiError
 from carico.kube.objects import Pod
+from carico.kube.writer import Writer
 from carico.scheduler.assembly import Parts, assemble
 from carico.scheduler.charges import GUESSED
 from carico.scheduler.extender import Extender
@@ -33,13 +34,14 @@ class ApiServer:
     async def turn(self) -> None:
         """There is no rate limit here."""
 
-    async def create(self, path: str, _: Any, thing: dict[str, Any], *, urgent: bool) -> None:
+    async def create(self, path: str, _: Any, thing: dict[str, Any], *, urgent: bool, fence: Any) -> None:
         assert urgent, "it has had its turn"
+        assert fence()
         if self.refuse:
             raise ApiError(self.refuse, "", "made up by a test")
         self.bound.append((path.split("/")[-2], thing["target"]["name"]))
 
-    async def call(self, method: str, path: str, body: bytes = b"", _: str = "") -> bytes:
+    async def call(self, method: str, path: str, body: bytes = b"", _: str = "", **_options: Any) -> bytes:
         assert method == "PATCH"
         assert ANNOTATION.encode() in body
         self.annotated.append(path.rpartition("/")[2])
@@ -53,7 +55,8 @@ class Tandem:
         for name, capacity in nodes.items():
             self.parts.cluster.node_changed(None, make_node(name))
             self.report(name, capacity)
-        self.extender = Extender(self.parts, self.clock, self.server)  # type: ignore[arg-type]
+        self.writer = Writer(self.server, self.clock, lambda: False)  # type: ignore[arg-type]
+        self.extender = Extender(self.parts, self.clock, self.server, self.writer)  # type: ignore[arg-type]
 
     def report(self, node: str, capacity: float, counted: tuple[str, ...] = ()) -> None:
         self.parts.ledger.report(make_report(node, capacity, counted), self.clock.monotonic())
@@ -72,6 +75,17 @@ class Tandem:
         asked = {"PodName": pod.name, "PodNamespace": pod.namespace, "PodUID": pod.uid, "Node": node}
         page = asyncio.run(self.extender.bind(Request("POST", {}, msgspec.json.encode(asked))))
         return str(json.loads(page.body)["Error"])
+
+    def nudge(self) -> None:
+        """One round, and what it wrote; by a replica that does not hold the Lease."""
+
+        async def written() -> None:
+            self.extender.nudge.round()
+            task = asyncio.create_task(self.writer.run())
+            await self.writer.drain()
+            task.cancel()
+
+        asyncio.run(written())
 
     def free(self, node: str) -> float:
         account = self.parts.ledger.account(node)
@@ -176,13 +190,13 @@ def test_a_node_that_rose_is_nudged_only_for_those_who_wait_for_it() -> None:
     assert tandem.good(make_pod("p", units=2), "a", "b") == []
     tandem.report("a", 1.5)  # not enough
     tandem.report("b", 2.5)
-    asyncio.run(tandem.extender.nudge.round())
+    tandem.nudge()
     assert tandem.server.annotated == ["b"]
-    asyncio.run(tandem.extender.nudge.round())
+    tandem.nudge()
     assert tandem.server.annotated == ["b"]
     assert tandem.good(make_pod("p", units=2), "a", "b") == ["b"]
     tandem.report("a", 5.0)
-    asyncio.run(tandem.extender.nudge.round())
+    tandem.nudge()
     assert tandem.server.annotated == ["b"]
 
 

@@ -120,6 +120,12 @@ async def running(stage: Stage) -> AsyncIterator[asyncio.Task[None]]:
         await asyncio.gather(task, return_exceptions=True)
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
 @pytest.mark.parametrize("status", [404, 409, 429, 500, LOSE, CUT])
 def test_bindings_that_go_wrong(play: Callable[[Scenario], None], status: int) -> None:
     async def scenario(stage: Stage) -> None:
@@ -152,6 +158,69 @@ def test_the_api_server_is_away_in_the_middle(play: Callable[[Scenario], None]) 
             await stage.proxy.open()
             await stage.settled()
             stage.check()
+
+    play(scenario)
+
+
+def test_the_answers_to_bindings_are_lost_and_the_api_server_goes_away(play: Callable[[Scenario], None]) -> None:
+    async def scenario(stage: Stage) -> None:
+        count, away = 0, False
+
+        def fault(method: str, path: str) -> int | None:
+            nonlocal count, away
+            if method == "POST" and path.endswith("/binding"):
+                count += 1
+                if count == 10:  # every second one before it was taken
+                    away = True
+                return LOSE if count % 2 else CUT
+            return CUT if away else None
+
+        stage.proxy.fault = fault
+        parts = stage.scheduler.parts
+        async with running(stage):
+            await stage.create()
+            await until(lambda: parts.waiting.counts().get("outcome", 0) > 0)
+            assert all(uid in parts.ledger for uid in parts.cluster.assumed)  # nothing was given back
+            stage.proxy.fault = lambda _method, _path: None
+            await stage.settled()
+            stage.check()
+
+    play(scenario)
+
+
+def test_a_provisioner_that_hangs_holds_up_nobody(play: Callable[[Scenario], None]) -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.use(binders=4)
+        api, name, waiting = stage.cluster.api, f"hangs-{stage.namespace}", 12
+        root, classes = f"/api/v1/namespaces/{stage.namespace}", "/apis/storage.k8s.io/v1/storageclasses"
+        kind = {"metadata": {"name": name}, "provisioner": "disk.example.com"}
+
+        def databases() -> None:
+            api.post(classes, kind | {"volumeBindingMode": "WaitForFirstConsumer"})
+            for i in range(waiting):
+                spec = {"storageClassName": name, "accessModes": ["ReadWriteOnce"]}
+                spec |= {"resources": {"requests": {"storage": "1Gi"}}}
+                api.post(f"{root}/persistentvolumeclaims", {"metadata": {"name": f"c-{i}"}, "spec": spec})
+                volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": f"c-{i}"}}]
+                api.post(f"{root}/pods", pod(f"db-{i}", ["x"], schedulerName="carico", volumes=volumes))
+
+        def gone() -> None:
+            for i in range(waiting):
+                api.delete(f"{root}/pods/db-{i}")
+
+        try:
+            async with running(stage):
+                await asyncio.to_thread(databases)
+                await until(lambda: stage.scheduler.parts.waiting.counts() == {"volumes": waiting})
+                await stage.create(0, 10)
+                await stage.fleet.until(10, PATIENCE)
+                assert stage.scheduler.parts.waiting.counts() == {"volumes": waiting}
+                await asyncio.to_thread(gone)
+                await until(lambda: stage.scheduler.binder.under_way == 0)
+                await stage.settled(10)
+                stage.check(10)
+        finally:
+            await asyncio.to_thread(api.delete, f"{classes}/{name}")
 
     play(scenario)
 
@@ -245,5 +314,63 @@ def test_the_clock_of_the_nodes_is_an_hour_off(play: Callable[[Scenario], None],
             await stage.create(0, 20)
             await stage.settled(20)
             stage.check(20)
+
+    play(scenario)
+
+
+def test_a_store_of_events_that_is_down_stops_nobody(play: Callable[[Scenario], None]) -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.use(event_queue=10, event_workers=4)
+        stage.proxy.fault = lambda _method, path: 500 if "/events" in path else None
+        async with running(stage):
+            await stage.create(0, PODS // 2)  # more than Events may wait
+            await stage.settled(PODS // 2)
+            await stage.create(PODS // 2, PODS)
+            await stage.settled()
+            stage.check()
+            stage.proxy.fault = lambda _method, _path: None
+            path = f"/apis/events.k8s.io/v1/namespaces/{stage.namespace}/events"
+            async with asyncio.timeout(PATIENCE):
+                while len(notes := await asyncio.to_thread(stage.notes, path)) < 50:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            lost = stage.scheduler.parts.registry.get_sample_value("carico_events_lost_total")
+            assert lost is not None
+            assert len(set(notes)) + lost >= 50
+
+    play(scenario)
+
+
+def test_an_eviction_that_is_refused_twice_takes_place(play: Callable[[Scenario], None]) -> None:
+    async def scenario(stage: Stage) -> None:
+        refused = 2
+
+        def fault(method: str, path: str) -> int | None:
+            nonlocal refused
+            if method != "DELETE" or "/pods/" not in path or not refused:
+                return None
+            refused -= 1
+            return 429
+
+        def wants_the_port(name: str, **spec: Any) -> Any:
+            made = pod(
+                name, ["x"], schedulerName="carico", nodeSelector={"kubernetes.io/hostname": "kwok-0001"}, **spec
+            )
+            made["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 8080}]
+            return made
+
+        def is_bound(path: str) -> bool:
+            return "nodeName" in stage.cluster.api.get(path)["spec"]
+
+        path = f"/api/v1/namespaces/{stage.namespace}/pods"
+        stage.proxy.fault = fault
+        async with running(stage):
+            await asyncio.to_thread(stage.cluster.api.post, path, wants_the_port("victim"))
+            await stage.fleet.until(1)
+            urgent = wants_the_port("urgent", priorityClassName="system-cluster-critical")
+            await asyncio.to_thread(stage.cluster.api.post, path, urgent)
+            async with asyncio.timeout(PATIENCE):
+                while not await asyncio.to_thread(is_bound, f"{path}/urgent"):  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            assert not refused
 
     play(scenario)

@@ -77,11 +77,11 @@ def test_reserve_confirm_and_release_may_be_repeated() -> None:
         book.reserve("u1", "a", 1.0, now=0)
     assert free(book, "a") == 4
     for _ in range(3):
-        book.release("u1", now=1)
+        book.release("u1")
     assert free(book, "a") == 5
     for _ in range(3):
         book.confirm("u1", "a", 1.0, pending=True, now=2)
-    book.release("u1", now=3)  # bound after all: the promise is not the reason any more
+    book.release("u1")  # bound after all: the promise is not the reason any more
     assert free(book, "a") == 4
 
 
@@ -109,28 +109,65 @@ def test_a_node_is_stale_without_a_report_after_silence_and_when_its_stream_brea
     assert fresh(book, "a", 90)
 
 
-def test_lifts_name_nodes_that_can_take_more() -> None:
+def touched(book: Ledger) -> set[str]:
+    """Nodes that may take more than before, since the last call."""
+    names = {book._rows.names[row] for row in book.touched}
+    book.touched.clear()
+    return names
+
+
+def test_rows_that_may_take_more_are_named() -> None:
     book = ledger()
     book.report(make_report("a", 0.5), now=0)
-    book.lifts.clear()
-    book.report(make_report("a", 3.2), now=1)
-    assert [(lift.node, lift.before, lift.after, lift.room) for lift in book.lifts] == [("a", 0.5, 3.2, 3)]
-    book.lifts.clear()
-    book.report(make_report("a", 2.0), now=2)
-    assert not book.lifts
+    assert touched(book) == {"a"}
     book.reserve("u1", "a", 1.0, now=2)
-    assert not book.lifts
-    book.release("u1", now=3)
-    assert [(lift.before, lift.after, lift.room) for lift in book.lifts] == [(1.0, 2.0, 2), (float("-inf"), 2.0, 1)]
+    touched(book)
+    book.release("u1")
+    assert touched(book) == {"a"}
+    book.confirm("u2", "a", 1.0, pending=True, now=0)
+    touched(book)
+    book.confirm("u2", "a", 1.0, pending=False, now=1)
+    assert touched(book) == {"a"}
 
 
-def test_a_pod_that_no_longer_starts_makes_room_for_one_that_does() -> None:
+def test_a_pod_that_never_starts_stops_counting_as_starting() -> None:
     book = ledger()
     book.report(make_report("a", 5.0), now=0)
     book.confirm("u1", "a", 1.0, pending=True, now=0)
-    book.lifts.clear()
-    book.confirm("u1", "a", 1.0, pending=False, now=1)
-    assert [(lift.before, lift.room) for lift in book.lifts] == [(4.0, 5), (float("-inf"), 1)]
+    book.expire(59.9)
+    assert book.starting.tolist() == [1]
+    touched(book)
+    book.expire(60)
+    assert book.starting.tolist() == [0]
+    assert book.reserved.tolist() == [1], "it is still promised"
+    assert touched(book) == {"a"}
+    book.confirm("u1", "a", 1.0, pending=True, now=61)
+    assert book.starting.tolist() == [0]
+
+
+def test_a_report_that_becomes_stale_is_noted() -> None:
+    book = ledger()
+    book.report(make_report("a", 5.0), now=0)
+    book.expire(1)
+    touched(book)
+    book.expire(12)
+    assert touched(book) == set()
+    book.expire(13)
+    assert touched(book) == {"a"}
+    book.expire(14)
+    assert touched(book) == set()
+
+
+def test_a_restarted_scheduler_gives_agents_time_to_connect() -> None:
+    book = ledger()
+    book.node_added("a")
+    book.expect_reports(until=10)
+    assert book.is_expected(9.9)
+    book.expire(9.9)
+    assert touched(book) == set()
+    book.expire(10)
+    assert touched(book) == {"a"}
+    assert not book.is_expected(10)
 
 
 def test_a_report_without_its_pods_is_refused() -> None:
@@ -145,7 +182,7 @@ def test_rows_of_nodes_that_left_are_used_again() -> None:
     book.confirm("u1", "a", 1.0, pending=True, now=0)
     book.node_removed("a")
     assert book.account("a") is not None  # a pod still stands on its account
-    book.forget("u1", now=1)
+    book.forget("u1")
     assert book.account("a") is None
     book.node_added("c")
     assert book.account("c").row == 0  # type: ignore[union-attr]
@@ -189,12 +226,12 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(uid=st.sampled_from(UIDS))
     def release(self, uid: str) -> None:
-        self.book.release(uid, self.now)
+        self.book.release(uid)
         self.promised.pop(uid, None)
 
     @rule(uid=st.sampled_from(UIDS))
     def forget(self, uid: str) -> None:
-        self.book.forget(uid, self.now)
+        self.book.forget(uid)
         self.promised.pop(uid, None)
         self.bound.pop(uid, None)
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from prometheus_client import generate_latest
 
+from carico.health import Page, Request
+from carico.scheduler import pages
 from carico.scheduler.run import RENEWAL_LIMIT, STALL_LIMIT, Scheduler
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
@@ -39,14 +42,14 @@ def test_an_event_loop_that_does_not_turn(scheduler: Scheduler) -> None:
 
 
 def test_a_leader_that_does_not_renew(scheduler: Scheduler) -> None:
-    scheduler.election.leading, scheduler.election.renewed_at = True, scheduler.clock.monotonic()
+    scheduler.election.elected, scheduler.election.renewed_at = True, scheduler.clock.monotonic()
     assert scheduler.may_bind()
     turn(scheduler, 10)
     assert not scheduler.may_bind()  # long before anybody calls it dead
     turn(scheduler, RENEWAL_LIMIT - 10 + 1)
     scheduler._turned_at = scheduler.clock.monotonic()
     assert scheduler.why_not_alive() == "this leader has not renewed its lease for 21 s"
-    scheduler.election.leading = False
+    scheduler.election.elected = False
     assert scheduler.why_not_alive() is None
 
 
@@ -55,3 +58,38 @@ def test_nobody_is_ready_before_the_first_lists(scheduler: Scheduler) -> None:
     for reflector in scheduler.watches.all:
         reflector.synced.set()
     assert scheduler.why_not_ready() is None
+
+
+def lines(scheduler: Scheduler) -> dict[str, str]:
+    page = pages.asked(scheduler)["/readyz"](Request("GET", {"verbose": ""}, b""))
+    assert isinstance(page, Page)
+    *watches, _ = page.body.decode().splitlines()
+    return {line[len("[+]watch ") :]: line[:3] for line in watches}
+
+
+def test_a_watch_without_progress_is_shown_and_the_scheduler_stays_ready(scheduler: Scheduler) -> None:
+    assert lines(scheduler)["pods failed: no list is complete yet"] == "[-]"
+    for reflector in scheduler.reflectors:
+        reflector.synced.set()
+    turn(scheduler, 70)
+    scheduler.watches.nodes._progress()  # a bookmark
+    turn(scheduler, 80)  # a quiet watch is not a stuck one
+    found = lines(scheduler)
+    assert set(found.values()) == {"[+]"}
+    assert "nodes ok: 80 s since its last event or bookmark" in found
+    assert "failed pods ok: 150 s since its last event or bookmark" in found
+    assert len(found) == len(scheduler.reflectors)
+    turn(scheduler, 1)
+    found = lines(scheduler)
+    assert found["pods stuck: no event and no bookmark for 151 s"] == "[-]"
+    assert found["nodes ok: 81 s since its last event or bookmark"] == "[+]"
+    assert scheduler.why_not_ready() is None
+
+
+def test_the_metrics_tell_how_long_each_watch_has_made_no_progress(scheduler: Scheduler) -> None:
+    turn(scheduler, 40)
+    text = generate_latest(scheduler.parts.registry).decode()
+    for kind in ("Pod", "Node", "PersistentVolumeClaim", "FailedPod"):
+        assert f'carico_watch_progress_seconds{{kind="{kind}"}} 40.0' in text
+        assert f'carico_undecodable_objects_total{{kind="{kind}"}} 0.0' in text
+        assert f'carico_handler_errors_total{{kind="{kind}"}} 0.0' in text

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scheduling import make_node, make_pod
 
-from carico.scheduler.changes import NODE_CAPACITY, Action, Change, Interest
+from carico.scheduler.changes import Action, Change, Interest
 from carico.scheduler.framework import unschedulable
 from carico.scheduler.plugins.priority_sort import PrioritySort
-from carico.scheduler.queue import Gate, Queue, Queued, Refusal
+from carico.scheduler.queue import Gate, Queue, Queued
+from carico.scheduler.supply import Need
 from carico.scheduler.template import PodInfo
+from carico.scheduler.unschedulable import Refusal, Scope
 
 BY_NODE = Refusal(frozenset({"X"}), (Interest("Node", Action.ADD),))
 
@@ -132,46 +133,162 @@ def test_a_gated_pod_enters_when_its_gate_opens() -> None:
     assert popped(waiting, 1).attempts == 1
 
 
-def hungry(need: float = 1.0, rows: tuple[bool, ...] = (True, True)) -> Refusal:
-    return Refusal(frozenset({"Capacity"}), (Interest(NODE_CAPACITY, Action.CAPACITY),), np.array(rows), need)
+class Shelf:
+    """Amounts per row, and a queue of pods that need them."""
+
+    def __init__(self, *amounts: float) -> None:
+        self.amounts = list(amounts)
+        self.queue = queue()
+        self.queue.supplies["shelf"] = lambda _, row: self.amounts[row]
+
+    def refuse(self, name: str, need: float = 1.0, *, rows: bytes | None = None, **changes: Any) -> None:
+        """A pod that found no node for want of `need`; it can reach the rows whose bits are set."""
+        needs = (Need("shelf", "pieces", need, need),)
+        self.queue.add(info(name, **changes), now=0)
+        refusal = Refusal(frozenset({"Shelf"}), (), needs, rows, scope=Scope.TEMPLATE)
+        self.queue.fail(popped(self.queue, 0), refusal, now=0)
+
+    def fill(self, row: int, amount: float, now: float = 50.0) -> list[str]:
+        """The pods that are woken, all of them tried in vain."""
+        self.amounts[row] = amount
+        self.queue.on_row(row, now)
+        return names(self.queue, now)
 
 
-def starve(waiting: Queue, *pods: tuple[PodInfo, Refusal]) -> None:
-    wants = {}
-    for pod, refusal in pods:
-        waiting.add(pod, now=0)
-        wants[pod.uid] = refusal
-    while (queued := waiting.pop(0)) is not None:
-        waiting.fail(queued, wants[queued.uid], now=0)
+def test_a_row_wakes_as_many_pods_as_it_can_hold_best_first() -> None:
+    shelf = Shelf(0.4)
+    for i in range(5):
+        shelf.refuse(f"p{i}", priority=i)
+    assert shelf.queue.refused_by("Shelf") == 5
+    assert shelf.fill(0, 2.7) == ["p4", "p3"]
 
 
-def test_a_report_wakes_no_more_pods_than_it_has_room_for_best_first() -> None:
+def test_a_row_wakes_only_pods_that_it_could_take() -> None:
+    shelf = Shelf(0.4)
+    shelf.refuse("elsewhere", priority=9, rows=b"\x02")
+    shelf.refuse("big", need=3.0)
+    shelf.refuse("fits")
+    assert shelf.fill(0, 1.2) == ["fits"]
+
+
+@pytest.mark.parametrize("need", [0.25, 0.5])
+def test_less_than_one_pod_is_room_too(need: float) -> None:
+    shelf = Shelf(0.05)
+    shelf.refuse("small", need=need)
+    assert shelf.fill(0, 0.9) == ["small"]
+
+
+def test_a_wake_up_that_came_to_nothing_passes_to_the_next_pod() -> None:
+    shelf = Shelf(0.5)
+    shelf.refuse("first")
+    shelf.refuse("second")
+    shelf.amounts[0] = 1.2
+    shelf.queue.on_row(0, now=50)
+    shelf.queue.on_row(0, now=51)
+    assert shelf.queue.counts()["active"] == 1, "the room is spoken for"
+    shelf.queue.delete("uid-first", now=52)
+    assert popped(shelf.queue, 52).info.pod.name == "second"
+
+
+def test_a_pod_that_went_elsewhere_leaves_the_room_to_the_next() -> None:
+    shelf = Shelf(0.5)
+    shelf.refuse("first")
+    shelf.refuse("second")
+    shelf.amounts[0] = 1.2
+    shelf.queue.on_row(0, now=50)
+    woken = popped(shelf.queue, 50)
+    shelf.queue.placed(woken.uid, now=50)
+    assert popped(shelf.queue, 50).info.pod.name == "second"
+
+
+def test_filters_that_refuse_what_the_amounts_allow_do_not_make_it_spin() -> None:
+    shelf = Shelf(0.0)
+    shelf.refuse("p")
+    shelf.amounts[0] = 5.0
+    shelf.queue.on_row(0, now=50)
+    for _ in range(3):
+        woken = shelf.queue.pop(50)
+        if woken is None:
+            break
+        shelf.queue.fail(woken, woken.refusal, now=50)
+    assert shelf.queue.counts()["waiting"] == 1
+
+
+def test_a_change_wakes_one_pod_of_those_that_are_alike_and_then_the_next() -> None:
     waiting = queue()
-    starve(waiting, *[(info(f"p{i}", priority=i), hungry()) for i in range(5)])
-    assert waiting.hungry == 5
-    assert waiting.wake_for_capacity(row=0, before=0.4, after=2.7, room=2, now=50) == 2
-    assert names(waiting, 50) == ["p4", "p3"]
+    by_node = Refusal(frozenset({"X"}), (Interest("Node", Action.ADD),), scope=Scope.TEMPLATE)
+    for i in range(4):
+        waiting.add(info(f"p{i}"), now=float(i))
+    while (queued := waiting.pop(4)) is not None:
+        waiting.fail(queued, by_node, now=4)
+    assert waiting.on_change(Change("Node", Action.ADD, None, make_node("n")), now=50) == 1
+    first = popped(waiting, 50)
+    waiting.placed(first.uid, now=50)
+    second = popped(waiting, 50)
+    assert [first.info.pod.name, second.info.pod.name] == ["p0", "p1"]
+    waiting.fail(second, by_node, now=50)
+    assert waiting.pop(50) is None, "what did not fit the second does not fit the others"
+    assert waiting.counts()["waiting"] == 3
 
 
-def test_a_report_wakes_only_pods_that_the_node_could_take() -> None:
+def test_pods_behind_one_that_fails_for_a_reason_of_its_own_get_their_turn() -> None:
     waiting = queue()
-    starve(waiting, (info("other", priority=9), hungry(rows=(False, True))), (info("big"), hungry(need=3.0)),
-           (info("fits"), hungry()))  # fmt: skip
-    assert waiting.wake_for_capacity(row=0, before=0.4, after=1.2, room=1, now=50) == 1
-    assert names(waiting, 50) == ["fits"]
-    assert waiting.wake_for_capacity(row=0, before=1.2, after=3.4, room=3, now=50) == 1
-    assert names(waiting, 50) == ["big"]
+    alike = Refusal(frozenset({"X"}), (Interest("Node", Action.ADD),), scope=Scope.TEMPLATE)
+    for name in "ab":
+        waiting.add(info(name), now=0)
+        waiting.fail(popped(waiting, 0), alike, now=0)
+    waiting.on_change(Change("Node", Action.ADD, None, make_node("n")), now=50)
+    first = popped(waiting, 50)
+    waiting.fail(first, Refusal(frozenset({"Y"}), (), scope=Scope.POD), now=50)
+    assert popped(waiting, 50).info.pod.name == "b"
+
+
+def test_a_held_pod_stays_out_whatever_happens() -> None:
+    waiting = queue()
+    waiting.add(info("a"), now=0)
+    waiting.fail(popped(waiting, 0), BY_NODE, now=0)
+    waiting.hold("uid-a")
+    waiting.on_change(Change("Node", Action.ADD, None, make_node("n")), now=50)
+    assert waiting.flush(now=1000) == 0
+    assert waiting.pop(1000) is None
+    waiting.unhold("uid-a", now=1000)
+    assert popped(waiting, 1000).info.pod.name == "a"
+
+
+def test_a_hint_that_breaks_wakes_the_pod_and_nothing_else_breaks() -> None:
+    def hint(*_: object) -> bool:
+        raise KeyError("a plugin of somebody else")
+
+    waiting, failures = queue(), []
+    waiting.add(info("a"), now=0)
+    waiting.fail(
+        popped(waiting, 0), Refusal(frozenset({"X"}), (Interest("Node", Action.ADD, hint, failures.append),)), now=0
+    )
+    assert waiting.on_change(Change("Node", Action.ADD, None, make_node("n")), now=50) == 1
+    assert len(failures) == 1
+
+
+def test_a_replica_on_standby_forgets_pods_that_come_and_go() -> None:
+    waiting = queue()
+    for i in range(3000):
+        waiting.add(info(f"p{i}"), now=float(i))
+        if i >= 10:
+            waiting.delete(f"uid-p{i - 10}", now=float(i))
+    assert len(waiting) == 10
+    assert len(waiting._active) < 200
 
 
 def test_a_deleted_pod_is_gone_from_everywhere() -> None:
-    waiting = queue()
-    starve(waiting, (info("a"), hungry()), (info("b"), BY_NODE))
+    shelf = Shelf(0.0)
+    shelf.refuse("a")
+    waiting = shelf.queue
+    waiting.add(info("b"), now=0)
+    waiting.fail(popped(waiting, 0), BY_NODE, now=0)
     waiting.add(info("c"), now=0)
     for name in "abc":
-        waiting.delete(f"uid-{name}")
+        waiting.delete(f"uid-{name}", now=1)
     assert len(waiting) == 0
-    assert waiting.wake_for_capacity(0, -1, 5, 5, now=50) == 0
-    assert waiting.pop(50) is None
+    assert shelf.fill(0, 5) == []
     assert set(waiting.counts().values()) == {0}
 
 
@@ -179,7 +296,7 @@ def test_a_pod_deleted_in_flight_does_not_come_back() -> None:
     waiting = queue()
     waiting.add(info("a"), now=0)
     queued = popped(waiting, 0)
-    waiting.delete("uid-a")
+    waiting.delete("uid-a", now=0)
     waiting.fail(queued, Refusal(), now=0, blindly=True)
     assert len(waiting) == 0
 
@@ -188,9 +305,10 @@ def test_memory_is_bounded_however_often_a_pod_fails() -> None:
     waiting = queue(first_backoff=0, last_backoff=0)
     waiting.add(info("a"), now=0)
     for _ in range(1000):
-        waiting.fail(popped(waiting, 0), hungry(), now=0)
+        waiting.fail(popped(waiting, 0), BY_NODE, now=0)
         waiting.activate_all()
-    assert len(waiting._hungry) < 100
+    assert len(waiting._active) < 100
+    assert sum(len(group._heap) for group in waiting._unschedulable) < 100
 
 
 @pytest.mark.parametrize("place", ["active", "waiting", "backoff"])
@@ -199,8 +317,17 @@ def test_an_update_replaces_the_pod_where_it_is(place: str) -> None:
     waiting.add(info("a"), now=0)
     if place != "active":
         waiting.fail(popped(waiting, 0), BY_NODE if place == "waiting" else Refusal(), now=0)
-    waiting.update(info("a", labels={"new": "1"}), None, now=0)
+    again = info("a")
+    waiting.update(again, None, now=0)
     queued = waiting.get("uid-a")
     assert queued is not None
     assert queued.place == place
-    assert queued.info.pod.metadata.labels == {"new": "1"}
+    assert queued.info is again
+
+
+def test_new_labels_take_a_pod_out_of_those_it_was_like() -> None:
+    waiting = queue()
+    waiting.add(info("a"), now=0)
+    waiting.fail(popped(waiting, 0), BY_NODE, now=0)
+    waiting.update(info("a", labels={"new": "1"}), None, now=50)
+    assert popped(waiting, 50).info.pod.metadata.labels == {"new": "1"}

@@ -1,4 +1,4 @@
-"""Pod-Capacity as a plugin: filter and score by what the node can still take, reserve what was promised.
+"""Pod-Capacity as a plugin: filter and score by what the node can still take.
 
 A node is refused when its free capacity is below threshold × units, when its report is too old to be believed, or when
 so many pods are starting there that their load is not visible yet. None of that evicts anybody unless
@@ -7,6 +7,7 @@ so many pods are starting there that their load is not visible yet. None of that
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -14,10 +15,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from carico.scheduler.changes import NODE_CAPACITY, Action, Interest
+from carico.kube.objects import Pod
+from carico.scheduler.changes import Action, Interest
 from carico.scheduler.framework import MAX_SCORE, OK, SKIP, Cycle, Reason, Reuse, Status, Verdict, unresolvable
 from carico.scheduler.ledger import Ledger
 from carico.scheduler.rows import RowArray
+from carico.scheduler.supply import Need, Needs
 from carico.scheduler.template import PodInfo
 from carico.scheduler.units import ANNOTATION, counts, read_units, units_of
 from carico.types import Vector
@@ -25,6 +28,8 @@ from carico.types import Vector
 NO_CAPACITY = "had no free capacity"
 NO_REPORT = "had no recent capacity report"
 STARTING = "had too many pods starting"
+
+FREE, STARTS = "free", "starts"  # the amounts of this supply: pods of free capacity, pods that may start
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,8 @@ class Capacity:
 
     def __init__(self, ledger: Ledger, now: Callable[[], float], rules: CapacityRules | None = None) -> None:
         self._ledger, self._now, self.rules = ledger, now, rules or CapacityRules()
-        self.interests = (Interest(NODE_CAPACITY, Action.CAPACITY), Interest("Node", Action.ADD))
+        self.interests = (Interest("Node", Action.ADD), Interest("Pod", Action.POD_ANNOTATION, _other_units))
+        self.supply = f"capacity by {self.rules.release}"
         fixed = not self.rules.preempt
         self._reasons = (Reason(NO_CAPACITY, fixed), Reason(NO_REPORT, True), Reason(STARTING, True))
 
@@ -67,20 +73,37 @@ class Capacity:
         if self.rules.on_stale != "ignore":
             fresh = _pick(self._ledger.fresh(self._now()), cycle, rows)
             if not fresh.all():
-                bits[~fresh] = 2 if self.rules.on_stale == "filter" else 0
+                bits[~fresh] = 0 if self._requests_suffice() else 2
         return Verdict(bits, self._reasons)
 
-    def _crowded(self, cycle: Cycle, rows: RowArray | None) -> NDArray[np.bool_] | None:
-        """Nodes where as many pods are starting as the live usage allows: fewer, the fuller the node is.
+    def _requests_suffice(self) -> bool:
+        """Whether a node without a recent report is judged by requests alone; not before its agent could report."""
+        return self.rules.on_stale == "requests" and not self._ledger.is_expected(self._now())
 
-        None where no node is near its limit.
-        """
-        starting = _pick(self._ledger.starting, cycle, rows)
+    def needs(self, cycle: Cycle) -> Needs:
+        units = units_of(cycle.pod.pod)
+        return (Need(self.supply, FREE, self.need(cycle), units), Need(self.supply, STARTS, 1, 1))
+
+    def available(self, resource: str, row: int) -> float:
+        self._ledger.fit()
+        if self.rules.on_stale != "ignore" and not self._ledger.is_fresh(row, self._now()):
+            return math.inf if self._requests_suffice() else -math.inf
+        return float(self._free_column()[row]) if resource == FREE else self._starts_left(row)
+
+    def _starts_left(self, row: int) -> float:
+        return float(self._start_limit(self._ledger.usage[row]) - self._ledger.starting[row])
+
+    def _start_limit(self, usage: Vector) -> Vector:
+        """Pods that may be starting at once: fewer, the fuller the node is."""
         few, many = self.rules.startup_limit, self.rules.startup_limit_idle
-        if starting.max(initial=0) < min(few, many):
+        return np.maximum(np.floor(few + (1 - usage) * (many - few)), min(few, many))
+
+    def _crowded(self, cycle: Cycle, rows: RowArray | None) -> NDArray[np.bool_] | None:
+        """Nodes where as many pods are starting as the live usage allows; None where no node is near its limit."""
+        starting = _pick(self._ledger.starting, cycle, rows)
+        if starting.max(initial=0) < min(self.rules.startup_limit, self.rules.startup_limit_idle):
             return None
-        limit = few + (1 - _pick(self._ledger.usage, cycle, rows)) * (many - few)
-        return np.asarray(starting >= np.floor(limit))
+        return np.asarray(starting >= self._start_limit(_pick(self._ledger.usage, cycle, rows)))
 
     def score(self, cycle: Cycle, rows: RowArray) -> Vector:
         """In proportion to the free capacity; a node judged by requests alone comes last."""
@@ -114,14 +137,6 @@ class Capacity:
                 free[row if rows is None else rows == row] += change
         return free
 
-    def reserve(self, cycle: Cycle, node: str) -> Status:
-        if counts(cycle.pod.pod):
-            self._ledger.reserve(cycle.pod.uid, node, units_of(cycle.pod.pod), self._now())
-        return OK
-
-    def unreserve(self, cycle: Cycle, node: str) -> None:
-        self._ledger.release(cycle.pod.uid, self._now())
-
     def need(self, cycle: Cycle) -> float:
         """Pods of free capacity that the pod takes."""
         return self.rules.threshold * units_of(cycle.pod.pod)
@@ -132,8 +147,15 @@ class Capacity:
         return "" if fresh else f" (its capacity report is stale; on_stale is {self.rules.on_stale!r})"
 
     def free(self, cycle: Cycle, rows: RowArray | None) -> Vector:
-        column = self._ledger.free if self.rules.release == "handover" else self._ledger.free_pending
-        return _pick(column, cycle, rows)
+        return _pick(self._free_column(), cycle, rows)
+
+    def _free_column(self) -> Vector:
+        return self._ledger.free if self.rules.release == "handover" else self._ledger.free_pending
+
+
+def _other_units(pod: PodInfo, old: Pod, new: Pod) -> bool:
+    """The waiting pod itself says something else about its units."""
+    return new.uid == pod.uid and old.metadata.annotations.get(ANNOTATION) != new.metadata.annotations.get(ANNOTATION)
 
 
 Column = TypeVar("Column", bound=np.generic)

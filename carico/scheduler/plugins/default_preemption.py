@@ -8,6 +8,7 @@ fewest victims, and the latest start of the most important victim.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from carico.kube.objects import Pod, PodDisruptionBudget
 from carico.kube.selectors import from_selector
 from carico.scheduler.changes import Interest
 from carico.scheduler.feasible import Feasibility
-from carico.scheduler.framework import Cycle, Nomination
+from carico.scheduler.framework import WAIT, Cycle, Nomination, Wait
 from carico.scheduler.rows import RowArray
 from carico.scheduler.snapshot import Snapshot
 from carico.scheduler.store import Store
@@ -25,6 +26,7 @@ from carico.scheduler.template import PodInfo
 
 LEAST_CANDIDATES = 100  # nodes looked at, or a tenth of all if that is more
 NOT_STARTED = "9999"  # later than every time stamp
+REPORT_LAG = 15.0  # s in which a node's report shows that a pod has left
 ABOVE_ALL = 2**31  # makes every priority positive, so that fewer victims of a low priority beat more of them
 
 
@@ -46,16 +48,21 @@ class DefaultPreemption:
     name = "DefaultPreemption"
     interests: tuple[Interest, ...] = ()
 
-    def __init__(self, seed: int | None = None) -> None:
+    def __init__(self, now: Callable[[], float], seed: int | None = None) -> None:
+        self._now = now
         self._rng = np.random.default_rng(seed)
         self.attempts = 0
 
-    def post_filter(self, cycle: Cycle, feasibility: Feasibility) -> Nomination | None:
+    def post_filter(self, cycle: Cycle, feasibility: Feasibility) -> Nomination | Wait | None:
         self.attempts += 1
+        if _waits_for_victims(cycle, feasibility, self._now()):
+            return WAIT
+        if cycle.pod.pod.spec.preemption_policy == "Never":
+            return None
         if min(cycle.snapshot.priorities, default=cycle.pod.priority) >= cycle.pod.priority:
             return None  # the usual case in clusters without priorities
         rows = np.flatnonzero(feasibility.resolvable())
-        if not len(rows) or not _may_preempt(cycle, feasibility):
+        if not len(rows):
             return None
         candidates = self._candidates(cycle, feasibility, np.roll(rows, -int(self._rng.integers(len(rows)))))
         if not candidates:
@@ -76,22 +83,33 @@ class DefaultPreemption:
         return found
 
 
-def _may_preempt(cycle: Cycle, feasibility: Feasibility) -> bool:
-    """Not twice: while victims of this pod are still leaving its nominated node, it waits for them."""
-    pod = cycle.pod.pod
-    if pod.spec.preemption_policy == "Never":
+def _waits_for_victims(cycle: Cycle, feasibility: Feasibility, now: float) -> bool:
+    """Not twice: the nominated node would hold the pod once the victims on it are gone.
+
+    Victims are those that this process has chosen, for this pod or for another one that gets the node, and those that a
+    leader before it has marked. What the node reports is not asked: it changes when they go, and telemetry alone is no
+    reason to evict more.
+    """
+    nominated = cycle.snapshot.nominated.get(cycle.pod.uid)
+    row = cycle.snapshot.rows.number.get(nominated.node) if nominated is not None else None
+    if nominated is None or row is None or row >= len(cycle.snapshot) or not cycle.snapshot.present[row]:
         return False
-    row = cycle.snapshot.rows.number.get(pod.status.nominated_node_name)
-    if not pod.status.nominated_node_name or row is None or row >= len(cycle.snapshot):
-        return True
-    if not feasibility.resolvable()[row]:
-        return True
-    return not any(_leaving(other.pod) for other in _lower(cycle.snapshot, row, cycle.pod.priority))
+    chosen = {uid for n in cycle.snapshot.nominated.values() if n.node == nominated.node for uid in n.victims}
+    here = cycle.snapshot.on[row].values()
+    leaving = [pod for pod in here if pod.uid in chosen or _is_leaving(pod, cycle.pod.priority)]
+    if not leaving and now - nominated.vacated_at >= REPORT_LAG:
+        return False
+    if not feasibility.verdicts:  # a pre-filter refused the pod: no node was looked at
+        return bool(leaving)
+    with feasibility.filters.pretending(cycle, row, remove=leaving):
+        return feasibility.filters.fits_but_for_reports(cycle, row)
 
 
-def _leaving(pod: Pod) -> bool:
-    marked = (c for c in pod.status.conditions if c.type == "DisruptionTarget")
-    return pod.terminating and any(c.status == "True" and c.reason == "PreemptionByScheduler" for c in marked)
+def _is_leaving(pod: PodInfo, priority: int) -> bool:
+    """A pod of lower priority that was evicted for somebody and has not ended yet."""
+    marked = (c for c in pod.pod.status.conditions if c.type == "DisruptionTarget")
+    evicted = any(c.status == "True" and c.reason == "PreemptionByScheduler" for c in marked)
+    return pod.priority < priority and pod.pod.terminating and evicted
 
 
 def _lower(snapshot: Snapshot, row: int, priority: int) -> list[PodInfo]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,21 +14,27 @@ from carico.scheduler.changes import Action, Interest
 from carico.scheduler.framework import Bits, Cycle, Reason, Reuse, Verdict
 from carico.scheduler.requests import Requests
 from carico.scheduler.rows import Mask, RowArray
+from carico.scheduler.snapshot import Snapshot
+from carico.scheduler.supply import Need, Needs
 from carico.scheduler.template import PodInfo, Template
 
 TOO_MANY = Reason("Too many pods")
-PAIRS = 31  # of bits in 64, beside the one for the number of pods
+UNKNOWN = Reason("node(s) had a pod that could not be read", unresolvable=True)
+PAIRS = 31  # of bits in 64, beside the two for these reasons
 
 
 class NodeResourcesFit:
     name = "NodeResourcesFit"
     reuse = Reuse.ROW
+    supply = "requests"
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
 
     @property
     def interests(self) -> tuple[Interest, ...]:
         return (
-            Interest("Pod", Action.DELETE, _left_a_node),
-            Interest("Pod", Action.POD_SCALE_DOWN),
+            Interest("Pod", Action.POD_SCALE_DOWN, _asks_for_less),
             Interest("Node", Action.ADD | Action.NODE_ALLOCATABLE, _could_hold),
         )
 
@@ -38,6 +45,10 @@ class NodeResourcesFit:
         free = snapshot.free(requests.PODS)
         full = (free if rows is None else free[rows]) < 1
         bits: Bits = full.astype(wanted.width)
+        if snapshot.unknown_pods:
+            unknown = np.zeros(len(snapshot), dtype=np.bool_)
+            unknown[snapshot.rows_with_unknown_pods()] = True
+            _mark(bits, unknown if rows is None else unknown[rows], 1)
         for name, amount, bit in wanted.resources:
             free = snapshot.free(name)
             lacking = (free if rows is None else free[rows]) < amount
@@ -47,6 +58,16 @@ class NodeResourcesFit:
                 _mark(bits, lacking & ~hopeless, bit)
                 _mark(bits, hopeless, bit + 1)
         return Verdict(bits, wanted.reasons)
+
+    def needs(self, cycle: Cycle) -> Needs:
+        wanted = cycle.pod.template.requests.items()
+        amounts = (Need(self.supply, name, amount, amount) for name, amount in wanted if amount > 0)
+        return (Need(self.supply, requests.PODS, 1, 1), *amounts)
+
+    def available(self, resource: str, row: int) -> float:
+        if row >= len(self._snapshot) or row in self._snapshot.rows_with_unknown_pods():
+            return -math.inf
+        return float(self._snapshot.free(resource)[row])
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +90,17 @@ def _numbered(wanted: Requests) -> _Wanted:
     """The last pair of bits is shared by all resources for which no pair of their own is left, if there are any.
 
     >>> many = _numbered({"cpu": 1000} | {f"example.com/{i}": 1 for i in range(39)})
-    >>> [bit for _, _, bit in many.resources][:2], {bit for _, _, bit in many.resources[30:]}, many.reasons[61].text
-    ([1, 3], {61}, 'Insufficient example.com/29 or another of 10 resources')
+    >>> [bit for _, _, bit in many.resources][:2], {bit for _, _, bit in many.resources[30:]}, many.reasons[62].text
+    ([2, 4], {62}, 'Insufficient example.com/29 or another of 10 resources')
     """
     names = sorted((name for name, amount in wanted.items() if amount > 0), key=lambda name: "/" in name)
     texts = [f"Insufficient {name}" for name in names]
     if len(names) > PAIRS:
         shared = len(names) - PAIRS + 1
         texts[PAIRS - 1 :] = [f"{texts[PAIRS - 1]} or another of {shared} resources"]
-    resources = tuple((name, wanted[name], 1 + 2 * min(i, PAIRS - 1)) for i, name in enumerate(names))
+    resources = tuple((name, wanted[name], 2 + 2 * min(i, PAIRS - 1)) for i, name in enumerate(names))
     pairs = ((Reason(text), Reason(text, unresolvable=True)) for text in texts)
-    reasons = (TOO_MANY, *(reason for pair in pairs for reason in pair))
+    reasons = (TOO_MANY, UNKNOWN, *(reason for pair in pairs for reason in pair))
     widths = (np.uint8, np.uint16, np.uint32, np.uint64)
     return _Wanted(resources, reasons, next(kind for kind in widths if np.iinfo(kind).bits >= len(reasons)))
 
@@ -88,8 +109,9 @@ def _mark(bits: Bits, where: Mask, bit: int) -> None:
     bits |= where.astype(bits.dtype) << bits.dtype.type(bit)
 
 
-def _left_a_node(pod: PodInfo, old: Pod, new: object) -> bool:
-    return bool(old.spec.node_name or old.status.nominated_node_name)
+def _asks_for_less(pod: PodInfo, old: Pod, new: Pod) -> bool:
+    """The waiting pod itself was resized. What running pods give back is seen on their row."""
+    return new.uid == pod.uid
 
 
 def _could_hold(pod: PodInfo, old: Node | None, new: Node) -> bool:

@@ -59,7 +59,7 @@ class PodTopologySpread:
     @property
     def interests(self) -> tuple[Interest, ...]:
         return (
-            Interest("Pod", Action.ADD | Action.DELETE | Action.POD_LABEL, _counts),
+            Interest("Pod", Action.ADD | Action.DELETE | Action.POD_LABEL | Action.POD_TERMINATING, _counts),
             Interest("Pod", Action.POD_TOLERATION, _itself),  # nodeTaintsPolicy: which nodes count may be others now
             Interest("Node", Action.ADD | Action.DELETE | Action.NODE_LABEL | Action.NODE_TAINT, _has_a_key),
         )

@@ -38,6 +38,7 @@ from carico.scheduler.plugins.volume_restrictions import VolumeRestrictions
 from carico.scheduler.plugins.volume_writing import Caller
 from carico.scheduler.plugins.volume_zone import VolumeZone
 from carico.scheduler.snapshot import Snapshot
+from carico.scheduler.waiting import WaitingPods
 
 GROUP = "carico.scheduler.plugins"
 
@@ -51,6 +52,7 @@ class Tools:
     ledger: Ledger | None = None
     client: Caller | None = None  # None in a dry run: nothing is written
     rules: CapacityRules | None = None
+    waiting: WaitingPods | None = None  # pods in flight, for plugins that permit or wait
 
 
 Factory = Callable[[Tools], Plugin]
@@ -60,6 +62,11 @@ def _capacity(tools: Tools) -> Plugin:
     if tools.ledger is None:
         raise UsageError("plugin Capacity needs a ledger of Pod-Capacity reports; leave it out of this profile")
     return Capacity(tools.ledger, tools.clock.monotonic, tools.rules)
+
+
+def _volume_binding(tools: Tools) -> Plugin:
+    waiting = WaitingPods(tools.clock) if tools.waiting is None else tools.waiting
+    return VolumeBinding(tools.client, tools.clock, waiting)
 
 
 # The order of the filters is kube-scheduler's, and so are the reasons that people read; capacity has the last word.
@@ -72,17 +79,17 @@ BUILT_IN: dict[str, Factory] = {
     "TaintToleration": lambda _: TaintToleration(),
     "NodeAffinity": lambda _: NodeAffinity(),
     "NodePorts": lambda _: NodePorts(),
-    "NodeResourcesFit": lambda _: NodeResourcesFit(),
+    "NodeResourcesFit": lambda tools: NodeResourcesFit(tools.snapshot),
     "VolumeRestrictions": lambda _: VolumeRestrictions(),
     "NodeVolumeLimits": lambda _: NodeVolumeLimits(),
-    "VolumeBinding": lambda tools: VolumeBinding(tools.client, tools.clock),
+    "VolumeBinding": _volume_binding,
     "VolumeZone": lambda _: VolumeZone(),
     "PodTopologySpread": lambda _: PodTopologySpread(),
     "InterPodAffinity": lambda _: InterPodAffinity(),
     "NodeDeclaredFeatures": lambda _: NodeDeclaredFeatures(),
     "ImageLocality": lambda _: ImageLocality(),
     "Capacity": _capacity,
-    "DefaultPreemption": lambda _: DefaultPreemption(),
+    "DefaultPreemption": lambda tools: DefaultPreemption(tools.clock.monotonic),
 }
 
 DEFAULT = tuple(BUILT_IN)

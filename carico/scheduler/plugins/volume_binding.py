@@ -2,7 +2,9 @@
 
 After a node was chosen the volumes are only assumed (`reserve`). `pre_bind` then writes the choice to the API server
 (a volume's claimRef, or the node that the provisioner is to use) and waits until the volume controller has bound
-every claim; a pod is never bound before its volumes are.
+every claim; a pod is never bound before its volumes are. The wait ends at once when nothing can come of it any more:
+the pod, its node or a claim is gone, the provisioner gave up or made a volume that the node cannot use, or the volume
+controller took the volume back.
 """
 
 from __future__ import annotations
@@ -14,16 +16,18 @@ import numpy as np
 
 from carico.clock import Clock
 from carico.errors import CaricoError
-from carico.kube.storage import SELECTED_NODE, PersistentVolumeClaim, StorageClass
+from carico.kube.storage import PersistentVolumeClaim, StorageClass
 from carico.scheduler.changes import Action, Interest
 from carico.scheduler.framework import OK, SKIP, Cycle, Reason, Reuse, Status, Verdict, error, unresolvable
 from carico.scheduler.plugins import volume_matching
 from carico.scheduler.plugins.volume_matching import Match, Wish
+from carico.scheduler.plugins.volume_progress import progress
 from carico.scheduler.plugins.volume_writing import Caller, changed, write
 from carico.scheduler.plugins.volumes import bound_volume, claim_uses, made_for, missing, reaches, uses_claim
 from carico.scheduler.rows import RowArray
 from carico.scheduler.snapshot import Snapshot
 from carico.scheduler.template import PodInfo
+from carico.scheduler.waiting import WaitingPods
 
 OUT_OF_REACH = Reason("node(s) had volume node affinity conflict", unresolvable=True)
 NOT_SERVED = Reason("node(s) didn't find available persistent volumes to bind", unresolvable=True)
@@ -31,7 +35,6 @@ NO_ROOM = Reason("node(s) did not have enough free storage", unresolvable=True)
 VANISHED = Reason("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)", unresolvable=True)
 
 BIND_PATIENCE = 600.0  # s, as kube-scheduler's bindTimeoutSeconds
-LOOK_EVERY = 0.1  # s between two looks at what the watch brought
 
 
 @dataclass(slots=True)
@@ -47,9 +50,8 @@ class VolumeBinding:
     name = "VolumeBinding"
     reuse = Reuse.NEVER  # claims and volumes change on their own
 
-    def __init__(self, client: Caller | None, clock: Clock) -> None:
-        self._client = client
-        self._clock = clock
+    def __init__(self, client: Caller | None, clock: Clock, waiting: WaitingPods) -> None:
+        self._client, self._clock, self._waiting = client, clock, waiting
 
     @property
     def interests(self) -> tuple[Interest, ...]:
@@ -134,30 +136,23 @@ class VolumeBinding:
         return await self._bound(cycle, claims, node)
 
     async def _bound(self, cycle: Cycle, claims: _Claims, node: str) -> Status:
-        """Wait for the volume controller; give up when it gave up."""
+        """Waits for the volume controller."""
+        match, store, in_flight = claims.match, cycle.snapshot.store, self._waiting.get(cycle.pod.uid)
+        assert match is not None
+        assert in_flight is not None, "only a pod in flight binds its volumes"
         deadline = self._clock.monotonic() + BIND_PATIENCE
-        while self._clock.monotonic() <= deadline:
-            current = [cycle.snapshot.store.claims.get(claim.key) for claim in claims.waiting]
-            if all(claim is not None and claim.bound for claim in current):
-                return OK
-            problem = _given_up(claims, current, node)
-            if problem:
-                return error(f"binding volumes: {problem}")
-            await self._clock.sleep(LOOK_EVERY)
-        return error(f"binding volumes: not bound after {BIND_PATIENCE:.0f} s")
-
-
-def _given_up(claims: _Claims, current: list[PersistentVolumeClaim | None], node: str) -> str:
-    """A provisioner that fails takes the selected node off the claim, so that the pod is scheduled anew."""
-    assert claims.match is not None
-    provisioning = {claim.key for claim in claims.match.dynamic}
-    for claim in current:
-        if claim is None:
-            return "a claim was deleted"
-        selected = claim.metadata.annotations.get(SELECTED_NODE)
-        if claim.key in provisioning and not claim.bound and selected != node:
-            return f"provisioning of {claim.key} failed for node {node}"
-    return ""
+        names = [("PersistentVolumeClaim", claim.key) for claim in claims.waiting]
+        names += [("PersistentVolume", volume.name) for _, volume in match.static]
+        with store.listening(names, in_flight.wake):
+            while in_flight.ended is None:
+                problem = progress(cycle.snapshot, match, node)
+                if problem is not None:
+                    return error(f"binding volumes: {problem}") if problem else OK
+                left = deadline - self._clock.monotonic()
+                if left <= 0:
+                    return error(f"binding volumes: not bound after {BIND_PATIENCE:.0f} s")
+                await in_flight.news("volumes", left)
+            return error(f"binding volumes: {in_flight.ended.why}")
 
 
 def _problem(cycle: Cycle, claim: PersistentVolumeClaim, ephemeral: bool) -> str:

@@ -85,8 +85,6 @@ UNBOUND = a_pod("u", labels={"app": "x"})
         ("NodeResourcesFit", a_pod("p", requests={"cpu": "4"}), node(None, SMALL), False),
         ("NodeResourcesFit", a_pod("p", requests={"cpu": "4"}), node(SMALL, BIG), True),
         ("NodeResourcesFit", a_pod("p", requests={"cpu": "4"}), node(BIG, a_node("n", cpu="8", memory="1Ti")), False),
-        ("NodeResourcesFit", a_pod("p", requests={"cpu": "4"}), gone(ON_X), True),
-        ("NodeResourcesFit", a_pod("p", requests={"cpu": "4"}), gone(UNBOUND), False),
         ("TaintToleration", a_pod("p"), node(a_node("n", spec=TAINTED), a_node("n")), True),
         ("TaintToleration", a_pod("p"), node(None, a_node("n", spec=TAINTED)), False),
         ("TaintToleration", a_pod("p"), gone(ON_X), False),

@@ -8,7 +8,7 @@ import msgspec
 from worlds import World
 
 from carico.kube.objects import Pod, PodDisruptionBudget
-from carico.scheduler.framework import Cycle, Nomination
+from carico.scheduler.framework import WAIT, Cycle, Nomination, Wait
 from carico.scheduler.plugins.default_preemption import DefaultPreemption
 from carico.scheduler.template import PodInfo
 from carico.testing import a_node, a_pod
@@ -19,11 +19,17 @@ def running(name: str, node: str, priority: int, cpu: str = "1", started: str = 
     return a_pod(name, node=node, priority=priority, requests={"cpu": cpu}, status=status, **more)
 
 
-def preempt(world: World, pod: Pod) -> Nomination | None:
+def answer(world: World, pod: Pod) -> Nomination | Wait | None:
     cycle = Cycle(PodInfo(pod), world.snapshot)
     found = world.filters.run(cycle)
     assert not len(found.rows)
-    return DefaultPreemption(seed=1).post_filter(cycle, found)
+    return DefaultPreemption(lambda: 0.0, seed=1).post_filter(cycle, found)
+
+
+def preempt(world: World, pod: Pod) -> Nomination | None:
+    found = answer(world, pod)
+    assert not isinstance(found, Wait)
+    return found
 
 
 def victims(nomination: Nomination | None) -> list[str]:
@@ -115,13 +121,32 @@ def _one_core() -> dict[str, Any]:
     return {"name": "c", "resources": {"requests": {"cpu": "1"}}}
 
 
-def test_it_waits_for_the_victims_it_has() -> None:
-    leaving = running("low", "a", 1, deletionTimestamp="2026-01-01T00:00:00Z")
-    mark = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
-    plain = msgspec.to_builtins(leaving)
-    plain["status"]["conditions"] = [mark]
-    world = World([a_node("a", cpu="1"), a_node("b", cpu="1")], [msgspec.convert(plain, Pod), running("other", "b", 1)])
-    assert preempt(world, urgent(status={"nominatedNodeName": "a"})) is None
+def evicted(pod: Pod) -> Pod:
+    plain = msgspec.to_builtins(pod)
+    plain["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    plain["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
+    return msgspec.convert(plain, Pod)
+
+
+def test_it_waits_for_victims_that_a_leader_before_has_evicted() -> None:
+    world = World([a_node("a", cpu="1"), a_node("b", cpu="1")], [evicted(running("low", "a", 1)), running("o", "b", 1)])
+    world.snapshot.nominate(PodInfo(urgent()), "a")
+    assert answer(world, urgent()) is WAIT
+
+
+def test_it_waits_for_its_own_victims_before_any_watch_tells_of_their_eviction() -> None:
+    low = running("low", "a", 1)
+    world = World([a_node("a", cpu="1"), a_node("b", cpu="1")], [low, running("o", "b", 1)])
+    world.snapshot.nominate(PodInfo(urgent()), "a", [PodInfo(low)])
+    assert answer(world, urgent()) is WAIT
+
+
+def test_it_evicts_again_when_its_node_would_not_hold_it_any_more() -> None:
+    low = running("low", "a", 1)
+    world = World([a_node("a", cpu="1"), a_node("b", cpu="1")], [low, running("o", "b", 1)])
+    world.snapshot.nominate(PodInfo(urgent()), "a", [PodInfo(low)])
+    world.snapshot.set_node(a_node("a", cpu="1", spec={"unschedulable": True}))
+    assert victims(preempt(world, urgent())) == ["o"]
 
 
 def test_anti_affinity_can_be_resolved() -> None:

@@ -16,6 +16,7 @@ from carico.kube.storage import CSINode, PersistentVolume, PersistentVolumeClaim
 from carico.scheduler.framework import OK, Code, Cycle, Status
 from carico.scheduler.plugins.volume_binding import VolumeBinding
 from carico.scheduler.template import PodInfo
+from carico.scheduler.waiting import WaitingPods
 from carico.testing import ManualClock, a_node, a_pod
 
 NODES = [a_node("a", labels={"zone": "1"}), a_node("b", labels={"zone": "2"})]
@@ -134,7 +135,9 @@ class Api:
 
 def placed(world: World, pod: Pod, node: str) -> tuple[VolumeBinding, Cycle, Api, ManualClock]:
     api, clock = Api(), ManualClock()
-    plugin, cycle = VolumeBinding(api, clock), Cycle(PodInfo(pod), world.snapshot)
+    waiting = WaitingPods(clock)
+    plugin, cycle = VolumeBinding(api, clock, waiting), Cycle(PodInfo(pod), world.snapshot)
+    waiting.enter(cycle.pod, node)
     assert plugin.pre_filter(cycle) == OK
     assert plugin.reserve(cycle, node) == OK
     return plugin, cycle, api, clock
@@ -171,6 +174,16 @@ def test_taking_it_back_frees_the_volume() -> None:
     plugin.unreserve(cycle, "a")
     plugin.unreserve(cycle, "a")
     assert world.feasible(user("rival", name="q")) == {"a"}
+
+
+def test_taking_it_back_leaves_what_another_pod_assumed_of_the_same_claim() -> None:
+    world = World(NODES, things=[storage_class("disk.example.com"), claim()])
+    first, first_cycle, _, _ = placed(world, user("data"), "a")
+    second, second_cycle, _, _ = placed(world, user("data", name="q"), "a")
+    first.unreserve(first_cycle, "a")
+    assert world.feasible(user("data", name="r")) == {"a"}  # the node that the second one chose
+    second.unreserve(second_cycle, "a")
+    assert world.feasible(user("data", name="r")) == {"a", "b"}
 
 
 def test_old_news_does_not_undo_what_was_assumed() -> None:

@@ -1,0 +1,251 @@
+"""The figures of a soak, each from the history alone. Every one of them counts faults: 0 is good.
+
+tests/scheduler/test_soak_checks.py gives each a made-up history in which it must come out badly, and one in which it
+must not.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from itertools import combinations, pairwise
+
+from bench.soak_history import (
+    SETTLED_AFTER,
+    Announced,
+    ApiAnswers,
+    BindingSent,
+    Bound,
+    Event,
+    Evicted,
+    FaultBegan,
+    FaultEnded,
+    History,
+    Memory,
+    Nominated,
+    PodState,
+    Preempted,
+    Renewed,
+    State,
+    in_order,
+)
+
+TOLERANCE = 1e-6  # units
+SEEN_AFTER = 3.0  # s in which a watch brings what others did, on a busy machine
+MARGIN = {"cpu": 500, "units": 1.0}  # beyond the pod's need, before "it fits" is held against a scheduler
+LOOK = 0.5  # s between two looks for a stall
+OLD_ENOUGH = 2.0  # s that a pod is there before it counts as one that waits
+FIRST_MINUTES = 10.0  # min in which memory may grow: caches fill, code is loaded
+SHORTEST_LIFE = 180.0  # s of one process below which a slope of its memory means nothing
+
+
+def bound_twice(history: History) -> list[str]:
+    """Pods that were given two nodes: seen on two, announced twice, or posted to another node when they had one."""
+    found: list[str] = []
+    nodes: dict[str, str] = {}
+    announced: defaultdict[str, set[str]] = defaultdict(set)
+    for event in in_order(history):
+        if isinstance(event, Bound) and nodes.setdefault(event.uid, event.node) != event.node:
+            found.append(f"{event.uid} was on {nodes[event.uid]} and then on {event.node}")
+        elif isinstance(event, Announced):
+            announced[event.uid].add(event.name)
+            if len(announced[event.uid]) == 2:
+                found.append(f"{event.uid} was announced twice")
+    return found + _posted_twice(history)
+
+
+def _posted_twice(history: History) -> list[str]:
+    accepted: dict[str, BindingSent] = {}
+    found: list[str] = []
+    for event in in_order(history):
+        if not isinstance(event, BindingSent):
+            continue
+        first = accepted.get(event.uid)
+        if first is not None and first.node != event.node and event.at > first.answered_at:
+            found.append(f"{event.uid} was bound to {first.node}, and then a binding to {event.node} was sent")
+        if 200 <= event.status < 300:
+            accepted.setdefault(event.uid, event)
+    return found
+
+
+def over_capacity(history: History) -> list[str]:
+    """Our bindings that put more on a node than it can take, by the truth that its reports follow.
+
+    Our own pods count from their binding, other people's only once a scheduler must have seen them.
+    """
+    found: list[str] = []
+    state = State()
+    for event in in_order(history):
+        state.apply(event)
+        if not isinstance(event, Bound) or event.uid not in state.pods or not state.pods[event.uid].seen.ours:
+            continue
+        full = state.full.get(event.node, float("inf"))
+        load = state.load(event.node, before=_surely_seen(state))
+        if load > full + TOLERANCE:
+            key = state.pods[event.uid].seen.key
+            found.append(f"{event.at:.1f} s: {key} made it {load:g} on {event.node}, which can take {full:g}")
+    return found
+
+
+def _surely_seen(state: State) -> float:
+    """What others did before this moment must be known to a scheduler."""
+    if state.calm_for(SETTLED_AFTER):
+        return state.now - SEEN_AFTER
+    return min(state.now, state.disturbed_since) - SEEN_AFTER
+
+
+class _Preemptions:
+    """Goes along with a history and judges each eviction at its moment."""
+
+    def __init__(self, history: list[Event]) -> None:
+        self._history = history
+        self._for: dict[str, str] = {}  # victim to the first who made it go
+        self._nominated: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)  # node to when and who
+        for event in history:
+            if isinstance(event, Preempted):
+                self._for.setdefault(event.uid, event.preemptor)
+            elif isinstance(event, Nominated) and event.node:
+                self._nominated[event.node].append((event.at, event.uid))
+        self._goal: dict[str, tuple[str, float]] = {}  # preemptor to its node, and since when
+        self._leader, self._led_since = "", float("-inf")
+        self.found: list[str] = []
+        self.unexplained = 0
+
+    def judge(self) -> None:
+        state = State()
+        for event in self._history:
+            if isinstance(event, Renewed) and event.holder != self._leader:
+                self._leader, self._led_since = event.holder, event.at
+            if isinstance(event, Evicted) and event.uid in state.pods and not state.pods[event.uid].leaving:
+                self._evicted(state, event)
+            state.apply(event)
+            if isinstance(event, Nominated) and event.node:
+                self._goal.setdefault(event.uid, (event.node, event.at))
+
+    def _evicted(self, state: State, event: Evicted) -> None:
+        victim = state.pods[event.uid]
+        candidates = [state.pods[uid] for uid in self._who(victim, event.at) if uid in state.pods]
+        if not candidates or not victim.node:  # unseen yet, or on its way to a node
+            self.unexplained += 1
+            return
+        if all(self._needless(state, preemptor) for preemptor in candidates):
+            names = " or ".join(pod.seen.key for pod in candidates)
+            held = self._goal[candidates[0].uid][0]
+            self.found.append(
+                f"{event.at:.1f} s: {victim.seen.key} on {victim.node} had to go for {names}, which {held} would hold"
+            )
+        elif len(candidates) == 1 and self._goal.get(candidates[0].uid, ("",))[0] != victim.node:
+            self._goal[candidates[0].uid] = (victim.node, event.at)  # its first node, or the one before is no good
+
+    def _who(self, victim: PodState, moment: float) -> list[str]:
+        """Who it had to go for: its Event says so; without one whoever was nominated there around that time."""
+        if victim.uid in self._for:
+            return [self._for[victim.uid]]
+        near = self._nominated[victim.node]
+        return sorted({uid for at, uid in near if -60.0 < at - moment < 30.0})
+
+    def _needless(self, state: State, preemptor: PodState) -> bool:
+        if preemptor.uid not in self._goal:
+            return False
+        node, since = self._goal[preemptor.uid]
+        # A new leader knows only what the API server was told.
+        if self._led_since > since and preemptor.nominated != node:
+            return False
+        return state.would_hold(node, preemptor, since)
+
+
+def victims_beyond_need(history: History) -> tuple[list[str], int]:
+    """Evictions for a pod whose first nominated node was there and would have held it; and those not explained."""
+    judge = _Preemptions(in_order(history))
+    judge.judge()
+    return judge.found, judge.unexplained
+
+
+class _Stalls:
+    def __init__(self, lease_duration: float) -> None:
+        self._lease_duration = lease_duration
+        self._answers, self._renewed_at, self._stop = True, float("-inf"), 0
+        self._since: float | None = None
+        self.longest, self.began, self.pod = 0.0, 0.0, ""
+
+    def note(self, event: Event, state: State) -> None:
+        if isinstance(event, ApiAnswers):
+            self._answers = event.yes
+        elif isinstance(event, Renewed) and event.holder:
+            self._renewed_at = event.at
+        elif isinstance(event, Bound) and event.uid in state.pods and state.pods[event.uid].seen.ours:
+            self._since = None
+
+    def look(self, state: State, now: float) -> None:
+        held = now - self._renewed_at < self._lease_duration
+        blocked = any(fault.stops_bindings for fault in state.faults.values())
+        pod = self._fitting(state, now) if self._answers and held and not blocked else None
+        if pod is None:
+            self._since = None
+            return
+        if self._since is None:
+            self._since = now
+        if now - self._since > self.longest:
+            self.longest, self.began, self.pod = now - self._since, self._since, pod.seen.key
+
+    def _fitting(self, state: State, now: float) -> PodState | None:
+        for pod in state.waiting():
+            if pod.seen.plain and now - pod.seen.at > OLD_ENOUGH and state.nodes_for(pod, **MARGIN):
+                return pod
+        return None
+
+
+def longest_stall(history: History, lease_duration: float) -> tuple[float, str]:
+    """Seconds in which the API server answered, a Lease was held, a pod fitted, and none of ours was bound."""
+    events = in_order(history)
+    if not events:
+        return 0.0, ""
+    state, stalls, moment = State(), _Stalls(lease_duration), events[0].at
+    for event in events:
+        while moment < event.at:
+            stalls.look(state, moment)
+            moment += LOOK
+        state.apply(event)
+        stalls.note(event, state)
+    return stalls.longest, f"from {stalls.began:.1f} s on, e.g. {stalls.pod}" if stalls.longest else ""
+
+
+def memory_growth(history: History) -> float | None:
+    """MB per hour of the replica that grew fastest after the first minutes; None if none lived long enough."""
+    events = in_order(history)
+    if not events:
+        return None
+    start = events[0].at + 60 * FIRST_MINUTES
+    lives: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    for event in events:
+        if isinstance(event, Memory) and event.at >= start:
+            lives[event.process].append((event.at, event.mb))
+    slopes = [_slope(points) for points in lives.values() if points[-1][0] - points[0][0] >= SHORTEST_LIFE]
+    return max(slopes) * 3600 if slopes else None
+
+
+def _slope(points: list[tuple[float, float]]) -> float:
+    """Theil and Sen's: the median of the slopes between all pairs of points; single jumps do not move it."""
+    return statistics.median((mb - before) / (at - then) for (then, before), (at, mb) in combinations(points, 2))
+
+
+def faults_by_kind(history: History) -> dict[str, int]:
+    counts: defaultdict[str, int] = defaultdict(int)
+    for event in history:
+        if isinstance(event, FaultBegan):
+            counts[event.kind] += 1
+    return dict(sorted(counts.items()))
+
+
+def calm_share(history: History) -> float:
+    """Share of the time in which no fault was active."""
+    events = in_order(history)
+    active, calm = 0, 0.0
+    for one, other in pairwise(events):
+        active += isinstance(one, FaultBegan) - isinstance(one, FaultEnded)
+        calm += 0.0 if active else other.at - one.at
+    return calm / (events[-1].at - events[0].at) if len(events) > 1 else 1.0
+
+
+def evictions(history: History) -> int:
+    return len({event.uid for event in history if isinstance(event, Evicted)})

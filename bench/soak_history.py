@@ -1,0 +1,317 @@
+"""What happened in a soak, event by event, and the state of the cluster that follows from it.
+
+Everything that the checks judge by is in here and nothing is taken from the scheduler's own memory: pods, nodes and
+Events as a watch of the benchmark saw them, requests as the proxy passed them on, reports as the agents sent them.
+Times are seconds of the machine's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+STARTING_FOR = 60.0  # s after its binding in which a pod that has not started counts as starting
+STARTING_FULL, STARTING_IDLE = 8, 32  # pods; `startup_limit` and `startup_limit_idle`
+STARTING_SPARE = 3  # pods fewer than that; the usage that is reported is not exactly known
+MOST_PODS = 110  # pods per node
+SETTLED_AFTER = 15.0  # s after a fault in which everything is known again
+
+
+class Event(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    at: float
+
+
+class PodSeen(Event, frozen=True):
+    uid: str
+    key: str
+    ours: bool = True
+    priority: int = 0
+    cpu: int = 0  # millicores requested
+    units: float = 1.0
+    selector: dict[str, str] = {}
+    plain: bool = True  # nothing but requests, units and a node selector decides where it fits
+
+
+class Bound(Event, frozen=True):
+    uid: str
+    node: str
+
+
+class Started(Event, frozen=True):
+    uid: str
+
+
+class Leaving(Event, frozen=True):
+    """It has a deletion timestamp and its grace period runs."""
+
+    uid: str
+
+
+class Gone(Event, frozen=True):
+    """Deleted, or ended for good."""
+
+    uid: str
+
+
+class Nominated(Event, frozen=True):
+    """The API server's status.nominatedNodeName; empty: taken back."""
+
+    uid: str
+    node: str
+
+
+class Evicted(Event, frozen=True):
+    """A scheduler's DELETE that the API server accepted; `at` is when it was sent."""
+
+    uid: str
+
+
+class Preempted(Event, frozen=True):
+    """The Event of a victim, which names who it had to go for."""
+
+    uid: str
+    preemptor: str
+
+
+class Announced(Event, frozen=True):
+    """An Event `Scheduled`."""
+
+    uid: str
+    name: str
+
+
+class BindingSent(Event, frozen=True):
+    """A Binding as the proxy saw it; `at` is when it was sent on."""
+
+    uid: str
+    node: str
+    status: int  # of the API server, whether the scheduler heard it or not; 0: none came
+    answered_at: float
+
+
+class NodeUp(Event, frozen=True):
+    node: str
+    cpu: int  # millicores
+    labels: dict[str, str] = {}
+
+
+class NodeDown(Event, frozen=True):
+    node: str
+
+
+class Reported(Event, frozen=True):
+    """What a node's agent last said: Pod-Capacity, and changes of the set of pods that it answers for."""
+
+    node: str
+    full: float  # units that the empty node would take: the truth, which no scheduler is told
+    capacity: float
+    added: list[str] = []
+    removed: list[str] = []
+
+
+class Silenced(Event, frozen=True):
+    node: str
+
+
+class Renewed(Event, frozen=True):
+    """The Lease was taken or renewed."""
+
+    holder: str
+
+
+class ApiAnswers(Event, frozen=True):
+    yes: bool
+
+
+class FaultBegan(Event, frozen=True):
+    number: int
+    kind: str
+    stops_bindings: bool = False  # while it lasts nobody can bind
+
+
+class FaultEnded(Event, frozen=True):
+    number: int
+
+
+class Memory(Event, frozen=True):
+    process: str  # one life of one replica
+    mb: float
+
+
+History = Iterable[Event]
+KINDS = (
+    PodSeen | Bound | Started | Leaving | Gone | Nominated | Evicted | Preempted | Announced | BindingSent | NodeUp
+    | NodeDown | Reported | Silenced | Renewed | ApiAnswers | FaultBegan | FaultEnded | Memory
+)  # fmt: skip
+
+
+@dataclass
+class PodState:
+    seen: PodSeen
+    node: str = ""
+    bound_at: float = 0.0
+    started: bool = False
+    leaving: bool = False
+    nominated: str = ""
+
+    @property
+    def uid(self) -> str:
+        return self.seen.uid
+
+
+@dataclass
+class NodeState:
+    cpu: int  # millicores
+    labels: dict[str, str]
+
+
+@dataclass
+class ReportState:
+    capacity: float
+    counted: set[str] = field(default_factory=set)
+
+
+class State:
+    """The cluster at one moment; `apply` goes one event further."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.pods: dict[str, PodState] = {}
+        self.nodes: dict[str, NodeState] = {}
+        self.on: defaultdict[str, dict[str, PodState]] = defaultdict(dict)
+        self.kept: defaultdict[str, dict[str, PodState]] = defaultdict(dict)  # pods that are nominated to a node
+        self._cpu_taken: defaultdict[str, int] = defaultdict(int)  # millicores
+        self.reports: dict[str, ReportState] = {}
+        self.full: dict[str, float] = {}  # units that each node can take; known even while its agent is silent
+        self.faults: dict[int, FaultBegan] = {}
+        self.calm_since = float("-inf")  # when the last fault ended; meaningless while one is active
+        self.disturbed_since = float("-inf")  # when the first fault after the last calm began
+
+    def apply(self, event: Event) -> None:
+        self.now = max(self.now, event.at)  # a request is written down when it was answered
+        match event:
+            case PodSeen():
+                self.pods.setdefault(event.uid, PodState(event)).seen = event
+            case Bound() if event.uid in self.pods:
+                pod = self.pods[event.uid]
+                self._place(pod, event.node)
+                self._nominate(pod, "")
+                pod.bound_at = event.at
+            case Started() if event.uid in self.pods:
+                self.pods[event.uid].started = True
+            case Leaving() if event.uid in self.pods:
+                self.pods[event.uid].leaving = True
+            case Evicted() if event.uid in self.pods:
+                self.pods[event.uid].leaving = True
+            case Gone():
+                if (pod := self.pods.pop(event.uid, None)) is not None:
+                    self._place(pod, "")
+                    self._nominate(pod, "")
+            case Nominated() if event.uid in self.pods:
+                self._nominate(self.pods[event.uid], event.node)
+            case NodeUp():
+                self.nodes[event.node] = NodeState(event.cpu, event.labels)
+            case NodeDown():
+                self.nodes.pop(event.node, None)
+            case Reported():
+                self.full[event.node] = event.full
+                report = self.reports.setdefault(event.node, ReportState(event.capacity))
+                report.capacity = event.capacity
+                report.counted = (report.counted | set(event.added)) - set(event.removed)
+            case Silenced():
+                self.reports.pop(event.node, None)
+            case FaultBegan():
+                if self.calm_for(SETTLED_AFTER):
+                    self.disturbed_since = event.at
+                self.faults[event.number] = event
+            case FaultEnded():
+                self.faults.pop(event.number, None)
+                self.calm_since = event.at
+
+    def _place(self, pod: PodState, node: str) -> None:
+        if self.on[pod.node].pop(pod.uid, None) is not None:
+            self._cpu_taken[pod.node] -= pod.seen.cpu
+        pod.node = node
+        if node:
+            self.on[node][pod.uid] = pod
+            self._cpu_taken[node] += pod.seen.cpu
+
+    def _nominate(self, pod: PodState, node: str) -> None:
+        self.kept[pod.nominated].pop(pod.uid, None)
+        pod.nominated = node
+        if node:
+            self.kept[node][pod.uid] = pod
+
+    # --- questions ---
+
+    def calm_for(self, seconds: float) -> bool:
+        return not self.faults and self.now - self.calm_since >= seconds
+
+    def waiting(self) -> Iterator[PodState]:
+        """Our pods that have no node and could still get one."""
+        return (pod for pod in self.pods.values() if pod.seen.ours and not pod.node and not pod.leaving)
+
+    def nodes_for(self, pod: PodState, *, cpu: int = 0, units: float = 0.0) -> list[str]:
+        """Nodes that would take a plain pod and still have `cpu` and `units` left over: a look has its own delay."""
+        return [
+            name
+            for name, node in self.nodes.items()
+            if pod.seen.selector.items() <= node.labels.items()
+            and self._cpu_left(name, pod) >= pod.seen.cpu + cpu
+            and self._capacity_left(name) >= pod.seen.units + units
+            and len(self.on[name]) < MOST_PODS
+            and self._starting(name) < self._may_start(name)
+        ]
+
+    def _cpu_left(self, name: str, asking: PodState) -> int:
+        """Kept for nominated pods of no lower priority is not free either."""
+        return self.nodes[name].cpu - self._cpu_taken[name] - sum(pod.seen.cpu for pod in self._ahead(name, asking))
+
+    def _ahead(self, name: str, asking: PodState) -> list[PodState]:
+        kept = self.kept[name].values()
+        return [pod for pod in kept if pod is not asking and pod.seen.priority >= asking.seen.priority]
+
+    def _capacity_left(self, name: str) -> float:
+        """The rule of the hand-over: what the node's last report says, less the pods that it does not count yet."""
+        report = self.reports.get(name)
+        if report is None:
+            return float("-inf")
+        return report.capacity - sum(p.seen.units for uid, p in self.on[name].items() if uid not in report.counted)
+
+    def _starting(self, name: str) -> int:
+        return sum(not pod.started and self.now - pod.bound_at < STARTING_FOR for pod in self.on[name].values())
+
+    def _may_start(self, name: str) -> float:
+        left = max(0.0, self.reports[name].capacity / self.full[name])
+        return STARTING_FULL + left * (STARTING_IDLE - STARTING_FULL) - STARTING_SPARE
+
+    def load(self, name: str, before: float) -> float:
+        """Units of the pods on a node, without other people's pods that came at or after `before`."""
+        return sum(pod.seen.units for pod in self.on[name].values() if pod.seen.ours or pod.bound_at < before)
+
+    def would_hold(self, name: str, pod: PodState, since: float) -> bool:
+        """Whether a node has the room for a pod once all that are leaving have left.
+
+        Our own pods of lower priority that came after `since` do not count: the room was the pod's by then.
+        """
+        if name not in self.nodes or name not in self.reports:
+            return False
+        stays = [
+            other
+            for other in self.on[name].values()
+            if not other.leaving
+            and other is not pod
+            and not (other.seen.ours and other.seen.priority < pod.seen.priority and other.bound_at > since)
+        ]
+        stays += self._ahead(name, pod)
+        cpu = self.nodes[name].cpu - sum(other.seen.cpu for other in stays)
+        units = self.full[name] - sum(other.seen.units for other in stays)
+        return cpu >= pod.seen.cpu and units >= pod.seen.units
+
+
+def in_order(history: History) -> list[Event]:
+    """By time; what came in the same moment stays as it was written."""
+    return sorted(history, key=lambda event: event.at)

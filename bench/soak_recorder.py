@@ -1,0 +1,29 @@
+"""The history while it is written: kept whole for the checks at the end, and as the state of this moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from bench.soak_history import Event, State
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.history: list[Event] = []
+        self.state = State()
+        self.listeners: list[Callable[[Event], None]] = []
+
+    def note(self, event: Event) -> None:
+        self.history.append(event)
+        self.state.apply(event)
+        for listener in self.listeners:
+            listener(event)
+
+    def save(self, file: Path) -> None:
+        """One event per line, for whoever wants to know how it came about."""
+        with file.open("wb") as out:
+            for event in self.history:
+                out.write(msgspec.json.encode(event) + b"\n")

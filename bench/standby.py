@@ -1,0 +1,121 @@
+"""Cost per event and memory of a replica on standby while 100,000 pods come, are bound by the leader, and go.
+
+A standby follows everything and pops nothing; what it keeps of pods that are gone would grow until it could not take
+over any more. 200 pods wait and 500 run at any time. PODS changes the number.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections import deque
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import msgspec
+import psutil
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from scheduling import make_node, make_pod, make_report
+
+from carico.clock import SystemClock
+from carico.kube.objects import Pod
+from carico.scheduler.assembly import Parts, assemble
+from carico.settings import SchedulerSettings
+
+PODS = int(os.environ.get("PODS", "100000"))
+NODES = 50
+WAITING, RUNNING = 200, 500  # pods at any time
+TENTHS = 10
+
+
+class Standby:
+    """The parts of a replica that does not lead, and pods that pass it by."""
+
+    def __init__(self) -> None:
+        self.parts: Parts = assemble(SchedulerSettings(), SystemClock(), None)
+        for number in range(NODES):
+            self.parts.cluster.node_changed(None, make_node(f"n{number}", cpu="64"))
+            report = make_report(f"n{number}", 100.0)
+            self.parts.ledger.report(report, SystemClock().monotonic())
+        self._waiting: deque[Pod] = deque()
+        self._running: deque[Pod] = deque()
+        self._made = 0
+        self.events = 0
+        self.seconds = 0.0  # of handling
+
+    def pass_by(self, pods: int) -> None:
+        """So many come; as many are bound, and as many go."""
+        for _ in range(pods):
+            self._come()
+            if len(self._waiting) > WAITING:
+                self._bind(self._waiting.popleft())
+            if len(self._running) > RUNNING:
+                self._see(self._running.popleft(), None)
+
+    def _come(self) -> None:
+        """Every tenth has a label of its own, as the pods of StatefulSets and indexed Jobs have."""
+        name = f"p{self._made}"
+        labels = {"app": f"a{self._made % 20}"} | ({"index": name} if self._made % 10 == 0 else {})
+        self._made += 1
+        pod = make_pod(name, labels=labels, cpu="100m", priority=self._made % 3)
+        self._see(None, pod)
+        said = _changed(pod, "2", status={"phase": "Pending", "conditions": [_refused(self._made)]})
+        self._see(pod, said)
+        self._waiting.append(said)
+
+    def _bind(self, pod: Pod) -> None:
+        node = f"n{self._made % NODES}"
+        bound = _changed(pod, "3", spec={"nodeName": node})
+        self._see(pod, bound)
+        running = _changed(bound, "4", status={"phase": "Running", "startTime": "2026-01-01T00:00:00Z"})
+        self._see(bound, running)
+        self._running.append(running)
+
+    def _see(self, old: Pod | None, new: Pod | None) -> None:
+        began = perf_counter()
+        self.parts.cluster.pod_changed(old, new)
+        self.seconds += perf_counter() - began
+        self.events += 1
+
+
+def _changed(pod: Pod, version: str, **parts: dict[str, Any]) -> Pod:
+    plain = msgspec.to_builtins(pod)
+    plain["metadata"]["resourceVersion"] = version
+    for name, changes in parts.items():
+        plain[name] |= changes
+    return msgspec.convert(plain, Pod)
+
+
+def _refused(number: int) -> dict[str, str]:
+    message = f"0/{NODES} nodes are available: {number % 7} Insufficient cpu."
+    return {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+
+
+def tracked_objects() -> int:
+    """Objects that the garbage collector knows of, once it has been through."""
+    gc.collect()
+    return len(gc.get_objects())
+
+
+def run() -> dict[str, float]:
+    standby, process = Standby(), psutil.Process()
+    standby.pass_by(2 * (WAITING + RUNNING))
+    objects, memory = tracked_objects(), process.memory_info().rss
+    costs: list[float] = []
+    print(f"{'pods':>8} {'µs/event':>9} {'objects':>9} {'MB':>7}   beyond the beginning")
+    for tenth in range(TENTHS):
+        standby.events, standby.seconds = 0, 0.0
+        standby.pass_by(PODS // TENTHS)
+        costs.append(1e6 * standby.seconds / standby.events)
+        grown, more = tracked_objects() - objects, (process.memory_info().rss - memory) / 1e6
+        print(f"{(tenth + 1) * PODS // TENTHS:8} {costs[-1]:9.1f} {grown:9} {more:7.1f}", flush=True)
+    return {
+        "event_us_first_tenth": round(costs[0], 1),
+        "event_us_last_tenth": round(costs[-1], 1),
+        "objects_grown": grown,
+        "rss_grown_mb": round(more, 1),
+    }

@@ -1,0 +1,97 @@
+"""Objects out of JSON, with patience for what Go writes.
+
+Go writes null for an empty list, map or pointer wherever its struct does not say `omitempty`: the API server sends
+`"names": null` for an image that has no name. An object is therefore decoded as it is and, only if that fails, once
+more without its nulls; a field that is not there has its default. Good objects pay nothing for it.
+
+What cannot be decoded even then has a value of a wrong type. `read_remains` finds out which object it was.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from carico.kube.meta import ObjectName
+
+T = TypeVar("T")
+
+# What msgspec raises for bytes that are no JSON, not of the type, no UTF-8, or nested a thousand deep.
+FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+Tree = dict[str, Any]
+
+
+def decode(kind: type[T], data: bytes) -> T:
+    """One object of type `kind`, nulls taken for absent fields; a msgspec.DecodeError if it is none.
+
+    >>> from carico.kube.objects import Node
+    >>> decode(Node, b'{"metadata": {"name": "n"}, "status": {"images": [{"names": null}]}}').status.images
+    (ContainerImage(names=(), size_bytes=0),)
+    """
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except FAILURES:
+        return decode_patiently(kind, data)
+
+
+def decode_patiently(kind: type[T], data: bytes | msgspec.Raw) -> T:
+    """For who has tried to decode it as it is, and failed."""
+    try:
+        return msgspec.convert(without_nulls(_tree(data)), kind)
+    except msgspec.DecodeError:
+        raise
+    except FAILURES as error:
+        raise msgspec.DecodeError(str(error)) from error
+
+
+def without_nulls(value: Any) -> Any:
+    """The value without the fields and list members that are null, at any depth.
+
+    >>> without_nulls({"a": None, "b": [1, None, {"c": None}], "d": 0})
+    {'b': [1, {}], 'd': 0}
+    """
+    if isinstance(value, dict):
+        return {name: without_nulls(member) for name, member in value.items() if member is not None}
+    if isinstance(value, list):
+        return [without_nulls(member) for member in value if member is not None]
+    return value
+
+
+class Remains(NamedTuple):
+    """What can be read of an object that cannot be decoded; each name is empty if not even that can be read."""
+
+    metadata: ObjectName
+    content: Tree
+
+
+def read_remains(data: bytes | msgspec.Raw) -> Remains:
+    """
+    >>> found = read_remains(b'{"metadata": {"name": "p", "uid": 7, "labels": []}, "spec": {"nodeName": "n"}}')
+    >>> found.metadata, text_at(found.content, "spec", "nodeName")
+    (ObjectName(name='p', namespace='', uid='', resource_version=''), 'n')
+    """
+    try:
+        content = _tree(data)
+    except FAILURES:
+        content = {}
+    if not isinstance(content, dict):
+        content = {}
+    fields = ("name", "namespace", "uid", "resourceVersion")
+    return Remains(ObjectName(*(text_at(content, "metadata", field) for field in fields)), content)
+
+
+def text_at(content: Tree, *path: str) -> str:
+    """The text that is found there; empty if there is none."""
+    value: Any = content
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def _tree(data: bytes | msgspec.Raw) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except UnicodeDecodeError:  # Go replaces what is no UTF-8; so do we
+        return msgspec.json.decode(bytes(data).decode(errors="replace"))

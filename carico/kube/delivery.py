@@ -1,0 +1,99 @@
+"""Changes on their way to the handler; a handler that raises costs neither the watch nor the process.
+
+What it was told then is owed to it, and told again after longer and longer pauses, with whatever has changed since. The
+reflector's own copy has all that this takes: nothing is asked of the API server.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import TracebackType
+from typing import Generic, TypeVar
+
+from carico.clock import Clock
+from carico.kube.meta import NamedObject
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0  # s between two tries to tell what is owed
+AT_ONCE = 200  # owed changes that are told in one go, because nothing else runs meanwhile
+PLACES = 1000  # places in the code whose errors are known, before all are forgotten
+
+T = TypeVar("T", bound=NamedObject)
+Change = Callable[[T | None, T | None], None]
+
+
+class Firewall:
+    """Errors that are contained: each is counted, and logged if it is the first from its place in the code.
+
+    `what` says what was broken: "a change of a Pod".
+    """
+
+    def __init__(self, what: str, count: Callable[[], object]) -> None:
+        self._what, self._count = what, count
+        self._known: set[tuple[type[BaseException], str, int]] = set()
+
+    def caught(self, error: Exception) -> None:
+        self._count()
+        place = (type(error), *_place(error.__traceback__))
+        if place in self._known:
+            return
+        if len(self._known) >= PLACES:
+            self._known.clear()
+        self._known.add(place)
+        log.error("%s: %s; more errors from this place are only counted", self._what, error, exc_info=error)
+
+
+def _place(trace: TracebackType | None) -> tuple[str, int]:
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return ("", 0) if trace is None else (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+
+
+class Delivery(Generic[T]):
+    """Tells `on_change` of every change, in order for each object, until it has taken it."""
+
+    def __init__(self, on_change: Change[T], firewall: Firewall, clock: Clock) -> None:
+        self._on_change, self._firewall, self._clock = on_change, firewall, clock
+        self._owed: dict[str, tuple[T | None, T | None]] = {}  # key to what was last taken and what was not
+        self._pause = FIRST_PAUSE
+        self._call_off: Callable[[], object] | None = None
+
+    def tell(self, key: str, old: T | None, new: T | None) -> None:
+        """The object went from `old` to `new`; None: it was or is not there."""
+        if self._owed and (owed := self._owed.pop(key, None)) is not None:
+            taken, tried = owed
+            # Of what was not taken the handler may have done a part.
+            begun = tried is not None and (new is None or new.uid != tried.uid)
+            old = tried if taken is None and begun else taken
+        if old is not None or new is not None:
+            self._try(key, old, new)
+
+    def stop(self) -> None:
+        if self._call_off is not None:
+            self._call_off()
+            self._call_off = None
+
+    def _try(self, key: str, old: T | None, new: T | None) -> bool:
+        try:
+            if old is not None and new is not None and old.uid != new.uid:  # deleted and made again between two looks
+                self._on_change(old, None)
+                old = None
+            self._on_change(old, new)
+        except Exception as error:
+            self._owed[key] = (old, new)
+            self._firewall.caught(error)
+            if self._call_off is None:
+                self._call_off = self._clock.call_at(self._clock.monotonic() + self._pause, self._again)
+            return False
+        return True
+
+    def _again(self) -> None:
+        self._call_off = None
+        self._pause = min(LONGEST_PAUSE, 2 * self._pause)
+        for key in list(self._owed)[:AT_ONCE]:
+            if self._try(key, *self._owed.pop(key)):
+                self._pause = FIRST_PAUSE
+        if self._owed and self._call_off is None:
+            self._call_off = self._clock.call_at(self._clock.monotonic() + self._pause, self._again)

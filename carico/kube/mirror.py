@@ -1,0 +1,164 @@
+"""The copy of one kind of object that a reflector keeps, and who hears of its changes.
+
+An object that cannot be decoded leaves the copy as it was: `on_undecodable` hears of it, and again when it is gone or
+can be decoded. It is counted each time it comes and logged once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import msgspec
+
+from carico.clock import Clock
+from carico.kube.decode import FAILURES, Remains, Tree, decode_patiently, read_remains
+from carico.kube.delivery import Change, Delivery, Firewall
+from carico.kube.meta import NamedObject, ObjectName
+
+log = logging.getLogger(__name__)
+
+NAMELESS = "it has no name or no UID"
+LOGGED = 1024  # undecodable objects of which we know that they were logged
+
+T = TypeVar("T", bound=NamedObject)
+
+# Which object cannot be decoded, and what else can be read of it; None: it is gone, or can be decoded now.
+Undecodable = Callable[[ObjectName, Tree | None], None]
+
+
+def ignore(_: ObjectName, __: Tree | None) -> None:
+    """Nobody wants to know of objects that cannot be decoded."""
+
+
+class Found(Generic[T]):
+    """What a list brings."""
+
+    def __init__(self) -> None:
+        self.things: dict[str, T] = {}
+        self.undecodable: dict[str, Remains] = {}
+
+    def add(self, thing: T | Remains) -> None:
+        if isinstance(thing, Remains):
+            self.undecodable[thing.metadata.key] = thing
+        else:
+            self.things[thing.key] = thing
+
+    def has(self, key: str) -> bool:
+        return key in self.things or key in self.undecodable
+
+
+class Mirror(Generic[T]):
+    def __init__(
+        self,
+        kind: type[T],
+        on_change: Change[T],
+        on_undecodable: Undecodable,
+        count_undecodable: Callable[[], object],
+        firewall: Firewall,
+        clock: Clock,
+    ) -> None:
+        self._kind = kind
+        self._decode = msgspec.json.Decoder(kind).decode
+        self._on_undecodable, self._count_undecodable = on_undecodable, count_undecodable
+        self._firewall = firewall
+        self._delivery: Delivery[T] = Delivery(on_change, firewall, clock)
+        self._undecodable: dict[str, ObjectName] = {}  # by key, while they are
+        self._logged: OrderedDict[str, None] = OrderedDict()
+        self.things: dict[str, T] = {}  # by key
+
+    def stop(self) -> None:
+        """Nothing that is owed to a handler is told any more."""
+        self._delivery.stop()
+
+    def decode(self, data: msgspec.Raw) -> T | Remains:
+        try:
+            thing = self._decode(data)
+        except FAILURES:
+            return self._decode_patiently(data)
+        meta = thing.metadata
+        return thing if meta.uid and meta.name else self._remains(data, NAMELESS)
+
+    def replace(self, found: Found[T]) -> None:
+        for key in [key for key in self.things if not found.has(key)]:
+            self._remove(key)
+        for key in [key for key in self._undecodable if not found.has(key)]:
+            self._decodable(key)
+        for thing in found.things.values():
+            self.put(thing)
+        for remains in found.undecodable.values():
+            self._keep(remains)
+
+    def put(self, new: T | Remains) -> None:
+        if isinstance(new, Remains):
+            self._keep(new)
+            return
+        key = new.key
+        old = self.things.get(key)
+        if old is None or old.metadata.resource_version != new.metadata.resource_version:
+            self.things[key] = new
+            self._delivery.tell(key, old, new)
+        if self._undecodable:
+            self._decodable(key)
+
+    def delete(self, thing: T | Remains) -> None:
+        """`thing` is what the object was when it was deleted."""
+        key = thing.metadata.key
+        self._remove(key, None if isinstance(thing, Remains) else thing)
+        if self._undecodable:
+            self._decodable(key)
+
+    def _decode_patiently(self, data: msgspec.Raw) -> T | Remains:
+        try:
+            thing = decode_patiently(self._kind, data)
+        except msgspec.DecodeError as error:
+            return self._remains(data, str(error))
+        return thing if thing.uid and thing.name else self._remains(data, NAMELESS)
+
+    def _remains(self, data: msgspec.Raw, why: str) -> Remains:
+        remains = read_remains(data)
+        self._count_undecodable()
+        key = remains.metadata.key
+        if key not in self._logged:
+            log.error("%s %r cannot be decoded and is left as it was known: %s", self._kind.__name__, key, why)
+            self._logged[key] = None
+            if len(self._logged) > LOGGED:
+                self._logged.popitem(last=False)
+        return remains
+
+    def _remove(self, key: str, last: T | None = None) -> None:
+        """`last` is the object's state when it was deleted."""
+        if (old := self.things.pop(key, None)) is not None:
+            self._delivery.tell(key, last if last is not None and last.uid == old.uid else old, None)
+
+    def _keep(self, remains: Remains) -> None:
+        """The object stays as it was known, unless it is another one under the same name."""
+        name = remains.metadata
+        if not name.name:
+            return
+        key = name.key
+        known = self.things.get(key)
+        if known is not None and name.uid and known.uid != name.uid:
+            self._remove(key)
+            known = None
+        before = self._undecodable.get(key)
+        if not name.uid:
+            uid = known.uid if known is not None else before.uid if before is not None else key
+            name = msgspec.structs.replace(name, uid=uid)
+        if before is not None and before.uid != name.uid:
+            self._decodable(key)
+        self._undecodable[key] = name
+        self._tell_undecodable(name, remains.content)
+
+    def _decodable(self, key: str) -> None:
+        """The object is gone, or can be decoded now."""
+        if (name := self._undecodable.pop(key, None)) is not None:
+            self._tell_undecodable(name, None)
+
+    def _tell_undecodable(self, name: ObjectName, content: Tree | None) -> None:
+        try:
+            self._on_undecodable(name, content)
+        except Exception as error:
+            self._firewall.caught(error)

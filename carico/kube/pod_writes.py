@@ -1,0 +1,131 @@
+"""What a scheduler writes about pods that wait, and to those that must make room for them.
+
+Each write names the pod's UID: one that was made anew under the same name is left alone. A pod that is gone needs
+nothing more to be said of it, so its write counts as done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from carico.clock import Clock
+from carico.errors import CaricoError
+from carico.kube.binding import NOT_THIS_POD, get_pod, now_text, pod_path
+from carico.kube.client import STRATEGIC_PATCH, ApiError, Client, Fence
+from carico.kube.objects import Pod
+from carico.kube.writes import Urgency, Write, always, nothing
+
+OnEnd = Callable[[Exception | None], object]
+Wanted = Callable[[], bool]
+
+
+class ChangedMeanwhile(CaricoError):
+    """Somebody else wrote the pod at the same time; the next try sees what they wrote."""
+
+
+def condition(
+    client: Client,
+    pod: Pod,
+    reason: str,
+    message: str,
+    clock: Clock,
+    *,
+    wanted: Wanted = always,
+    on_end: OnEnd = nothing,
+) -> Write:
+    """PodScheduled=False, which people and autoscalers read.
+
+    `wanted` must say no once the pod is bound: it would be marked as waiting again.
+    """
+    said = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+    if not any(c.type == "PodScheduled" and c.status == "False" for c in pod.status.conditions):
+        # Otherwise the time stays that is stored: since then the pod has been waiting.
+        said["lastTransitionTime"] = _seconds(clock)
+
+    async def send(fence: Fence) -> None:
+        await _patch_status(client, pod, {"conditions": [said]}, fence)
+
+    return Write(("condition", pod.uid), Urgency.CONDITION, send, wanted, on_end)
+
+
+def nomination(client: Client, pod: Pod, node: str, *, wanted: Wanted = always, on_end: OnEnd = nothing) -> Write:
+    """The node that is kept for the pod; an empty one takes that back."""
+
+    async def send(fence: Fence) -> None:
+        await _patch_status(client, pod, {"nominatedNodeName": node or None}, fence)
+
+    return Write(("nomination", pod.uid), Urgency.NOMINATION, send, wanted, on_end)
+
+
+def eviction(
+    client: Client,
+    victim: Pod,
+    scheduler: str,
+    clock: Clock,
+    *,
+    wanted: Wanted = always,
+    on_end: OnEnd = nothing,
+    patience: float = 300.0,
+) -> Write:
+    """Deletes a victim of preemption, having said so in its status. All of it may be repeated after half of it."""
+    said = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "message": f"{scheduler}: preempting to accommodate a higher priority pod",
+        "lastTransitionTime": _seconds(clock),
+    }
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": victim.uid}}
+
+    told = False
+
+    async def send(fence: Fence) -> None:
+        nonlocal told
+        if victim.terminating:
+            return
+        told = told or await _patch_status(client, victim, {"conditions": [said]}, fence)
+        if not told:
+            return
+        try:
+            await client.call("DELETE", pod_path(victim), msgspec.json.encode(options), fence=fence)
+        except ApiError as error:
+            await _look(client, victim, error)
+
+    return Write(("eviction", victim.uid), Urgency.EVICTION, send, wanted, on_end, patience)
+
+
+async def _patch_status(client: Client, pod: Pod, status: dict[str, Any], fence: Fence) -> bool:
+    """Whether the pod is still there. The writer has waited for the rate limit already."""
+    body = msgspec.json.encode({"metadata": {"uid": pod.uid}, "status": status})
+    try:
+        await client.call("PATCH", pod_path(pod, "/status"), body, STRATEGIC_PATCH, urgent=True, fence=fence)
+    except ApiError as error:
+        await _look(client, pod, error)
+        return False
+    return True
+
+
+async def _look(client: Client, pod: Pod, error: ApiError) -> None:
+    """Returns if the pod is gone; otherwise it was refused for another reason, which is raised."""
+    if error.status == 404:
+        return
+    if error.status not in NOT_THIS_POD:
+        raise error
+    try:
+        present = await get_pod(client, pod.namespace, pod.name)
+    except ApiError as missing:
+        if missing.status == 404:
+            return
+        raise
+    if present.uid != pod.uid:
+        return
+    if error.status == 409:
+        raise ChangedMeanwhile(error.message) from error
+    raise error
+
+
+def _seconds(clock: Clock) -> str:
+    return now_text(clock.wall())[:19] + "Z"

@@ -1,0 +1,295 @@
+"""Sends everything that is patched, deleted or told: evictions, nominations, conditions, annotations, Events.
+
+    put ──► ready, by urgency ──► in flight, a number of them at once ──► on_end
+                ▲                      │
+                └── resting ◄── 429, 5xx, no answer: back-off, or as long as Retry-After says
+
+What rests takes no place of what is ready. Nothing is sent once the Lease is lost. Of each urgency so many writes may
+wait; beyond that the one that has waited longest is dropped, and its `on_end` is told so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import logging
+import math
+import random
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+
+from carico.clock import Clock
+from carico.errors import CaricoError
+from carico.kube.client import ApiError, Client, Fence, FencedError
+from carico.kube.lanes import EventLane, Lane
+from carico.kube.writes import Entry, Stage, Urgency, Write, always
+
+log = logging.getLogger(__name__)
+
+FIRST_WAIT, LAST_WAIT = 0.1, 10.0  # s before a write is tried again: doubled each time, at most
+LONGEST_RETRY_AFTER = 60.0  # s that an answer can make a write wait
+MOST_WAITING = 50_000  # writes of one urgency
+TRIED_AGAIN = (401, 408, 429)  # of the answers below 500; a token may be replaced meanwhile
+
+
+class QueueFullError(CaricoError):
+    """The write was dropped unsent: too many waited."""
+
+    def __init__(self) -> None:
+        super().__init__("too many writes to the API server wait")
+
+
+def is_final(error: Exception) -> bool:
+    """Whether no later try can end otherwise."""
+    if isinstance(error, ApiError):
+        return 400 <= error.status < 500 and error.status not in TRIED_AGAIN
+    return isinstance(error, FencedError) or not isinstance(error, CaricoError | OSError)
+
+
+class Writer:
+    """`put` writes in; `run` sends them.
+
+    `workers` requests at once for evictions and nominations, as many for conditions and annotations, `event_workers`
+    for Events; these wait while `busy` says that bindings are under way. `most` overrides how many writes of an urgency
+    may wait. `on_result` is called for every try, and for what was dropped, with one word for metrics.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        fence: Fence,
+        *,
+        workers: int = 16,
+        event_workers: int = 16,
+        most: Mapping[Urgency, int] | None = None,
+        busy: Callable[[], bool] = lambda: False,
+        on_result: Callable[[Urgency, str], object] = lambda _urgency, _result: None,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._client, self._clock, self._fence = client, clock, fence
+        self._on_result, self._jitter = on_result, jitter
+        self._most = dict.fromkeys(Urgency, MOST_WAITING) | dict(most or {})
+        self._events = EventLane(
+            (Urgency.SCHEDULED_EVENT, Urgency.EVENT), event_workers, self._most[Urgency.EVENT], busy
+        )
+        urgent = Lane((Urgency.EVICTION, Urgency.NOMINATION), workers)
+        others = Lane((Urgency.CONDITION, Urgency.ANNOTATION), workers)
+        lanes: list[Lane] = [urgent, others, self._events]
+        self._lanes = {
+            urgency: lane for urgency in Urgency for lane in lanes if urgency in lane.ready
+        }  # in their order
+        self._entries: dict[Hashable, Entry] = {}
+        # All that are not in flight, ready or resting, in the order in which they came.
+        self._waiting: dict[Urgency, OrderedDict[Hashable, Entry]] = {urgency: OrderedDict() for urgency in Urgency}
+        self._resting: list[tuple[float, int, Entry]] = []  # a heap by the time of the next try
+        self._serial = itertools.count()
+        self._counts: Counter[Urgency] = Counter()
+        self._news = asyncio.Event()
+        self._ended = asyncio.Event()
+
+    def __len__(self) -> int:
+        return self._counts.total()
+
+    def counts(self) -> dict[Urgency, int]:
+        """Writes that have not ended."""
+        return {urgency: self._counts[urgency] for urgency in Urgency}
+
+    def put(self, write: Write) -> None:
+        self._counts[write.urgency] += 1
+        entry = self._entries.get(write.key)
+        if entry is None:
+            entry = self._entries[write.key] = Entry(write)
+            self._make_ready(entry)
+        elif entry.stage is Stage.IN_FLIGHT:
+            if entry.successor is not None:
+                self._counts[entry.successor.urgency] -= 1
+            entry.successor = write
+        else:
+            self._replace(entry, write)
+        self._drop_beyond(write.urgency)
+        self._news.set()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            while True:
+                if self._next() is None:
+                    await self._wait_for_news()
+                    continue
+                await self._client.turn()  # and only then the most urgent one is chosen
+                entry = self._take()
+                if entry is not None:
+                    group.create_task(self._try(entry))
+                else:
+                    await asyncio.sleep(0)  # thousands may have lost their purpose at once
+
+    async def drain(self, least_urgent: Urgency = Urgency.EVENT) -> None:
+        """Waits until all writes of this urgency and of smaller ones have ended; Events no longer wait for bindings."""
+        self._events.busy = lambda: False
+        self._news.set()
+        while any(self._counts[urgency] for urgency in Urgency if urgency <= least_urgent):
+            self._ended.clear()
+            await self._ended.wait()
+
+    # --- what waits ---
+
+    def _make_ready(self, entry: Entry) -> None:
+        write = entry.write
+        entry.stage, entry.ready_since = Stage.READY, self._clock.monotonic()
+        self._waiting[write.urgency].setdefault(write.key, entry)
+        self._lanes[write.urgency].ready[write.urgency][write.key] = entry
+
+    def _replace(self, entry: Entry, write: Write) -> None:
+        """The new write takes the place of the one that waits, and its back-off."""
+        old, entry.write = entry.write, write
+        self._counts[old.urgency] -= 1
+        entry.failing_since = math.inf
+        if old.urgency is write.urgency:
+            return
+        self._forget_waiting(entry, old.urgency)
+        self._waiting[write.urgency][write.key] = entry
+        if entry.stage is Stage.READY:
+            self._lanes[write.urgency].ready[write.urgency][write.key] = entry
+
+    def _forget_waiting(self, entry: Entry, urgency: Urgency) -> None:
+        key = entry.write.key
+        del self._waiting[urgency][key]
+        if entry.stage is Stage.READY:
+            del self._lanes[urgency].ready[urgency][key]
+
+    def _drop_beyond(self, urgency: Urgency) -> None:
+        waiting = self._waiting[urgency]
+        while len(waiting) > self._most[urgency]:
+            entry = next(iter(waiting.values()))
+            self._forget_waiting(entry, urgency)
+            self._end(entry, QueueFullError())
+
+    def _wake(self, now: float) -> None:
+        """Makes those ready whose next try is due."""
+        while self._resting and self._resting[0][0] <= now:
+            _, _, entry = heapq.heappop(self._resting)
+            if entry.stage is Stage.RESTING:  # otherwise it was dropped
+                self._make_ready(entry)
+
+    # --- what is sent ---
+
+    def _next(self) -> Entry | None:
+        """The most urgent write that may start."""
+        now = self._clock.monotonic()
+        self._wake(now)
+        for urgency, lane in self._lanes.items():
+            if lane.ready[urgency] and lane.opens_at(now) <= now:
+                return next(iter(lane.ready[urgency].values()))
+        return None
+
+    async def _wait_for_news(self) -> None:
+        """Or until the next one that rests, or the next lane, is due."""
+        now = self._clock.monotonic()
+        when = min(lane.opens_at(now) if lane.ready[urgency] else math.inf for urgency, lane in self._lanes.items())
+        if self._resting:
+            when = min(when, self._resting[0][0])
+        self._news.clear()
+        call_off = self._clock.call_at(when, self._news.set) if when < math.inf else None
+        try:
+            await self._news.wait()
+        finally:
+            if call_off is not None:
+                call_off()
+
+    def _take(self) -> Entry | None:
+        """What is next, taken from those that wait, if it is still to be written."""
+        entry = self._next()
+        if entry is None:
+            return None
+        self._forget_waiting(entry, entry.write.urgency)
+        entry.stage = Stage.IN_FLIGHT
+        lane = self._lanes[entry.write.urgency]
+        if not self._may_go(entry):
+            return None
+        lane.in_flight += 1
+        return entry
+
+    def _may_go(self, entry: Entry) -> bool:
+        write = entry.write
+        try:
+            if not write.wanted():
+                self._end(entry, None, told=False)
+                return False
+        except Exception as error:
+            log.exception("whether %s is still to be written could not be told", write.key)
+            self._end(entry, error)
+            return False
+        if write.fenced and not self._fence():
+            self._end(entry, FencedError())
+            return False
+        return True
+
+    async def _try(self, entry: Entry) -> None:
+        write = entry.write
+        error: Exception | None = None
+        try:
+            await write.send(self._fence if write.fenced else always)
+        except Exception as caught:
+            error = caught
+            if not isinstance(error, CaricoError | OSError):
+                log.exception("writing %s broke", write.key)
+        now = self._clock.monotonic()
+        final = error is None or is_final(error)
+        lane = self._lanes[write.urgency]
+        lane.in_flight -= 1
+        if lane is self._events:
+            self._events.answered(final, now)
+        if error is None or final:
+            self._end(entry, error)
+        else:
+            self._rest(entry, error, now)
+        self._news.set()
+
+    def _rest(self, entry: Entry, error: Exception, now: float) -> None:
+        """Until its next try; whatever was put meanwhile is tried then instead."""
+        entry.tries += 1
+        entry.failing_since = min(entry.failing_since, now)
+        if entry.successor is not None:
+            self._counts[entry.write.urgency] -= 1
+            entry.write, entry.successor, entry.failing_since = entry.successor, None, math.inf
+        elif now - entry.failing_since >= entry.write.patience:
+            self._end(entry, error)
+            return
+        self._on_result(entry.write.urgency, "retried")
+        wait = min(LAST_WAIT, FIRST_WAIT * 2 ** min(entry.tries - 1, 16)) * (0.5 + 0.5 * self._jitter())
+        asked = error.retry_after if isinstance(error, ApiError) else 0.0
+        due = now + max(wait, min(asked, LONGEST_RETRY_AFTER))
+        entry.stage = Stage.RESTING
+        waiting = self._waiting[entry.write.urgency]
+        waiting[entry.write.key] = entry
+        waiting.move_to_end(entry.write.key, last=False)  # the oldest went first
+        heapq.heappush(self._resting, (due, next(self._serial), entry))
+        self._drop_beyond(entry.write.urgency)
+
+    def _end(self, entry: Entry, error: Exception | None, *, told: bool = True) -> None:
+        """The write has ended; its successor is next, if there is one."""
+        write = entry.write
+        self._counts[write.urgency] -= 1
+        if entry.successor is not None:
+            entry.write, entry.successor = entry.successor, None
+            entry.tries, entry.failing_since = 0, math.inf
+            self._make_ready(entry)
+        else:
+            entry.stage = Stage.ENDED
+            del self._entries[write.key]
+        self._on_result(write.urgency, _word(error) if told else "unwanted")
+        self._ended.set()
+        if told:
+            try:
+                write.on_end(error)
+            except Exception:
+                log.exception("what follows the end of %s broke", write.key)
+
+
+def _word(error: Exception | None) -> str:
+    if error is None:
+        return "written"
+    if isinstance(error, FencedError):
+        return "fenced"
+    return "dropped" if isinstance(error, QueueFullError) else "refused"

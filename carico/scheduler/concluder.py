@@ -1,0 +1,164 @@
+"""What is done when the way of a pod to its binding has come to an end: kept, given back, told, counted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+from carico.clock import Clock
+from carico.kube.binding import Bound, Outcome
+from carico.kube.events import Event, Recorder
+from carico.scheduler.cluster import Cluster
+from carico.scheduler.cycle import Decision, unreserve
+from carico.scheduler.decisions import Record, Ring
+from carico.scheduler.framework import Code
+from carico.scheduler.metrics import SchedulerMetrics
+from carico.scheduler.profiles import Profile
+from carico.scheduler.queue import Queued
+from carico.scheduler.template import PodInfo
+from carico.scheduler.unschedulable import Refusal
+from carico.scheduler.waiting import InFlightPod
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A pod that was given a node, and how it came to that."""
+
+    profile: Profile
+    queued: Queued
+    decision: Decision
+    began: float  # s of perf_counter
+    in_flight: InFlightPod
+
+    @property
+    def info(self) -> PodInfo:
+        return self.decision.cycle.pod
+
+    @property
+    def node(self) -> str:
+        return self.decision.node
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A plugin did not permit the pod."""
+
+    plugin: str
+    why: str
+
+
+class Concluder:
+    def __init__(
+        self,
+        cluster: Cluster,
+        recorder: Recorder,
+        ring: Ring,
+        metrics: SchedulerMetrics,
+        clock: Clock,
+        on_failure: Callable[[Queued, Decision], object],
+    ) -> None:
+        self._cluster, self._recorder, self._ring = cluster, recorder, ring
+        self._metrics, self._clock, self._on_failure = metrics, clock, on_failure
+        self.bound = 0
+
+    def conclude(self, attempt: Attempt, outcome: Outcome | Rejection) -> None:
+        """An outcome that is known."""
+        bound = outcome.bound if isinstance(outcome, Outcome) else None
+        if bound is Bound.DONE:
+            self._done(attempt)
+        elif isinstance(outcome, Outcome) and bound in (Bound.GONE, Bound.ELSEWHERE):
+            self._needless(attempt, outcome)
+        elif attempt.info.uid not in self._cluster.queue:  # it went while something else went wrong
+            self._needless(attempt, Outcome(Bound.GONE, outcome.why))
+        elif isinstance(outcome, Rejection):
+            self._rejected(attempt, outcome)
+        else:
+            self._failed(attempt, outcome)
+
+    def note_unknown(self, attempt: Attempt, outcome: Outcome) -> None:
+        """The binding was sent and nobody knows what came of it: the pod keeps its node."""
+        log.warning("whether %s was bound to %s is not known yet: %s", attempt.info.pod.key, attempt.node, outcome.why)
+        self._metrics.conflicts.labels(outcome.bound.value).inc()
+
+    @staticmethod
+    def note_exception(profile: Profile, plugin: str, error: Exception) -> str:
+        """A plugin raised: never the end of anything but this pod's attempt."""
+        profile.contain(plugin, error)
+        return f"plugin {plugin} broke: {type(error).__name__}: {error}"
+
+    # --- inside ---
+
+    def _done(self, attempt: Attempt) -> None:
+        pod, node = attempt.info.pod, attempt.node
+        self._cluster.queue.done(pod.uid, self._clock.monotonic())
+        self.bound += 1
+        note = f"Successfully assigned {pod.key} to {node}{attempt.decision.remark}"
+        self._recorder.put(Event(pod, "Normal", "Scheduled", "Binding", note))
+        self._count(attempt, "scheduled")
+        for plugin in attempt.profile.post_binds:
+            try:
+                plugin.post_bind(attempt.decision.cycle, node)
+            except Exception as error:
+                self.note_exception(attempt.profile, plugin.name, error)
+
+    def _needless(self, attempt: Attempt, outcome: Outcome) -> None:
+        """The pod is gone, or somebody else bound it."""
+        info = attempt.info
+        self._unreserve(attempt)
+        if outcome.pod is not None and info.uid in self._cluster.assumed:
+            self._cluster.pod_changed(info.pod, outcome.pod)  # what the watch will say soon
+        else:
+            self._cluster.unassume(info)
+        self._cluster.queue.done(info.uid, self._clock.monotonic())
+        self._record(attempt, outcome.bound.value, outcome.why)
+        self._metrics.conflicts.labels(outcome.bound.value).inc()
+
+    def _rejected(self, attempt: Attempt, rejection: Rejection) -> None:
+        self._release(attempt)
+        self._record(attempt, "rejected", rejection.why)
+        self._count(attempt, "unschedulable")
+        refusal = Refusal(frozenset({rejection.plugin}), attempt.profile.interests({rejection.plugin}))
+        self._requeue(attempt, rejection.why, Code.UNSCHEDULABLE, refusal)
+
+    def _failed(self, attempt: Attempt, outcome: Outcome) -> None:
+        log.warning("binding %s to %s failed: %s", attempt.info.pod.key, attempt.node, outcome.why)
+        self._release(attempt)
+        self._record(attempt, outcome.bound.value, outcome.why)
+        self._metrics.conflicts.labels(outcome.bound.value).inc()
+        self._count(attempt, "error")
+        self._requeue(attempt, f"binding to {attempt.node} failed: {outcome.why}", Code.ERROR, Refusal())
+
+    def _requeue(self, attempt: Attempt, message: str, code: Code, refusal: Refusal) -> None:
+        decision = Decision(attempt.decision.cycle, message=message, code=code, refusal=refusal)
+        self._on_failure(attempt.queued, decision)
+
+    def _release(self, attempt: Attempt) -> None:
+        self._unreserve(attempt)
+        self._cluster.unassume(attempt.info)
+
+    def _unreserve(self, attempt: Attempt) -> None:
+        unreserve(attempt.profile, attempt.decision.cycle, attempt.node)
+
+    def _record(self, attempt: Attempt, result: str, why: str) -> None:
+        pod = attempt.info.pod
+        self._ring.add(
+            Record(
+                self._clock.wall(), pod.key, pod.uid, attempt.profile.name, attempt.queued.attempts, attempt.node,
+                result, reasons=why,
+            )
+        )  # fmt: skip
+
+    def _count(self, attempt: Attempt, result: str) -> None:
+        profile, queued = attempt.profile, attempt.queued
+        self._metrics.attempts.labels(result, profile.name).inc()
+        self._metrics.attempt_seconds.labels(result, profile.name).observe(perf_counter() - attempt.began)
+        if result == "scheduled":
+            waited = self._clock.monotonic() - queued.queued_at
+            self._metrics.sli_seconds.labels(str(min(queued.attempts, 16))).observe(waited)
+            self._metrics.pod_attempts.observe(queued.attempts)
+            if queued.after_flush:
+                self._metrics.after_flush.inc()

@@ -1,0 +1,66 @@
+"""Nodes of any size on a cluster that has none, played by a kwok that treats pods as kubelets do.
+
+`kwok.py` makes nodes for speed: all alike, pods run and go at once. Here pods take their grace period to go, some never
+start, and started ones tell their containers' resources; `kubelet-stages.yaml` has the rules.
+
+    with Cluster() as cluster, nodes_played(cluster) as nodes:
+        nodes.add("n0", {"cpu": "4", "memory": "32Gi", "pods": "110"})
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from . import builder, kwok
+from .api import Object
+from .cluster import Cluster
+from .controlplane import SHORTEST_LEASE
+from .ports import free_port
+
+STAGES = Path(__file__).with_name("kubelet-stages.yaml")
+
+
+class Nodes:
+    def __init__(self, cluster: Cluster) -> None:
+        self._api = cluster.api
+
+    def add(self, name: str, size: Object, labels: dict[str, str] | None = None) -> Object:
+        made = kwok.node(name)
+        made["metadata"]["labels"] |= labels or {}
+        made["status"] |= {"capacity": size, "allocatable": size}
+        return self._api.post("/api/v1/nodes", made)
+
+    def remove(self, name: str) -> None:
+        self._api.delete(f"/api/v1/nodes/{name}")
+
+    def are_open(self, count: int) -> bool:
+        """Whether so many nodes are Ready and free of the taints that new nodes carry."""
+        return kwok.open_nodes(self._api) >= count
+
+
+@contextmanager
+def nodes_played(cluster: Cluster, stages: Path = STAGES) -> Iterator[Nodes]:
+    """Give it a cluster without kwok nodes: two kwoks would play every pod twice."""
+    binary = builder.build(["kwok"])["kwok"]
+    argv = [
+        binary,
+        f"--config={stages}",
+        f"--kubeconfig={cluster.kubeconfig}",
+        f"--manage-nodes-with-annotation-selector={kwok.MARK}=fake",
+        f"--node-lease-duration-seconds={SHORTEST_LEASE}",
+        f"--server-address=127.0.0.1:{free_port()}",
+        "--node-ip=127.0.0.1",
+    ]
+    # Marked as the cluster's own: whatever ends the cluster, and be it the death of this process, ends this too.
+    environment = os.environ | cluster.run.environment
+    with open(cluster.folder / "logs" / "kwok.log", "ab") as log:
+        process = subprocess.Popen(argv, stdout=log, stderr=log, env=environment)
+    try:
+        yield Nodes(cluster)
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,145 @@
+"""What is known of a binding after each kind of answer, and after none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+from scheduling import make_pod
+
+from carico.kube.binding import SERVER_ERROR, UNANSWERED, Binding, Bound, Outcome
+from carico.kube.chunked import HttpError
+from carico.kube.client import ApiError, FencedError
+from carico.testing import ManualClock
+
+POD = make_pod("p")
+REFUSED, LOST, FENCED, TWICE = "refused", "lost", "fenced", "twice"
+
+
+class Script:
+    """Answers tries with what the script says, its last line for ever; `node` is what a look shows."""
+
+    def __init__(self, *answers: str | int, node: str = "") -> None:
+        self._answers, self.node = list(answers), node
+        self.leads = True
+        self.looks = self.tries = 0
+
+    async def turn(self) -> None:
+        """There is no rate limit here."""
+
+    async def create(self, *_: Any, urgent: bool, fence: Callable[[], bool]) -> None:
+        assert urgent
+        self.tries += 1
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if answer == REFUSED:
+            raise HttpError("nobody listens")
+        if not fence():
+            raise FencedError
+        if answer == TWICE:  # an idle connection broke, and on the new one the Lease is lost
+            self.leads = False
+            assert not fence()
+            raise FencedError
+        if answer == LOST:
+            raise HttpError("the connection was closed")
+        if isinstance(answer, int) and answer >= 300:
+            raise ApiError(answer, "", "made up by a test")
+
+    async def call(self, *_: Any, **__: Any) -> bytes:
+        self.looks += 1
+        meta = {"name": POD.name, "namespace": POD.namespace, "uid": POD.uid}
+        return msgspec.json.encode({"metadata": meta, "spec": {"nodeName": self.node}})
+
+
+def playing(scenario: Callable[[ManualClock], Awaitable[None]]) -> None:
+    asyncio.run(scenario(ManualClock()))
+
+
+def binding(script: Script, clock: ManualClock) -> Binding:
+    return Binding(script, POD, "a", clock, lambda: script.leads)  # type: ignore[arg-type]
+
+
+async def sent(script: Script, clock: ManualClock) -> tuple[Binding, Outcome]:
+    made = binding(script, clock)
+    task = asyncio.create_task(made.send())
+    await clock.turn(10)
+    return made, task.result()
+
+
+@pytest.mark.parametrize(
+    ("answers", "bound"),
+    [
+        ((201,), Bound.DONE),
+        ((REFUSED, REFUSED, 429, 500, 201), Bound.DONE),
+        ((REFUSED,), Bound.FAILED),  # nothing was ever sent
+        ((429,), Bound.FAILED),
+        ((403,), Bound.FAILED),
+        ((302,), Bound.FAILED),
+        ((409,), Bound.FAILED),  # and the pod has no node
+        ((500,), Bound.UNKNOWN),
+        ((504,), Bound.UNKNOWN),
+        ((LOST,), Bound.UNKNOWN),
+        ((LOST, 403), Bound.UNKNOWN),  # which says nothing of the first one
+        ((LOST, REFUSED), Bound.UNKNOWN),
+        ((LOST, 201), Bound.DONE),
+        ((TWICE,), Bound.UNKNOWN),
+    ],
+)
+def test_a_few_tries_in_a_row(answers: tuple[str | int, ...], bound: Bound) -> None:
+    async def scenario(clock: ManualClock) -> None:
+        _, outcome = await sent(Script(*answers), clock)
+        assert outcome.bound is bound
+
+    playing(scenario)
+
+
+@pytest.mark.parametrize("answer", [LOST, 500, 504, 409])
+@pytest.mark.parametrize(("node", "bound"), [("a", Bound.DONE), ("b", Bound.ELSEWHERE)])
+def test_a_pod_that_has_a_node_settles_it(answer: str | int, node: str, bound: Bound) -> None:
+    async def scenario(clock: ManualClock) -> None:
+        _, outcome = await sent(Script(answer, node=node), clock)
+        assert outcome.bound is bound
+        assert (outcome.pod is not None) == (bound is Bound.ELSEWHERE)
+
+    playing(scenario)
+
+
+def test_a_replica_that_no_longer_leads_sends_nothing() -> None:
+    async def scenario(clock: ManualClock) -> None:
+        script = Script(201)
+        script.leads = False
+        _, outcome = await sent(script, clock)
+        assert (outcome.bound, outcome.why, script.tries) == (Bound.FAILED, "this replica no longer leads", 1)
+
+    playing(scenario)
+
+
+@pytest.mark.parametrize(("answers", "seconds"), [((500,), SERVER_ERROR), ((LOST, REFUSED), UNANSWERED)])
+def test_a_pod_without_a_node_is_proof_after_a_while(answers: tuple[str | int, ...], seconds: float) -> None:
+    async def scenario(clock: ManualClock) -> None:
+        made, outcome = await sent(Script(*answers), clock)
+        assert outcome.bound is Bound.UNKNOWN
+        await clock.turn(max(0.0, seconds - 10))
+        while (outcome := await made.again()).bound is Bound.UNKNOWN:
+            assert clock.monotonic() < seconds + 5
+            await clock.turn(1)
+        assert outcome.bound is Bound.FAILED
+        assert clock.monotonic() >= seconds
+
+    playing(scenario)
+
+
+def test_only_a_lost_request_is_sent_again_later() -> None:
+    """An answer of 5xx is the end of its request; another one would only prolong the doubt."""
+
+    async def scenario(clock: ManualClock) -> None:
+        for answer, more in ((500, 0), (LOST, 1)):
+            script = Script(answer)
+            made, _ = await sent(script, clock)
+            before = script.tries
+            await made.again()
+            assert script.tries - before == more
+
+    playing(scenario)

@@ -1,0 +1,86 @@
+"""A scheduler without a network: watches, decisions and reports as a test calls them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scheduling import make_node, make_report
+
+from carico.kube.objects import Pod
+from carico.scheduler.assembly import Parts, assemble
+from carico.scheduler.cycle import Decision, decide, unreserve
+from carico.scheduler.queue import Queued
+from carico.scheduler.unschedulable import Refusal
+from carico.settings import SchedulerSettings
+from carico.testing import ManualClock
+
+
+class World:
+    """A scheduler without a network."""
+
+    def __init__(self, nodes: dict[str, float], cpu: str = "8", **settings: Any) -> None:
+        self.clock = ManualClock()
+        self.settings = SchedulerSettings(validate=True, **settings)
+        self.parts: Parts = assemble(self.settings, self.clock, None)
+        self.cluster, self.queue, self.ledger = self.parts.cluster, self.parts.queue, self.parts.ledger
+        self.rng = np.random.default_rng(1)
+        self.seen: dict[str, Pod] = {}
+        for name, capacity in nodes.items():
+            self.cluster.node_changed(None, make_node(name, cpu=cpu))
+            self.report(name, capacity)
+
+    def report(self, node: str, capacity: float, counted: tuple[str, ...] = (), **changes: Any) -> None:
+        self.ledger.report(make_report(node, capacity, counted, **changes), self.clock.monotonic())
+        self.cluster.capacity_changed()
+
+    def see(self, pod: Pod | None, key: str = "") -> None:
+        """What a watch would say."""
+        key = pod.key if pod is not None else key
+        self.cluster.pod_changed(self.seen.get(key), pod)
+        if pod is None:
+            self.seen.pop(key, None)
+        else:
+            self.seen[key] = pod
+
+    def attempt(self) -> tuple[Queued, Decision]:
+        queued = self.queue.pop(self.clock.monotonic())
+        assert queued is not None, "no pod's turn"
+        profile = self.parts.profiles[queued.info.pod.spec.scheduler_name]
+        decision = decide(profile, self.cluster, queued.info, self.rng)
+        if not decision.node:
+            self.queue.fail(queued, decision.refusal or Refusal(), self.clock.monotonic())
+        return queued, decision
+
+    def fail_binding(self, queued: Queued, decision: Decision) -> None:
+        unreserve(self.parts.profiles["carico"], decision.cycle, decision.node)
+        self.cluster.unassume(decision.cycle.pod)
+        self.queue.fail(queued, Refusal(), self.clock.monotonic(), blindly=True)
+
+    def free(self, node: str) -> float:
+        account = self.ledger.account(node)
+        assert account is not None
+        return float(self.ledger.free[account.row])
+
+    def drain(self) -> list[str]:
+        """All pods whose turn it is; the names of those that got a node."""
+        placed = []
+        while (queued := self.queue.pop(self.clock.monotonic())) is not None:
+            decision = decide(
+                self.parts.profiles[queued.info.pod.spec.scheduler_name], self.cluster, queued.info, self.rng
+            )
+            if decision.node:
+                placed.append(queued.info.pod.name)
+            else:
+                self.queue.fail(queued, decision.refusal or Refusal(), self.clock.monotonic())
+        return placed
+
+    def place(self, name: str) -> str:
+        """In which part of the queue a pod is."""
+        queued = self.queue.get(f"uid-{name}")
+        return queued.place if queued is not None else ""
+
+    def refuse(self, *pods: Pod) -> None:
+        for pod in pods:
+            self.see(pod)
+            assert not self.attempt()[1].node, f"{pod.name} was not to find a node"

@@ -1,0 +1,62 @@
+"""An API server that plays back lists and streams of events, without a network: what a Reflector is tested with."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from carico.kube.client import Stream
+
+Object = dict[str, Any]
+
+
+class PlayedServer:
+    """One list and one stream after the other; the last stream stays open. `say` adds to it.
+
+    An event is an object with `type` and `object`, or a line of bytes.
+    """
+
+    def __init__(self, lists: list[list[Object]], streams: list[list[Object | bytes]]) -> None:
+        self._lists, self._streams = lists, streams
+        self._said: asyncio.Queue[Object | bytes] = asyncio.Queue()
+        self.watched_from: list[str] = []
+        self.lists = 0
+        self.quiet = asyncio.Event()  # everything up to now was handled
+
+    def say(self, *events: Object | bytes) -> None:
+        self.quiet.clear()
+        for event in events:
+            self._said.put_nowait(event)
+
+    async def heard(self) -> None:
+        """Waits until all that was said was handled."""
+        await asyncio.wait_for(self.quiet.wait(), 60)
+
+    async def call(self, _method: str, _path: str) -> bytes:
+        self.lists += 1
+        items = self._lists.pop(0) if len(self._lists) > 1 else self._lists[0]
+        return json.dumps({"metadata": {"resourceVersion": "10"}, "items": items}).encode()
+
+    async def open_stream(self, path: str) -> Stream:
+        self.watched_from.append(path.partition("resourceVersion=")[2].partition("&")[0])
+        events = self._streams.pop(0) if self._streams else []
+        return Stream(_Closing(), self._parts(events))  # type: ignore[arg-type]
+
+    async def _parts(self, events: list[Object | bytes]) -> AsyncIterator[bytes]:
+        for event in events:
+            yield _line(event)
+        while not self._streams:
+            if self._said.empty():
+                self.quiet.set()
+            yield _line(await self._said.get())
+
+
+def _line(event: Object | bytes) -> bytes:
+    return event if isinstance(event, bytes) else json.dumps(event).encode() + b"\n"
+
+
+class _Closing:
+    def close(self) -> None:
+        """Nothing is open."""

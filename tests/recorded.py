@@ -1,0 +1,48 @@
+"""Objects that a kube-apiserver 1.36 sent, one of each kind that the scheduler follows, and ways to spoil them.
+
+The Node's second image was written with an empty list of names; the API server sends null for it.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path as File
+from typing import Any
+
+from carico.kube.meta import KubeObject
+from carico.kube.objects import Node, Pod
+from carico.scheduler.store import KINDS
+
+Path = tuple[str | int, ...]
+_FOLDER = File(__file__).parent / "kube" / "recorded"
+
+RECORDED: dict[type[KubeObject], dict[str, Any]] = {
+    kind: json.loads((_FOLDER / f"{kind.__name__}.json").read_text()) for kind in (Pod, Node, *KINDS.values())
+}
+
+
+def paths(tree: Any, to: Path = ()) -> list[Path]:
+    """The way to every value inside `tree`, metadata's own names left out: without them it is no object."""
+    return [path for path in _paths(tree, to) if path not in (("metadata",), ("metadata", "name"), ("metadata", "uid"))]
+
+
+def _paths(tree: Any, to: Path) -> Iterator[Path]:
+    members = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for name, value in members:
+        yield (*to, name)
+        yield from _paths(value, (*to, name))
+
+
+def at(tree: Any, path: Path) -> Any:
+    for name in path:
+        tree = tree[name]
+    return tree
+
+
+def without(tree: Any, path: Path) -> Any:
+    """A copy that lacks what is there."""
+    changed = copy.deepcopy(tree)
+    del at(changed, path[:-1])[path[-1]]
+    return changed

@@ -1,0 +1,319 @@
+"""An API server, its kubelets and its agents in memory, on a manual clock, around a whole scheduler without a network.
+
+Everything that happens in it is told late: watches deliver when a test says so, reports tell what was true when they
+were taken, terminating pods stay for their grace period. `rest` lets it all come to an end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from typing import Any
+
+import msgspec
+import numpy as np
+from scheduling import make_node, make_report
+
+from carico.kube.chunked import HttpError
+from carico.kube.client import ApiError
+from carico.kube.objects import Node, Pod
+from carico.scheduler.assembly import assemble
+from carico.scheduler.cluster import ledger_differences
+from carico.scheduler.framework import Cycle, Nomination
+from carico.scheduler.run import Scheduler
+from carico.scheduler.template import PodInfo
+from carico.settings import SchedulerSettings
+from carico.testing import ManualClock
+
+GRACE = 5.0  # s that an evicted pod takes to end
+CAPACITY = 4.0  # pods that a node can take in truth
+REST = 90  # s in which everything must have come to rest; far less than the queue's own flush
+
+
+class Api:
+    """Pods and nodes as the API server has them; also the scheduler's client."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.pods: dict[str, dict[str, Any]] = {}
+        self.nodes: dict[str, Node] = {}
+        self.news: deque[tuple[str, Any, Any]] = deque()  # kind, old, new: not delivered yet
+        self.faults: deque[str] = deque()  # of the next bindings
+        self.evictions_fail = 0
+        self.evictions_refused = False
+        self.slow_patches = 0.0  # s
+        self.deleted: list[str] = []  # pods that somebody asked to delete
+        self.ends_at: dict[str, float] = {}  # pod to the end of its grace period
+        self._version = 0
+
+    # --- the scheduler's client ---
+
+    async def turn(self) -> None:
+        pass
+
+    def apart(self, **_: float) -> Api:
+        return self
+
+    async def close(self) -> None:
+        pass
+
+    async def call(self, method: str, path: str, body: bytes = b"", *_: str, **__: Any) -> bytes:
+        if "/events" in path:
+            return b"{}"
+        name = path.split("/pods/")[1].split("/")[0]
+        if name not in self.pods:
+            raise ApiError(404, "NotFound", f"pods {name!r} not found")
+        if method == "PATCH":
+            await self.clock.sleep(self.slow_patches)
+            self._patch_status(name, json.loads(body)["status"])
+        elif method == "DELETE":
+            if self.evictions_fail:
+                self.evictions_fail -= 1
+                raise ApiError(429, "TooManyRequests", "try later", 1.0)
+            if self.evictions_refused:
+                raise ApiError(403, "Forbidden", "a webhook says no")
+            self.deleted.append(name)
+            self.delete(name)
+        return msgspec.json.encode(self.pods.get(name))
+
+    async def create(self, path: str, _: Any, thing: dict[str, Any], **__: Any) -> None:
+        if "/events" in path:
+            return
+        name, node = thing["metadata"]["name"], thing["target"]["name"]
+        fault = self.faults.popleft() if self.faults else ""
+        if fault == "refused":
+            raise ApiError(403, "Forbidden", "a webhook says no")
+        if fault == "overloaded":
+            raise ApiError(503, "ServiceUnavailable", "etcd is away")
+        if fault == "taken":
+            self.bind(name, sorted(self.nodes)[0] if self.nodes else "nowhere")
+        if fault == "broken":
+            raise HttpError("the connection broke before the request was sent")
+        pod = self.pods.get(name)
+        if pod is None or pod["metadata"]["uid"] != thing["metadata"]["uid"]:
+            raise ApiError(404, "NotFound", f"pods {name!r} not found")
+        if pod["spec"].get("nodeName"):
+            raise ApiError(409, "Conflict", "pod is already assigned to a node")
+        self.bind(name, node)
+        if fault == "answer lost":
+            raise HttpError("the connection broke")
+
+    # --- what happens in the cluster ---
+
+    def change_pod(self, name: str, change: Any) -> None:
+        old = self.pods.get(name)
+        new = json.loads(json.dumps(old)) if old is not None else None
+        new = change(new)
+        if new is None:
+            self.pods.pop(name, None)
+            self.ends_at.pop(name, None)
+        else:
+            self._version += 1
+            new["metadata"]["resourceVersion"] = str(self._version)
+            self.pods[name] = new
+        self.news.append(("pod", old, new))
+
+    def bind(self, name: str, node: str) -> None:
+        if name in self.pods and not self.pods[name]["spec"].get("nodeName"):
+            self.change_pod(name, lambda pod: pod | {"spec": pod["spec"] | {"nodeName": node}})
+
+    def delete(self, name: str) -> None:
+        pod = self.pods.get(name)
+        if pod is None or pod["metadata"].get("deletionTimestamp"):
+            return
+        if not pod["spec"].get("nodeName"):
+            self.change_pod(name, lambda _: None)
+            return
+        self.ends_at[name] = self.clock.monotonic() + GRACE
+        mark = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+        self.change_pod(name, lambda pod: pod | {"metadata": pod["metadata"] | mark})
+
+    def set_node(self, name: str, node: Node | None) -> None:
+        old = self.nodes.get(name)
+        if node is None:
+            self.nodes.pop(name, None)
+        else:
+            self.nodes[name] = node
+        if old is not None or node is not None:
+            self.news.append(("node", old, node))
+
+    def _patch_status(self, name: str, status: dict[str, Any]) -> None:
+        def patched(pod: dict[str, Any]) -> dict[str, Any]:
+            mine = dict(pod["status"])
+            if "nominatedNodeName" in status:
+                mine["nominatedNodeName"] = status["nominatedNodeName"] or ""
+            by_type = {c["type"]: c for c in mine.get("conditions", [])}
+            for c in status.get("conditions", []):
+                by_type[c["type"]] = by_type.get(c["type"], {}) | {k: v for k, v in c.items() if v is not None}
+            return pod | {"status": mine | {"conditions": list(by_type.values())}}
+
+        self.change_pod(name, patched)
+
+
+class World:
+    def __init__(self, **settings: Any) -> None:
+        self.clock = ManualClock(now=100.0)
+        self.api = Api(self.clock)
+        self.settings = SchedulerSettings(leader_elect=False, page=False, plaintext=True, validate=True, **settings)
+        self.scheduler = Scheduler(self.settings, self.clock, self.api)  # type: ignore[arg-type]
+        self.scheduler._rng = np.random.default_rng(0)
+        self.parts = self.scheduler.parts
+        for profile in self.parts.profiles.values():
+            for plugin in profile.post_filters:
+                plugin._rng = np.random.default_rng(0)  # type: ignore[attr-defined]
+        self.stuck: set[str] = set()  # pods that never start
+        self.reports: dict[str, Any] = {}  # the last one of each node
+        self.needless: list[str] = []  # evictions for a pod whose nominated node would have held it
+        self._nominations: dict[str, tuple[PodInfo, Nomination]] = {}
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    async def __aenter__(self) -> World:
+        nominate = self.parts.cluster.nominate
+
+        def watched(preemptor: PodInfo, node: str, victims: tuple[PodInfo, ...]) -> list[PodInfo]:
+            self._judge(preemptor, Nomination(node, victims))
+            losers = nominate(preemptor, node, victims)
+            for loser in losers:  # a pod of higher priority has taken the node
+                self._nominations.pop(loser.uid, None)
+            return losers
+
+        self.parts.cluster.nominate = watched  # type: ignore[method-assign]
+        for coroutine in (self.scheduler.writer.run(), self.scheduler.recorder.run()):
+            self._tasks.append(asyncio.create_task(coroutine))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _judge(self, preemptor: PodInfo, nomination: Nomination) -> None:
+        then, before = self._nominations.get(preemptor.uid, (preemptor, None))
+        self._nominations[preemptor.uid] = preemptor, nomination
+        if before is None or before.node not in self.api.nodes or then.identity is not preemptor.identity:
+            return
+        if self._would_hold(before, preemptor):
+            self.needless.append(f"{preemptor.pod.name}: {before.node} would hold it, now {nomination.node}")
+
+    def _would_hold(self, nomination: Nomination, preemptor: PodInfo) -> bool:
+        """By the API server's truth, and by cpu alone; what is kept for pods that go first is not there for it."""
+        node = self.api.nodes[nomination.node]
+        if node.spec.unschedulable or not self._still_there(nomination):
+            return False
+        victims = {victim.uid for victim in nomination.victims}
+        taken = 0
+        for plain in self.api.pods.values():
+            pod = msgspec.convert(plain, Pod)
+            if pod.spec.node_name == node.name and pod.uid not in victims and not pod.terminal:
+                taken += PodInfo(pod).requests.get("cpu", 0)
+        for other in self.parts.snapshot.nominated.values():
+            if other.node == node.name and other.pod.uid != preemptor.uid and other.pod.priority >= preemptor.priority:
+                taken += other.pod.requests.get("cpu", 0)
+        free = int(float(node.status.allocatable["cpu"]) * 1000) - taken
+        return free >= preemptor.requests.get("cpu", 0)
+
+    def _still_there(self, nomination: Nomination) -> bool:
+        uids = {plain["metadata"]["uid"] for plain in self.api.pods.values()}
+        return any(victim.uid in uids for victim in nomination.victims)
+
+    # --- time passes ---
+
+    def deliver(self, most: int = 1_000_000) -> None:
+        cluster = self.parts.cluster
+        while self.api.news and most:
+            kind, old, new = self.api.news.popleft()
+            most -= 1
+            if kind == "node":
+                cluster.node_changed(old, new)
+            else:
+                cluster.pod_changed(*(msgspec.convert(p, Pod) if p is not None else None for p in (old, new)))
+
+    def kubelets(self) -> None:
+        """Terminating pods end, bound ones start; the garbage collector takes pods of nodes that are gone."""
+        now = self.clock.monotonic()
+        for name, pod in list(self.api.pods.items()):
+            node = pod["spec"].get("nodeName")
+            if not node:
+                continue
+            if node not in self.api.nodes or self.api.ends_at.get(name, float("inf")) <= now:
+                self.api.change_pod(name, lambda _: None)
+            elif pod["status"]["phase"] == "Pending" and name not in self.stuck:
+                self.api.change_pod(name, lambda p: p | {"status": p["status"] | {"phase": "Running"}})
+
+    def report(self, node: str) -> None:
+        """What the agent sees now: pods that run, and what is left beside them."""
+        if node not in self.api.nodes:
+            return
+        running = [p for p in self.api.pods.values() if p["spec"].get("nodeName") == node]
+        running = [p for p in running if p["status"]["phase"] == "Running"]
+        units = sum(float(p["metadata"].get("annotations", {}).get("carico.dev/units", 1)) for p in running)
+        report = make_report(node, CAPACITY - units, tuple(p["metadata"]["uid"] for p in running))
+        self.reports[node] = report
+        self.parts.ledger.report(report, self.clock.monotonic())
+        self.parts.cluster.capacity_changed()
+
+    async def schedule(self) -> int:
+        """Every pod whose turn it is; the bindings end by themselves."""
+        attempts = 0
+        while (queued := self.parts.queue.pop(self.clock.monotonic())) is not None:
+            self.scheduler._attempt(queued)
+            await asyncio.sleep(0)
+            attempts += 1
+            assert attempts < 5000, f"{queued.info.pod.key} is tried for ever"
+        return attempts
+
+    async def rest(self) -> None:
+        """No more faults; everything that is under way comes to its end."""
+        self.api.faults.clear()
+        self.api.evictions_fail = 0
+        for _ in range(REST):
+            self.deliver()
+            self.kubelets()
+            self.deliver()
+            for node in list(self.api.nodes):
+                self.report(node)
+            self.parts.cluster.tick()
+            await self.schedule()
+            await self.clock.turn(1.0)
+
+    # --- what must hold then ---
+
+    def check(self) -> None:
+        assert not self.needless, self.needless
+        self._no_pod_waits_that_fits()
+        self._the_ledger_is_that_of_a_restart()
+
+    def _no_pod_waits_that_fits(self) -> None:
+        for plain in self.api.pods.values():
+            pod = msgspec.convert(plain, Pod)
+            if pod.spec.node_name or pod.terminating:
+                continue
+            queued = self.parts.queue.get(pod.uid)
+            assert queued is not None, f"{pod.name} was lost"
+            profile = self.parts.profiles[pod.spec.scheduler_name]
+            cycle = Cycle(queued.info, self.parts.snapshot)
+            feasibility = profile.feasible.run(cycle)
+            fits = [self.parts.snapshot.name(int(row)) for row in feasibility.rows]
+            assert not fits, f"{pod.name} waits ({queued.place}) and fits {fits}"
+            assert queued.place == "waiting", f"{pod.name} is in {queued.place}"
+            for plugin in profile.post_filters:
+                answer = plugin.post_filter(cycle, feasibility)
+                assert answer is None, f"{pod.name} waits, and evicting pods would help or is under way: {answer}"
+
+    def _the_ledger_is_that_of_a_restart(self) -> None:
+        fresh = assemble(self.settings, self.clock, None)
+        for node in self.api.nodes.values():
+            fresh.cluster.node_changed(None, node)
+        for plain in self.api.pods.values():
+            fresh.cluster.pod_changed(None, msgspec.convert(plain, Pod))
+        for name in self.api.nodes:
+            fresh.ledger.report(self.reports[name], self.clock.monotonic())
+        live = {name: account for name, account in self.parts.ledger.accounts() if name in self.api.nodes}
+        assert len(live) == len(self.api.nodes)
+        differences = [d for d in ledger_differences(self.parts.ledger, fresh.ledger) if d.split(":")[0] in live]
+        assert not differences, differences
+
+
+def node(name: str, cpu: str = "4", **spec: Any) -> Node:
+    return make_node(name, cpu=cpu, **spec)

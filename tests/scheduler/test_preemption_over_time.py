@@ -1,0 +1,152 @@
+"""A preemption lasts as long as its victims take to end: meanwhile nobody else is evicted for the same pod."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from resting import World, node
+
+
+def pod(name: str, cpu: str, priority: int = 0, on: str = "", **meta: Any) -> dict[str, Any]:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    spec = {"schedulerName": "carico", "priority": priority, "containers": [container]}
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", **meta},
+        "spec": spec | ({"nodeName": on} if on else {}),
+        "status": {"phase": "Running" if on else "Pending"},
+    }
+
+
+def create(world: World, made: dict[str, Any]) -> None:
+    world.api.change_pod(made["metadata"]["name"], lambda _: made)
+
+
+@asynccontextmanager
+async def full_nodes(count: int) -> AsyncIterator[World]:
+    """Nodes of four cores, each with four pods of one core."""
+    async with World(on_stale="requests") as world:
+        for i in range(count):
+            world.api.set_node(f"n{i}", node(f"n{i}", "4"))
+            for j in range(4):
+                create(world, pod(f"low-{i}-{j}", "1", on=f"n{i}"))
+        world.deliver()
+        yield world
+
+
+async def second(world: World, step: int) -> None:
+    """Somewhere an unrelated pod comes and ends; everything else takes its course."""
+    create(world, pod(f"other-{step}", "0", on="n0"))
+    world.api.change_pod(f"other-{step}", lambda _: None)
+    world.deliver()
+    world.kubelets()
+    world.deliver()
+    await world.schedule()
+    await world.clock.turn(1.0)
+
+
+@pytest.mark.parametrize("slow", [0.0, 8.0])
+def test_no_more_victims_than_the_first_nomination_has(slow: float) -> None:
+    async def story() -> None:
+        async with full_nodes(6) as world:
+            world.api.slow_patches = slow
+            create(world, pod("high", "2", priority=1000))
+            for step in range(30):
+                await second(world, step)
+            assert len(world.api.deleted) == 2
+            assert len({name.split("-")[1] for name in world.api.deleted}) == 1, "both on one node"
+            assert world.api.pods["high"]["spec"].get("nodeName")
+
+    asyncio.run(story())
+
+
+def test_a_label_that_comes_before_the_patch_does_not_end_the_nomination() -> None:
+    async def story() -> None:
+        async with full_nodes(2) as world:
+            world.api.slow_patches = 3.0
+            create(world, pod("high", "2", priority=1000))
+            world.deliver()
+            await world.schedule()
+            labels = {"touched": "1"}
+            world.api.change_pod("high", lambda p: p | {"metadata": p["metadata"] | {"labels": labels}})
+            world.deliver()
+            assert list(world.parts.snapshot.nominated) == ["uid-high"]
+            for step in range(20):
+                await second(world, step)
+            assert len(world.api.deleted) == 2
+
+    asyncio.run(story())
+
+
+def test_the_preemptor_is_not_tried_while_its_evictions_are_under_way() -> None:
+    async def story() -> None:
+        async with full_nodes(1) as world:
+            world.api.slow_patches = 5.0
+            create(world, pod("high", "2", priority=1000))
+            world.deliver()
+            assert await world.schedule() == 1
+            queued = world.parts.queue.get("uid-high")
+            assert queued is not None
+            assert queued.place == "held"
+            world.api.set_node("n9", node("n9", "1"))  # whatever happens
+            world.deliver()
+            assert await world.schedule() == 0
+            await world.clock.turn(20)
+            assert queued.place != "held"
+
+    asyncio.run(story())
+
+
+def test_an_eviction_that_meets_a_busy_api_server_is_sent_again() -> None:
+    async def story() -> None:
+        async with full_nodes(1) as world:
+            world.api.evictions_fail = 5
+            create(world, pod("high", "2", priority=1000))
+            for step in range(40):
+                await second(world, step)
+            assert world.api.pods["high"]["spec"].get("nodeName") == "n0"
+            assert len(world.api.deleted) == 2
+
+    asyncio.run(story())
+
+
+def test_an_eviction_that_is_refused_for_good_ends_the_nomination() -> None:
+    async def story() -> None:
+        async with full_nodes(1) as world:
+            world.api.evictions_refused = True
+            create(world, pod("high", "2", priority=1000))
+            world.deliver()
+            await world.schedule()
+            await world.clock.turn(0.5)
+            assert not world.parts.snapshot.nominated
+            assert world.parts.queue.counts()["held"] == 0
+            world.api.evictions_refused = False
+            for step in range(40):
+                await second(world, step)
+            assert world.api.pods["high"]["spec"].get("nodeName") == "n0"
+
+    asyncio.run(story())
+
+
+def test_a_pod_of_higher_priority_takes_the_node_over_and_the_other_one_is_told() -> None:
+    async def story() -> None:
+        async with full_nodes(1) as world:
+            create(world, pod("high", "4", priority=10))
+            world.deliver()
+            await world.schedule()
+            create(world, pod("higher", "4", priority=1000))
+            world.deliver()
+            await world.schedule()
+            await world.clock.turn(1)
+            assert list(world.parts.snapshot.nominated) == ["uid-higher"]
+            world.deliver()
+            assert world.api.pods["high"]["status"].get("nominatedNodeName", "") == ""
+            for step in range(30):
+                await second(world, step)
+            assert world.api.pods["higher"]["spec"].get("nodeName") == "n0"
+            assert len(world.api.deleted) == 4
+
+    asyncio.run(story())

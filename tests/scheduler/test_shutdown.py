@@ -1,0 +1,184 @@
+"""SIGTERM in the midst of it all: what was sent is finished under the Lease, which is given back last."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from binding_world import BindingWorld, a_claim, a_class, of_claim
+from scheduling import make_node, make_pod
+
+from carico.kube import credentials
+from carico.kube.client import Client
+from carico.kube.meta import KubeObject
+from carico.kube.objects import Pod
+from carico.scheduler import run
+from carico.scheduler.run import Scheduler
+from carico.settings import SchedulerSettings
+from carico.testing import embedded_api_server
+
+PODS, PATIENCE = 100, 120.0
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/carico"
+
+
+class SlowClient(Client):
+    """Bindings wait at the door until it is opened; `seen` has what was answered, in its order."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        super().__init__(credentials.from_kubeconfig(kubeconfig), connections=PODS + 10)
+        self.door = asyncio.Event()
+        self.at_door = 0
+        self.seen: list[str] = []
+
+    async def create(self, path: str, *args: Any, **more: Any) -> None:
+        if path.endswith("/binding"):
+            self.at_door += 1
+            await self.door.wait()
+            await super().create(path, *args, **more)
+            self.seen.append("binding")
+        else:
+            await super().create(path, *args, **more)
+
+    async def call(self, method: str, path: str, *args: Any, **more: Any) -> bytes:
+        answer = await super().call(method, path, *args, **more)
+        if method == "PUT" and path == LEASE:
+            self.seen.append("renewal" if msgspec.json.decode(answer)["spec"].get("holderIdentity") else "release")
+        return answer
+
+
+def new(thing: KubeObject) -> bytes:
+    meta = msgspec.structs.replace(thing.metadata, uid="", resource_version="")
+    return msgspec.json.encode(msgspec.structs.replace(thing, metadata=meta))
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def bindings_under_way(folder: Path) -> AsyncIterator[tuple[Client, SlowClient, Scheduler, Callable[[], Any]]]:
+    """A leader whose bindings all stand at the door; the last thing is what ends it."""
+    async with embedded_api_server(folder) as (_, client):
+        for i in range(4):
+            await client.call("POST", "/api/v1/nodes", new(make_node(f"n{i}")))
+        slow = SlowClient(folder / "kubeconfig")
+        settings = SchedulerSettings(
+            listen="127.0.0.1:0", grpc_listen="127.0.0.1:0", plaintext=True, on_stale="requests",
+            leader_elect_resource_namespace="default", leader_elect_resource_name="carico",
+            leader_elect_lease_duration=1000.0, leader_elect_renew_deadline=900.0, leader_elect_retry_period=0.1,
+        )  # fmt: skip
+        scheduler, end = Scheduler(settings, client=slow), asyncio.Event()
+        running = asyncio.create_task(scheduler.run(end))
+        for i in range(PODS):
+            await client.call("POST", "/api/v1/namespaces/default/pods", new(make_pod(f"p{i}")))
+        await until(lambda: slow.at_door == PODS)
+
+        async def ended() -> None:
+            end.set()
+            await asyncio.wait_for(asyncio.shield(running), PATIENCE)
+
+        try:
+            yield client, slow, scheduler, ended
+        finally:
+            slow.door.set()
+            end.set()
+            await running
+
+
+async def listed(client: Client, path: str) -> list[dict[str, Any]]:
+    return list(msgspec.json.decode(await client.call("GET", path))["items"])
+
+
+def test_bindings_are_finished_under_the_lease_which_is_given_back_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "DRAIN", PATIENCE)  # whatever this machine takes for it
+
+    async def scenario() -> None:
+        async with bindings_under_way(tmp_path) as (client, slow, scheduler, ended):
+            ending = asyncio.create_task(ended())
+            before = len(slow.seen)
+            await until(lambda: slow.seen[before:].count("renewal") >= 3)  # it is kept meanwhile
+            assert "release" not in slow.seen
+            slow.door.set()
+            await ending
+            assert slow.seen.count("binding") == PODS
+            assert slow.seen[-1] == "release"
+            pods = [msgspec.convert(item, Pod) for item in await listed(client, "/api/v1/namespaces/default/pods")]
+            assert all(pod.spec.node_name for pod in pods)
+            events = await listed(client, "/apis/events.k8s.io/v1/namespaces/default/events")
+            assert len([event for event in events if event["reason"] == "Scheduled"]) == PODS
+            assert scheduler.binder.under_way == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_lease_under_which_a_binding_may_still_arrive_runs_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "DRAIN", 0.2)
+
+    async def scenario() -> None:
+        async with bindings_under_way(tmp_path) as (client, slow, scheduler, ended):
+            await ended()
+            assert (slow.seen.count("binding"), slow.seen.count("release")) == (0, 0)
+            lease = msgspec.json.decode(await client.call("GET", LEASE))
+            assert lease["spec"]["holderIdentity"] == scheduler.identity
+            assert scheduler.binder.under_way == 0
+            assert len(scheduler.parts.cluster.assumed) == PODS  # nothing was given back
+
+    asyncio.run(scenario())
+
+
+def test_pods_that_wait_are_left_to_the_next_leader() -> None:
+    async def scenario() -> None:
+        world = BindingWorld({"a": 5.0})
+        world.see_thing(a_class())
+        world.see_thing(a_claim("c"))
+        world.see(make_pod("db", volumes=of_claim("c")))
+        world.decide()
+        await world.clock.turn(0)
+        events = len(world.scheduler.recorder)
+        await asyncio.wait_for(world.binder.drain(), PATIENCE)  # the clock stands still
+        assert (world.binder.under_way, world.last("db")[0]) == (0, "scheduled")
+        assert len(world.scheduler.recorder) == events
+
+    asyncio.run(scenario())
+
+
+def test_a_scheduler_whose_lease_is_not_fresh_rests() -> None:
+    """A pause has ended, but nothing may be decided: the loop must not spin until the Lease is renewed."""
+
+    async def scenario() -> None:
+        world = BindingWorld({"a": 5.0}, leader_elect=True, heartbeat=100.0)
+        scheduler, turns = world.scheduler, 0
+        world.see(make_pod("p"))
+        queued = world.queue.pop(world.clock.monotonic())
+        assert queued is not None
+        world.queue.fail(queued, queued.refusal, world.clock.monotonic(), blindly=True)
+        world.clock.advance(60)
+        wait = scheduler._wait_for_news
+
+        async def counted() -> None:
+            nonlocal turns
+            turns += 1
+            await wait()
+
+        scheduler._wait_for_news = counted  # type: ignore[method-assign]
+        task = asyncio.create_task(scheduler._schedule())
+        await world.clock.turn(5)
+        assert turns <= 6
+        scheduler.election.leading, scheduler.election.renewed_at = True, world.clock.monotonic()
+        await world.clock.turn(1)
+        assert world.server.node_of("p") == "a"
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(scenario())

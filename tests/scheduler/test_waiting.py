@@ -1,0 +1,458 @@
+"""Pods that wait for volumes or for a permission: they hold up nobody, and stop waiting when it is in vain."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+from binding_world import BindingWorld, a_claim, a_class, a_volume, of_claim
+from scheduling import make_node, make_pod
+
+from carico.scheduler.changes import Action, Interest
+from carico.scheduler.framework import OK, PermitWait, Status, error, unschedulable
+from carico.scheduler.plugins import registry
+from carico.scheduler.waiting import WaitingPods
+
+MANY = 450  # pods that wait; more than there are slots
+
+
+def playing(scenario: Callable[[BindingWorld], Awaitable[None]], nodes: dict[str, float], **settings: Any) -> None:
+    async def whole() -> None:
+        world = BindingWorld(nodes, **settings)
+        try:
+            await scenario(world)
+        finally:
+            await world.stop()
+
+    asyncio.run(whole())
+
+
+async def hang(world: BindingWorld, count: int = MANY) -> None:
+    """So many pods get a node and wait for a provisioner that does nothing."""
+    world.see_thing(a_class())
+    for i in range(count):
+        world.see_thing(a_claim(f"c{i}"))
+        world.see(make_pod(f"db{i}", volumes=of_claim(f"c{i}")))
+    while world.decide():
+        await world.clock.turn(0)
+
+
+# --- volumes ---
+
+
+def test_a_provisioner_that_hangs_holds_up_nobody_else() -> None:
+    async def scenario(world: BindingWorld) -> None:
+        await hang(world)
+        assert world.binder.under_way == MANY
+        world.see(make_pod("plain"))
+        assert world.decide() == 1
+        await world.clock.turn(0)
+        assert world.server.node_of("plain") == "a"
+        assert world.server.posts == ["plain"]
+
+    playing(scenario, {"a": 900.0})
+
+
+def test_pods_that_are_deleted_while_they_wait_are_in_flight_no_longer() -> None:
+    async def scenario(world: BindingWorld) -> None:
+        await hang(world)
+        for i in range(MANY):
+            world.see_deleted(f"db{i}")
+        await world.clock.turn(0)
+        assert world.binder.under_way == 0
+        assert len(world.parts.waiting) == 0
+        assert world.free("a") == 900
+        assert not world.cluster.assumed
+
+    playing(scenario, {"a": 900.0})
+
+
+def test_a_pod_that_is_terminating_gives_its_node_back() -> None:
+    async def scenario(world: BindingWorld) -> None:
+        await hang(world, 1)
+        pod = make_pod("db0", volumes=of_claim("c0"))
+        meta = msgspec.structs.replace(pod.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+        world.see(msgspec.structs.replace(pod, metadata=meta))
+        await world.clock.turn(0)
+        assert world.binder.under_way == 0
+        assert world.free("a") == 5
+        assert world.last("db0")[0] == "gone"
+
+    playing(scenario, {"a": 5.0})
+
+
+def test_a_pod_that_was_deleted_while_its_volumes_were_written_does_not_begin_to_wait() -> None:
+    async def scenario(world: BindingWorld) -> None:
+        answer = asyncio.Event()
+        call = world.server.call
+
+        async def slow(*args: Any, **more: Any) -> bytes:
+            await answer.wait()
+            return await call(*args, **more)
+
+        world.server.call = slow  # type: ignore[method-assign]
+        await hang(world, 1)
+        world.see_deleted("db0")
+        answer.set()
+        await world.clock.turn(0)
+        assert world.binder.under_way == 0
+
+    playing(scenario, {"a": 5.0})
+
+
+def test_a_pod_whose_node_is_deleted_while_it_waits_is_tried_again() -> None:
+    async def scenario(world: BindingWorld) -> None:
+        await hang(world, 1)
+        world.cluster.node_changed(make_node("a"), None)
+        await world.clock.turn(0)
+        assert world.binder.under_way == 0
+        assert world.place("db0") == "backoff"
+        assert world.last("db0") == ("failed", "binding volumes: node a was deleted")
+
+    playing(scenario, {"a": 5.0})
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["deleted", "made anew"])
+def test_a_pod_whose_claim_is_deleted_while_it_waits_is_tried_again(anew: bool) -> None:
+    async def scenario(world: BindingWorld) -> None:
+        await hang(world, 1)
+        if anew:
+            world.see_thing(a_claim("c0", node="a", version="9", uid="another"))
+        else:
+            world.see_thing_deleted(a_claim("c0"))
+        await world.clock.turn(0)
+        assert world.last("db0") == ("failed", "binding volumes: claim default/c0 was deleted")
+
+    playing(scenario, {"a": 5.0})
+
+
+def test_volumes_that_come_are_noticed_at_once() -> None:
+    """No clock is turned: whoever brings the news resolves the wait."""
+
+    async def scenario(world: BindingWorld) -> None:
+        await hang(world, 2)
+        world.see_thing(a_claim("c0", bound="v", node="a", version="9"))
+        await world.clock.turn(0)
+        assert world.server.posts == []  # the claim is bound, and its volume not known yet
+        world.see_thing(a_volume("v", claim="c0"))
+        await world.clock.turn(0)
+        assert world.server.posts == ["db0"]
+        assert world.binder.under_way == 1
+
+    playing(scenario, {"a": 5.0})
+
+
+def test_a_provisioner_that_made_the_volume_in_another_zone() -> None:
+    """The pod is not bound to a node that can never mount its volume, and then goes where the volume is."""
+
+    async def scenario(world: BindingWorld) -> None:
+        await hang(world, 1)
+        world.see_thing(a_volume("v", zone="2", claim="c0"))
+        world.see_thing(a_claim("c0", bound="v", node="a", version="9"))
+        await world.clock.turn(0)
+        why = "binding volumes: volume v of claim default/c0 cannot be used from the node (node affinity)"
+        assert world.last("db0") == ("failed", why)
+        assert world.server.posts == []
+        await world.clock.turn(1)
+        world.decide()
+        await world.clock.turn(0)
+        assert world.server.node_of("db0") == "b"
+
+    playing(scenario, {"a": 5.0, "b": 1.5}, labels={"a": {"zone": "1"}, "b": {"zone": "2"}})
+
+
+@pytest.mark.parametrize(
+    ("claimed", "why"),
+    [
+        ("", "the claimRef of volume v was reset"),
+        ("rival", "volume v was taken by claim default/rival"),
+        (None, "volume v was deleted"),
+    ],
+)
+def test_the_volume_controller_takes_the_volume_back(claimed: str | None, why: str) -> None:
+    async def scenario(world: BindingWorld) -> None:
+        world.see_thing(a_class("kubernetes.io/no-provisioner"))
+        world.see_thing(a_volume("v"))
+        world.see_thing(a_claim("c"))
+        world.see(make_pod("db", volumes=of_claim("c")))
+        world.decide()
+        await world.clock.turn(0)
+        world.see_thing(a_volume("v", claim="c", version="4"))  # what was written comes back
+        await world.clock.turn(0)
+        assert world.binder.under_way == 1
+        if claimed is None:
+            world.see_thing_deleted(a_volume("v"))
+        else:
+            world.see_thing(a_volume("v", claim=claimed, version="5"))
+        await world.clock.turn(0)
+        assert world.last("db") == ("failed", f"binding volumes: {why}")
+
+    playing(scenario, {"a": 5.0})
+
+
+def test_a_leader_that_fell_writes_no_volumes() -> None:
+    async def scenario(world: BindingWorld) -> None:
+        await hang(world, 1)
+        assert world.last("db0") == ("failed", "binding volumes: this replica no longer leads")
+        assert world.server.writes == []
+
+    playing(scenario, {"a": 5.0}, leader_elect=True)
+
+
+def test_slots_bound_requests_and_how_far_decisions_run_ahead() -> None:
+    async def scenario(world: BindingWorld) -> None:
+        world.server.open.clear()
+        for i in range(20):
+            world.see(make_pod(f"p{i}"))
+        while world.decide():
+            await world.clock.turn(0)
+        assert (world.server.most, world.queue.counts()["active"]) == (4, 16)
+        world.server.open.set()
+        await world.clock.turn(0)
+        while world.decide():
+            await world.clock.turn(0)
+        assert (world.server.most, len(world.server.posts)) == (4, 20)
+
+    playing(scenario, {"a": 50.0}, binders=4)
+
+
+def test_pods_that_all_stop_waiting_at_once_still_take_slots() -> None:
+    async def scenario(world: BindingWorld) -> None:
+        await hang(world, 30)
+        world.server.open.clear()
+        for i in range(30):
+            world.see_thing(a_volume(f"v{i}", claim=f"c{i}"))
+            world.see_thing(a_claim(f"c{i}", bound=f"v{i}", node="a", version="9"))
+        await world.clock.turn(0)
+        assert (world.server.most, world.binder.has_place) == (4, False)
+        world.server.open.set()
+        await world.clock.turn(0)
+        assert (world.server.most, len(world.server.posts), world.binder.has_place) == (4, 30, True)
+
+    playing(scenario, {"a": 50.0}, binders=4)
+
+
+# --- permissions ---
+
+
+class Plugin:
+    """A plugin of another package that answers as a test says."""
+
+    interests = (Interest("Node", Action.ADD),)
+
+    def __init__(self, name: str, answers: dict[str, Any]) -> None:
+        self.name, self._answers = name, answers
+
+    def _answer(self, point: str, default: Any) -> Any:
+        answer = self._answers.get(point, default)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def permit(self, *_: Any) -> Status | PermitWait:
+        answer: Status | PermitWait = self._answer("permit", OK)
+        return answer
+
+    async def pre_bind(self, *_: Any) -> Status:
+        status: Status = self._answer("pre_bind", OK)
+        return status
+
+    def post_bind(self, *_: Any) -> None:
+        self._answer("post_bind", None)
+
+
+class Binds(Plugin):
+    async def bind(self, *_: Any) -> Status:
+        status: Status = self._answer("bind", OK)
+        return status
+
+
+class Packages:
+    """Plugins that are installed beside Carico's own; `waiting` is the handle that each of them got."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        self.waiting: WaitingPods
+        self.names: list[str] = []
+
+    def install(self, name: str, kind: type[Plugin] = Plugin, **answers: Any) -> None:
+        def make(tools: registry.Tools) -> Plugin:
+            assert tools.waiting is not None
+            self.waiting = tools.waiting
+            return kind(name, answers)
+
+        self._monkeypatch.setitem(registry.BUILT_IN, name, make)
+        self.names.append(name)
+
+    @property
+    def profiles(self) -> dict[str, Any]:
+        return {"carico": {"enable": self.names}, "other": {}}
+
+
+@pytest.fixture
+def packages(monkeypatch: pytest.MonkeyPatch) -> Packages:
+    return Packages(monkeypatch)
+
+
+async def one_waits(world: BindingWorld) -> None:
+    world.see(make_pod("p"))
+    world.decide()
+    await world.clock.turn(0)
+    assert world.server.posts == []
+    assert world.parts.waiting.counts() == {"permit": 1}
+    assert world.free("a") == 4
+
+
+def test_a_pod_waits_until_every_plugin_has_allowed_it(packages: Packages) -> None:
+    packages.install("Gang", permit=PermitWait(60))
+    packages.install("Quota", permit=PermitWait(60))
+
+    async def scenario(world: BindingWorld) -> None:
+        await one_waits(world)
+        (waiting,) = packages.waiting
+        assert (waiting.info.uid, waiting.node, waiting.pending) == ("uid-p", "a", ("Gang", "Quota"))
+        waiting.allow("Gang")
+        await world.clock.turn(59)
+        assert world.server.posts == []
+        waiting.allow("Quota")
+        await world.clock.turn(0)
+        assert world.server.posts == ["p"]
+        assert not list(packages.waiting)
+        await world.clock.turn(100)  # no time-out is left behind
+        assert world.server.node_of("p") == "a"
+
+    playing(scenario, {"a": 5.0}, profiles=packages.profiles)
+
+
+def test_a_rejection_is_a_verdict_and_the_pod_waits_for_what_could_turn_it(packages: Packages) -> None:
+    packages.install("Gang", permit=PermitWait(60))
+
+    async def scenario(world: BindingWorld) -> None:
+        await one_waits(world)
+        (waiting,) = packages.waiting
+        waiting.reject("Gang", "only 2 of 7 members have a node")
+        await world.clock.turn(0)
+        assert world.last("p") == ("rejected", "only 2 of 7 members have a node")
+        assert (world.place("p"), world.free("a")) == ("waiting", 5)
+        queued = world.queue.get("uid-p")
+        assert queued is not None
+        assert queued.refusal.plugins == {"Gang"}
+        await world.clock.turn(30)
+        assert world.decide() == 0  # no blind retry
+        world.cluster.node_changed(None, make_node("b"))
+        assert world.decide() == 1
+
+    playing(scenario, {"a": 5.0}, profiles=packages.profiles)
+
+
+def test_a_permission_that_does_not_come_is_a_rejection(packages: Packages) -> None:
+    packages.install("Gang", permit=PermitWait(60))
+
+    async def scenario(world: BindingWorld) -> None:
+        await one_waits(world)
+        await world.clock.turn(59)
+        assert world.place("p") == "flight"
+        await world.clock.turn(1)
+        assert world.last("p") == ("rejected", "rejected due to timeout after waiting 60 s at plugin Gang")
+        assert world.place("p") == "waiting"
+
+    playing(scenario, {"a": 5.0}, profiles=packages.profiles)
+
+
+def test_a_refusal_without_a_wait(packages: Packages) -> None:
+    packages.install("Gang", permit=unschedulable("no group of this name"))
+
+    async def scenario(world: BindingWorld) -> None:
+        world.see(make_pod("p"))
+        world.decide()
+        assert world.last("p") == ("rejected", "no group of this name")
+        assert (world.place("p"), world.free("a"), world.binder.under_way) == ("waiting", 5, 0)
+
+    playing(scenario, {"a": 5.0}, profiles=packages.profiles)
+
+
+def test_a_pod_that_is_deleted_while_it_waits_for_a_permission(packages: Packages) -> None:
+    packages.install("Gang", permit=PermitWait(60))
+
+    async def scenario(world: BindingWorld) -> None:
+        await one_waits(world)
+        world.see_deleted("p")
+        await world.clock.turn(0)
+        assert (world.binder.under_way, len(packages.waiting), world.free("a")) == (0, 0, 5)
+
+    playing(scenario, {"a": 5.0}, profiles=packages.profiles)
+
+
+def test_pods_that_wait_for_a_permission_hold_no_slot(packages: Packages) -> None:
+    packages.install("Gang", permit=PermitWait(60))
+
+    async def scenario(world: BindingWorld) -> None:
+        for i in range(10):
+            world.see(make_pod(f"p{i}"))
+        while world.decide():
+            await world.clock.turn(0)
+        assert len(list(packages.waiting)) == 10
+        world.see(make_pod("plain", schedulerName="other"))
+        world.decide()
+        await world.clock.turn(0)
+        assert world.server.posts == ["plain"]
+
+    playing(scenario, {"a": 50.0}, profiles=packages.profiles, binders=1)
+
+
+# --- plugins that break ---
+
+
+@pytest.mark.parametrize("point", ["permit", "pre_bind"])
+@pytest.mark.parametrize("answer", [RuntimeError("oops"), error("oops")], ids=["raises", "says so"])
+def test_a_plugin_that_breaks_before_the_binding_fails_that_pod_alone(
+    packages: Packages, point: str, answer: Any
+) -> None:
+    packages.install("Fragile", **{point: answer})
+
+    async def scenario(world: BindingWorld) -> None:
+        world.see(make_pod("p"))
+        world.see(make_pod("q", schedulerName="other"))
+        world.decide()
+        await world.clock.turn(0)
+        result, why = world.last("p")
+        assert (result, "oops" in why) == ("failed", True)
+        assert world.place("p") == "backoff"
+        assert (world.server.posts, world.free("a")) == (["q"], 4)
+
+    playing(scenario, {"a": 5.0}, profiles=packages.profiles)
+
+
+def test_a_plugin_that_breaks_while_it_binds_may_have_bound(packages: Packages) -> None:
+    packages.install("Fragile", Binds, bind=RuntimeError("oops"))
+
+    async def scenario(world: BindingWorld) -> None:
+        for name in ("p", "q"):
+            world.see(make_pod(name))
+        world.decide()
+        world.server.store("q", "uid-q", "a")  # this one arrived
+        await world.clock.turn(1)
+        assert world.free("a") == 3
+        await world.clock.turn(30)
+        assert (world.place("p"), world.place("q"), world.free("a")) == ("backoff", "", 4)
+
+    playing(scenario, {"a": 5.0}, profiles=packages.profiles)
+
+
+def test_a_plugin_that_breaks_after_the_binding_changes_nothing(packages: Packages) -> None:
+    packages.install("Fragile", post_bind=RuntimeError("oops"))
+
+    async def scenario(world: BindingWorld) -> None:
+        for i in range(3):
+            world.see(make_pod(f"p{i}"))
+        world.decide()
+        await world.clock.turn(0)
+        assert (world.binder.bound, len(world.scheduler.recorder), world.binder.under_way) == (3, 3, 0)
+        counted = world.parts.registry.get_sample_value
+        assert counted("scheduler_schedule_attempts_total", {"result": "scheduled", "profile": "carico"}) == 3
+        assert counted("carico_plugin_errors_total", {"plugin": "Fragile"}) == 3
+
+    playing(scenario, {"a": 5.0}, profiles=packages.profiles)

@@ -1,0 +1,113 @@
+"""A client whose answers a test decides, and a writer around it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import msgspec
+
+from carico.kube.client import ApiError, FencedError
+from carico.kube.writer import Writer
+from carico.testing import ManualClock
+
+
+class Sent(NamedTuple):
+    method: str
+    path: str
+    body: Any
+    at: float  # s
+
+
+Answer = Callable[[Sent], Awaitable[bytes]]
+
+
+async def good(_: Sent) -> bytes:
+    return b"{}"
+
+
+def says(status: int, retry_after: float = 0.0) -> ApiError:
+    return ApiError(status, "", "made up by a test", retry_after)
+
+
+def bad(status: int, retry_after: float = 0.0) -> Answer:
+    async def answer(_: Sent) -> bytes:
+        raise says(status, retry_after)
+
+    return answer
+
+
+def one_after_the_other(*answers: Answer) -> Answer:
+    """The last one stays."""
+    left = list(answers)
+
+    async def answer(sent: Sent) -> bytes:
+        return await (left.pop(0) if len(left) > 1 else left[0])(sent)
+
+    return answer
+
+
+class ScriptedClient:
+    def __init__(self, clock: ManualClock, answer: Answer = good) -> None:
+        self._clock, self.answer = clock, answer
+        self.sent: list[Sent] = []
+        self.in_flight = self.most_in_flight = 0
+
+    async def turn(self) -> None:
+        """There is no rate limit here."""
+
+    async def call(self, method: str, path: str, body: bytes = b"", _: str = "", **options: Any) -> bytes:
+        return await self._exchange(method, path, msgspec.json.decode(body) if body else None, options.get("fence"))
+
+    async def create(self, path: str, _: Any, thing: dict[str, Any], **options: Any) -> None:
+        await self._exchange("POST", path, thing, options.get("fence"))
+
+    async def _exchange(self, method: str, path: str, body: Any, fence: Any) -> bytes:
+        if fence is not None and not fence():
+            raise FencedError
+        sent = Sent(method, path, body, self._clock.monotonic())
+        self.sent.append(sent)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            return await self.answer(sent)
+        finally:
+            self.in_flight -= 1
+
+    def count(self, method: str) -> int:
+        return sum(sent.method == method for sent in self.sent)
+
+
+class Desk:
+    """Clock, client and writer of a test."""
+
+    def __init__(self, **options: Any) -> None:
+        self.clock = ManualClock()
+        self.client: Any = ScriptedClient(self.clock)
+        self.leads = True
+        options = {"jitter": lambda: 1.0} | options
+        self.writer = Writer(self.client, self.clock, lambda: self.leads, **options)
+
+    @asynccontextmanager
+    async def at_work(self, *others: Awaitable[None]) -> AsyncIterator[None]:
+        tasks = [asyncio.ensure_future(one) for one in (self.writer.run(), *others)]
+        try:
+            yield
+            assert not any(task.done() for task in tasks), "nothing ends it"
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def until(self, fact: Callable[[], bool], within: float = 0.0, step: float = 1.0) -> None:
+        """Turns of the event loop, and of the clock up to `within` s, until it holds."""
+        end = self.clock.monotonic() + within
+        while True:
+            for _ in range(2000):
+                if fact():
+                    return
+                await asyncio.sleep(0)
+            assert self.clock.monotonic() < end, "it never came to that"
+            await self.clock.turn(step)
