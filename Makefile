@@ -1,4 +1,4 @@
-# One word per intention; `make` alone lists them.
+# One target per intention; `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
 
 .PHONY: help
-help: ## list the words
+help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
 
 # A stamp holds the checksum of what was installed, so that a second run starts at once.
@@ -64,6 +64,10 @@ recording: ## record `make demo` for docs/ anew, on a machine that does nothing 
 	@env -u MAKELEVEL -u MAKEFLAGS -u MFLAGS $(PYTHON) tools/record.py docs/recordings/demo.cast make demo
 	@mv carico-demo.png docs/pictures/demo.png
 
+.PHONY: docs
+docs: setup ## write docs/commands.md and docs/settings.md from the help texts
+	@$(BIN)/python tools/reference.py
+
 .PHONY: protos
 protos: setup ## make the Python code of protos/ anew
 	@tools/protos.sh
@@ -77,6 +81,6 @@ clean: ## remove .venv and everything that was made here
 	@rm -rf $(VENV) $(VENV)-3.* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
-# An unknown word ends with one line instead of make's riddle.
+# An unknown target ends with one line instead of make's riddle.
 .DEFAULT:
-	@echo "make: there is no word '$@'; 'make' alone lists them" >&2; exit 2
+	@echo "make: there is no target '$@'; 'make' alone lists them" >&2; exit 2

@@ -36,12 +36,11 @@ class FaultyServer:
 
     async def __aenter__(self) -> FaultyServer:
         await self.open()
-        token = self._where.token()
         config = {
             "current-context": "c",
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
             "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self._port}"}}],
-            "users": [{"name": "u", "user": {"token": token} if token else {}}],
+            "users": [{"name": "u", "user": {}}],  # a client would not send a token without TLS: we add it
         }
         self.kubeconfig.write_text(json.dumps(config))
         return self
@@ -83,8 +82,10 @@ class FaultyServer:
             writer.transport.abort()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        identity = await self._where.identity()
+        ours = "".join(f"{name}: {value}\r\n" for name, value in identity.headers).encode()
         up_reader, up_writer = await asyncio.open_connection(
-            self._where.host, self._where.port, ssl=self._where.tls, server_hostname=self._where.host
+            self._where.host, self._where.port, ssl=identity.tls, server_hostname=self._where.host
         )
         self._writers.add(up_writer)
         losing = asyncio.Event()
@@ -101,7 +102,8 @@ class FaultyServer:
                 if verdict is None or verdict == LOSE:
                     if verdict == LOSE:
                         losing.set()
-                    up_writer.write(head + body)
+                    first, _, rest = head.partition(b"\r\n")
+                    up_writer.write(first + b"\r\n" + ours + rest + body)
                     await up_writer.drain()
                 else:
                     writer.write(_answer(verdict))

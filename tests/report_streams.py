@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 
-from carico import knobs
+from carico import flags
 from carico.clock import SystemClock
 from carico.settings import AgentSettings, ServerTlsFiles, TlsFiles
 from carico.wire.report_server import METHOD, ReportService
@@ -54,7 +54,7 @@ class Scheduler:
 
 
 def with_files(files, *targets):
-    names = knobs.names(TlsFiles)
+    names = flags.names(TlsFiles)
     return AgentSettings(schedulers=targets, **{name: getattr(files, name) for name in names})
 
 

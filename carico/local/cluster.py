@@ -5,7 +5,7 @@
     node        this machine: a pod's command becomes a process
 
 All of them are started under a Guard (processes.py): whatever ends this process ends them. One that ends by itself
-ends the cluster, with the last words of its log.
+ends the cluster, with the end of its log.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ class LocalCluster:
         self._reports_to = f"localhost:{scheduler}"
         pages = {"scheduler": self._page_port(), "aggregator": free_port(), "agent": free_port()}
         self.page = f"http://127.0.0.1:{pages['scheduler']}/"
-        await self._word("aggregator", pages, "--grpc-listen", f"localhost:{aggregator}", *serving)
-        await self._word(
-            *("scheduler", pages, "--config", self.folder / "carico.toml", "--kubeconfig", self.kubeconfig),
+        await self._command("aggregator", pages, "--grpc-listen", f"localhost:{aggregator}", *serving)
+        await self._command(
+            *("scheduler", pages, "--kubeconfig", self.kubeconfig),
             *("--grpc-listen", f"localhost:{scheduler}", *serving),
         )
         await self._node()
-        await self._word(
+        await self._command(
             *("agent", pages, "--node-name", self.node, "--runtime", "cri", "--cri-socket", self.cri_socket),
             *("--own-limits", "--aggregator", f"localhost:{aggregator}", "--schedulers", f"localhost:{scheduler}"),
             *("--tls-ca", authority.cert, *_pair(node)),
@@ -130,8 +130,10 @@ class LocalCluster:
         )
         await self._until("node", self.cri_socket.exists)
 
-    async def _word(self, word: str, pages: dict[str, int], *flags: object) -> None:
-        await self._module(word, "carico.cli", word, "--listen", f"127.0.0.1:{pages[word]}", *flags)
+    async def _command(self, command: str, pages: dict[str, int], *flags: object) -> None:
+        """With settings of its own: those of this machine, if it has any, belong to another cluster."""
+        own = ("--config", self.folder / "carico.toml", "--listen", f"127.0.0.1:{pages[command]}")
+        await self._module(command, "carico.cli", command, *own, *flags)
 
     async def _module(self, name: str, module: str, *flags: object) -> None:
         argv = [sys.executable, "-m", module, *map(str, flags)]

@@ -28,7 +28,7 @@ class Reloaded:
     """The contents of some files, as they were when all of them could last be used."""
 
     def __init__(self, paths: Mapping[str, Path | None], what: str) -> None:
-        self._paths = {knob: path for knob, path in paths.items() if path is not None}
+        self._paths = {setting: path for setting, path in paths.items() if path is not None}
         self._what = what
         self._turn = threading.Lock()  # gRPC asks on threads of its own
         self._complaint = ""
@@ -52,7 +52,7 @@ class Reloaded:
             return changed
 
     def _read(self, known: Contents | None = None) -> Contents:
-        found = {knob: _content(path, knob) for knob, path in self._paths.items()}
+        found = {setting: _content(path, setting) for setting, path in self._paths.items()}
         if found != known:
             self._check()
         return found
@@ -65,11 +65,11 @@ class Reloaded:
                 context.load_cert_chain(self._paths["tls_cert"], self._paths.get("tls_key"), password=_no_password)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise UsageError(f"tls_cert and tls_key do not fit together or are no PEM files: {error}") from error
-        for knob in self._paths.keys() & {"tls_ca", "client_ca"}:
+        for setting in self._paths.keys() & {"tls_ca", "client_ca"}:
             try:
-                context.load_verify_locations(self._paths[knob])
+                context.load_verify_locations(self._paths[setting])
             except (OSError, ValueError) as error:
-                raise UsageError(f"{knob}: {self._paths[knob]} holds no certificate ({error})") from error
+                raise UsageError(f"{setting}: {self._paths[setting]} holds no certificate ({error})") from error
 
 
 def server_credentials(files: ServerTlsFiles, what: str) -> grpc.ServerCredentials | None:
@@ -138,11 +138,11 @@ def identity(files: ServerTlsFiles) -> Identity:
     return Certificates() if files.client_ca is not None and not files.plaintext else Anyone()
 
 
-def _content(path: Path, knob: str) -> bytes:
+def _content(path: Path, setting: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{knob}: cannot read {path} ({error.strerror})") from error
+        raise UsageError(f"{setting}: cannot read {path} ({error.strerror})") from error
 
 
 def _no_password() -> str:

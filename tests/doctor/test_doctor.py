@@ -37,7 +37,7 @@ def doctor(*flags: str) -> tuple[int, dict[str, Finding]]:
     found = [Finding(**finding) for finding in report["findings"]]
     assert report["missing"] == sum(finding.state == "missing" for finding in found)
     for finding in found:
-        assert bool(finding.mend) == (finding.state != "ok"), finding  # whatever is not well has a way to mend it
+        assert bool(finding.fix) == (finding.state != "ok"), finding  # whatever is not well has a way to fix it
     return done.returncode, {finding.part: finding for finding in found}
 
 
@@ -51,7 +51,7 @@ def test_pressure_is_there_missing_or_switched_off(tmp_path: Path) -> None:
     off.mkdir()
     (off / "cpu").symlink_to("/proc/self/mem")  # can be opened, and fails when it is read
     finding = machine.pressure(tmp_path)
-    assert (finding.found, finding.mend[:15]) == ("PSI is switched off", "boot with psi=1")
+    assert (finding.found, finding.fix[:15]) == ("PSI is switched off", "boot with psi=1")
 
 
 def test_limits_of_this_process(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_without_counters_nothing_works(tmp_path: Path) -> None:
     code, found = doctor("--proc-root", str(tmp_path))
     assert code == 1
     assert found["counters"].state == "missing"
-    assert "--proc-root" in found["counters"].mend
+    assert "--proc-root" in found["counters"].fix
 
 
 def test_sockets(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_problems_with_tls_are_named(authority: Authority, tmp_path: Path) -> No
         assert ask(server.target, tls_ca=authority.cert).found == f"{server.target} answers over TLS"
         stranger = ask(server.target, tls_ca=other)
         assert "its certificate is refused" in stranger.found
-        assert "--tls-ca" in stranger.mend
+        assert "--tls-ca" in stranger.fix
         wrong_name = ask(f"127.0.0.1:{port}", tls_ca=authority.cert)
         assert "IP address mismatch" in wrong_name.found
         assert ask(server.target, plaintext=True).found.endswith("it speaks TLS")

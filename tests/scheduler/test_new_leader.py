@@ -56,7 +56,7 @@ async def test_an_agent_that_does_not_read_keeps_no_leader_from_scheduling(tmp_p
     clock, kubeconfig = SystemClock(), tmp_path / "kubeconfig"
     settings = SchedulerSettings(
         kubeconfig=kubeconfig, listen="127.0.0.1:0", grpc_listen=f"127.0.0.1:{free_port()}", plaintext=True,
-        on_stale="requests", lease_retry=0.1,
+        on_stale="requests", leader_elect_retry_period=0.1,
     )  # fmt: skip
     async with ApiServer(clock) as api:
         api.kubeconfig(kubeconfig)
@@ -66,7 +66,7 @@ async def test_an_agent_that_does_not_read_keeps_no_leader_from_scheduling(tmp_p
             "leaseDurationSeconds": 3600,
             "renewTime": now_text(clock.wall()),
         }
-        lease = {"metadata": {"name": settings.lease_name, "namespace": "kube-system"}, "spec": before}
+        lease = {"metadata": {"name": settings.leader_elect_resource_name, "namespace": "kube-system"}, "spec": before}
         await client.call("POST", LEASES, msgspec.json.encode(lease))
         room = {"allocatable": {"cpu": "8", "memory": "16Gi", "pods": "110"}}
         await client.call("POST", "/api/v1/nodes", msgspec.json.encode({"metadata": {"name": "n1"}, "status": room}))
@@ -76,7 +76,7 @@ async def test_an_agent_that_does_not_read_keeps_no_leader_from_scheduling(tmp_p
             call = channel.stream_stream(METHOD)(wait_for_ready=True)
             flooding = asyncio.create_task(flood(call))
             await stuck(scheduler)
-            await client.call("DELETE", f"{LEASES}/{settings.lease_name}")  # it gave the Lease back
+            await client.call("DELETE", f"{LEASES}/{settings.leader_elect_resource_name}")  # it gave the Lease back
             pod = {"metadata": {"name": "p"}, "spec": {"schedulerName": "carico", "containers": [CONTAINER]}}
             await client.call("POST", PODS, msgspec.json.encode(pod))
             await until(lambda: scheduler.binder.bound == 1)

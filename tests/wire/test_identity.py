@@ -15,7 +15,7 @@ from cryptography import x509
 from grpc import aio
 from report_streams import Scheduler, ended, running, with_files
 
-from carico import knobs
+from carico import config
 from carico.clock import SystemClock
 from carico.errors import UsageError
 from carico.settings import AgentSettings, SchedulerSettings, ServerTlsFiles, TlsFiles
@@ -148,8 +148,8 @@ def test_a_schedulers_tls_ca_is_refused_with_one_sentence():
     sentence = "the scheduler calls nobody over gRPC; name the authority of its agents with client_ca"
     for place in ({"flags": {"tls_ca": "/ca"}}, {"environ": {"CARICO_SCHEDULER__TLS_CA": "/ca"}}):
         with pytest.raises(UsageError, match=sentence):
-            knobs.load(SchedulerSettings, "scheduler", **({"file": None, "environ": {}, "flags": {}} | place))
-    assert knobs.load(AgentSettings, "agent", file=None, environ={}, flags={"tls_ca": "/ca"}).tls_ca == Path("/ca")
+            config.load(SchedulerSettings, "scheduler", **({"file": None, "environ": {}, "flags": {}} | place))
+    assert config.load(AgentSettings, "agent", file=None, environ={}, flags={"tls_ca": "/ca"}).tls_ca == Path("/ca")
 
 
 # --- certificates that are replaced ---

@@ -34,7 +34,7 @@ NAME = "carico-embedded"  # of cluster, user and context in a kubeconfig
 
 
 class ApiServer:
-    """`tls=False` is for measurements and tests: kubectl cannot come in then, Carico's own client can."""
+    """`tls=False` is for measurements and tests: no client sends the kubeconfig's token in clear by itself."""
 
     def __init__(
         self,

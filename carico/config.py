@@ -5,17 +5,17 @@ A process reads one section of a TOML file, then the environment, then its flags
     [agent]                      CARICO_AGENT__RATE_HZ=5          --rate-hz 5
     rate_hz = 10
 
-Everything is checked once, at the start, and all that is wrong is said at once.
+The file is the one named by --config, else by $CARICO_CONFIG, else /etc/carico/carico.toml if that exists. Everything
+is checked once, at the start, and all that is wrong is reported at once.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import difflib
 import json
+import logging
 import math
-import os
 import tomllib
 import types
 import typing
@@ -23,7 +23,10 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from carico import durations
 from carico.errors import UsageError
+
+log = logging.getLogger(__name__)
 
 S = TypeVar("S")
 
@@ -37,42 +40,91 @@ class Related(typing.Protocol):
 
 
 SECTIONS = ("agent", "aggregator", "scheduler")
+DEFAULT_FILE = Path("/etc/carico/carico.toml")
+FILE_VARIABLE = "CARICO_CONFIG"
+SIMILAR = 0.7  # of difflib: what is less alike is no help as a hint
+
+# Settings that have a new name: old → new. The old one is still read, with a warning.
+RENAMED = {
+    "lease_namespace": "leader_elect_resource_namespace",
+    "lease_name": "leader_elect_resource_name",
+    "lease_duration": "leader_elect_lease_duration",
+    "lease_renew": "leader_elect_renew_deadline",
+    "lease_retry": "leader_elect_retry_period",
+}
+
+Found = dict[str, tuple[Any, str]]  # setting → its raw value, and where that stands
 
 
-def knob(
+def setting(
     default: Any,
     about: str,
     *,
     least: float | None = None,
     most: float | None = None,
     choices: tuple[str, ...] = (),
+    metavar: str = "",
+    common: bool = False,
     refused: str = "",
 ) -> Any:
-    """A field of a settings class. `about` gives unit and reason and is the flag's help as well.
+    """A field of a settings class.
 
-    `refused` says why a setting of a class above cannot be set here, and what to set instead; help leaves it out.
+    `about` gives unit and reason and is the flag's help as well; `metavar` says what kind of value it is, where its
+    type does not; `common` ones are shown by --help, the others by --help-all. `refused` says why a setting of a class
+    above cannot be set here, and what to set instead; help leaves it out.
     """
-    metadata = {"about": about, "least": least, "most": most, "choices": choices, "default": default}
-    metadata["refused"] = refused
+    metadata = {
+        "about": about,
+        "least": least,
+        "most": most,
+        "choices": choices,
+        "metavar": metavar,
+        "common": common,
+        "refused": refused,
+        "default": default,
+    }
     if isinstance(default, dict):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def duration(
+    default: float, about: str, *, least: float | None = None, most: float | None = None, common: bool = False
+) -> Any:
+    """A field in seconds, written as `30s`, `5m` or a bare number."""
+    return setting(default, about, least=least, most=most, metavar="DURATION", common=common)
+
+
+def is_duration(field: dataclasses.Field[Any]) -> bool:
+    return bool(field.metadata["metavar"] == "DURATION")
+
+
+def find_file(named: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """The settings file; one that was named by flag or environment has to be there."""
+    if named is not None:
+        return named
+    if variable := environ.get(FILE_VARIABLE):
+        return Path(variable)
+    return DEFAULT_FILE if DEFAULT_FILE.exists() else None
+
+
 def load(cls: type[S], section: str, *, file: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]) -> S:
     """Settings of class `cls` from all three places, or one UsageError that lists everything that is wrong."""
     problems: list[str] = []
-    found = _from_file(section, file) | _from_environment(section, environ)
-    found |= {name: (value, f"--{name.replace('_', '-')}") for name, value in flags.items() if value is not None}
-    knobs = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    given = {name: (value, f"--{name.replace('_', '-')}") for name, value in flags.items() if value is not None}
+    places = (_from_file(section, file), _from_environment(section, environ), given)
+    found: Found = {}
+    for place in places:
+        found |= _with_new_names(place)
+    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     kinds = typing.get_type_hints(cls)
     values: dict[str, Any] = {}
     for name, (raw, where) in found.items():
-        if name not in knobs:
-            problems.append(f"{where}: no setting is called {name!r}{_nearest(name, knobs)}")
+        if name not in fields:
+            problems.append(f"{where}: no setting is called {name!r}{nearest(name, fields)}")
             continue
         try:
-            values[name] = _checked(knobs[name], _parsed(kinds[name], raw))
+            values[name] = _checked(fields[name], _parsed(fields[name], kinds[name], raw))
         except ValueError as error:
             problems.append(f"{where}: {raw!r} {error}")
     made = cls(**values)
@@ -86,93 +138,68 @@ def load(cls: type[S], section: str, *, file: Path | None, environ: Mapping[str,
     return made
 
 
-def add_flags(parser: argparse.ArgumentParser, cls: type[Any], only: Collection[str] | None = None) -> None:
-    """One flag per knob, or per knob in `only`; absent ones stay None so that file and environment show through."""
-    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file with the settings")
-    kinds = typing.get_type_hints(cls)
-    fields = {field.name: field for field in dataclasses.fields(cls)}
-    for part, its_names in _groups(cls, names(cls) if only is None else only):
-        group = parser.add_argument_group((part.__doc__ or "").strip("."))
-        for name in its_names:
-            _add_flag(group, fields[name], kinds[name])
+def _with_new_names(place: Found) -> Found:
+    """Old names replaced by new ones; where both are given the new one counts."""
+    renamed: Found = {}
+    for name, (value, where) in place.items():
+        if name in RENAMED:
+            log.warning("%s: this setting is called %s now; the old name will go", where, RENAMED[name])
+            renamed[RENAMED[name]] = (value, where)
+    return renamed | {name: found for name, found in place.items() if name not in RENAMED}
 
 
-def _groups(cls: type[Any], wanted: Collection[str]) -> Iterable[tuple[type[Any], list[str]]]:
-    """The knobs under the class that brought them; one that only changes a default does not bring it."""
-    own = [(part, list(vars(part).get("__annotations__", {}))) for part in cls.__mro__[:-1]]
-    for i, (part, its_names) in enumerate(own):
-        inherited = {name for _, others in own[i + 1 :] for name in others}
-        yield part, [name for name in its_names if name in wanted and name not in inherited]
-
-
-def _add_flag(group: Any, field: dataclasses.Field[Any], kind: Any) -> None:
-    flag = f"--{field.name.replace('_', '-')}"
-    about = f"{field.metadata['about']} (default: {_shown(field.metadata['default'])})".replace("%", "%%")
-    if field.metadata["refused"]:
-        about = argparse.SUPPRESS
-    if kind is bool:
-        group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=about)
-    else:
-        group.add_argument(flag, default=None, metavar=_metavar(field, kind), help=about)
-
-
-def names(*classes: type[Any]) -> set[str]:
-    """The knobs of some settings classes."""
-    return {field.name for cls in classes for field in dataclasses.fields(cls)}
-
-
-def from_flags(cls: type[S], section: str, args: argparse.Namespace) -> S:
-    """What a command does with the flags that `add_flags` made."""
-    flags = {name: getattr(args, name) for name in names(cls) if hasattr(args, name)}
-    return load(cls, section, file=args.config, environ=os.environ, flags=flags)
-
-
-def _from_file(section: str, file: Path | None) -> dict[str, tuple[Any, str]]:
+def _from_file(section: str, file: Path | None) -> Found:
     if file is None:
         return {}
     try:
         table = tomllib.loads(file.read_text())
     except OSError as error:
-        raise UsageError(f"{file}: cannot be read ({error.strerror}); check --config") from error
+        raise UsageError(f"{file}: cannot be read ({error.strerror}); check --config and ${FILE_VARIABLE}") from error
     except ValueError as error:  # not TOML, or not even UTF-8
         raise UsageError(f"{file}: is not TOML: {error}") from error
     unknown = [name for name in table if name not in SECTIONS]
     if unknown:
-        raise UsageError(f"{file}: no section is called [{unknown[0]}]{_nearest(unknown[0], SECTIONS)}")
+        raise UsageError(f"{file}: no section is called [{unknown[0]}]{nearest(unknown[0], SECTIONS)}")
     mine = table.get(section, {})
     if not isinstance(mine, dict):
         raise UsageError(f"{file}: {section} is {mine!r}, not a section; write [{section}] on a line of its own")
     return {name: (value, f"{file} [{section}] {name}") for name, value in mine.items()}
 
 
-def _from_environment(section: str, environ: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
+def _from_environment(section: str, environ: Mapping[str, str]) -> Found:
     prefix = f"CARICO_{section.upper()}__"
     return {key[len(prefix) :].lower(): (value, key) for key, value in environ.items() if key.startswith(prefix)}
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
+def nearest(name: str, known: Iterable[str]) -> str:
+    """
+    >>> nearest("rate_hertz", ["rate_hz", "batch"]), nearest("bogus", ["joblog"])
+    ("; did you mean 'rate_hz'?", '')
+    """
+    near = difflib.get_close_matches(name, known, n=1, cutoff=SIMILAR)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def _parsed(kind: Any, raw: Any) -> Any:
-    """`raw` as the knob's type; text comes from environment and flags, TOML brings its own types."""
+def _parsed(field: dataclasses.Field[Any], kind: Any, raw: Any) -> Any:
+    """`raw` as the setting's type; text comes from environment and flags, TOML brings its own types."""
     origin = typing.get_origin(kind)
     if origin in (types.UnionType, typing.Union):
         rest = [k for k in typing.get_args(kind) if k is not type(None)]
-        return None if raw == "" else _parsed(rest[0], raw)
+        return None if raw == "" else _parsed(field, rest[0], raw)
     if origin is tuple:
-        items = [word for word in raw.split(",") if word] if isinstance(raw, str) else raw
+        items = [item for item in raw.split(",") if item] if isinstance(raw, str) else raw
         if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-            raise ValueError("is not a list of words")
+            raise ValueError("is not a list of texts")
         return tuple(item.strip() for item in items)
     if origin is dict and typing.get_args(kind)[1] is Any:
         return _parsed_tree(raw)
     if origin is dict:
         return _parsed_table(raw)
     if kind is bool:
-        return _parsed_bool(raw)
+        return parsed_bool(raw)
     if kind in (int, float):
+        if isinstance(raw, str) and is_duration(field):
+            raw = durations.parse(raw)
         return _parsed_number(kind, raw)
     if not isinstance(raw, str):
         raise ValueError("is not text")
@@ -182,7 +209,7 @@ def _parsed(kind: Any, raw: Any) -> Any:
 def _parsed_table(raw: Any) -> dict[str, float]:
     """`{ cpu = 0.9 }` in TOML, `cpu=0.9,memory=0.95` elsewhere."""
     if isinstance(raw, str):
-        pairs = [word.partition("=") for word in raw.split(",") if word]
+        pairs = [pair.partition("=") for pair in raw.split(",") if pair]
         raw = {name.strip(): value for name, _, value in pairs}
     if not isinstance(raw, dict):
         raise ValueError("is not of the form name=number,name=number")
@@ -193,20 +220,20 @@ def _parsed_tree(raw: Any) -> dict[str, Any]:
     """A table of tables, whose meaning its reader checks; JSON in the environment and in flags."""
     try:
         tree = json.loads(raw) if isinstance(raw, str) else raw
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         raise ValueError("is not JSON") from None
     if not isinstance(tree, dict):
         raise ValueError("is not a table")
     return tree
 
 
-def _parsed_bool(raw: Any) -> bool:
-    words = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
+def parsed_bool(raw: Any) -> bool:
+    texts = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
     if isinstance(raw, bool):
         return raw
-    if str(raw).lower() not in words:
+    if str(raw).lower() not in texts:
         raise ValueError("is neither true nor false")
-    return words[str(raw).lower()]
+    return texts[str(raw).lower()]
 
 
 def _parsed_number(kind: Any, raw: Any) -> Any:
@@ -226,29 +253,13 @@ def _checked(field: dataclasses.Field[Any], value: Any) -> Any:
     if field.metadata["refused"]:
         raise ValueError(f"has no meaning here: {field.metadata['refused']}")
     if choices:
-        for word in value if isinstance(value, (tuple, dict)) else (value,):
-            if word not in choices:
-                raise ValueError(f"is not one of {', '.join(choices)}{_nearest(str(word), choices)}")
+        for one in value if isinstance(value, (tuple, dict)) else (value,):
+            if one not in choices:
+                raise ValueError(f"is not one of {', '.join(choices)}{nearest(str(one), choices)}")
+    shown = durations.show if is_duration(field) else "{:g}".format
     for number in value.values() if isinstance(value, dict) else (value,):
         if isinstance(number, (int, float)) and least is not None and number < least:
-            raise ValueError(f"is less than {least:g}")
+            raise ValueError(f"is less than {shown(least)}")
         if isinstance(number, (int, float)) and most is not None and number > most:
-            raise ValueError(f"is more than {most:g}")
+            raise ValueError(f"is more than {shown(most)}")
     return value
-
-
-def _shown(default: Any) -> str:
-    if isinstance(default, tuple):
-        return ",".join(default) or "none"
-    if isinstance(default, Mapping):
-        return ",".join(f"{k}={v:g}" if isinstance(v, float) else k for k, v in default.items()) or "none"
-    return "none" if default in (None, "") else str(default)
-
-
-def _metavar(field: dataclasses.Field[Any], kind: Any) -> str:
-    if field.metadata["choices"] and typing.get_origin(kind) not in (tuple, dict):
-        return "{" + ",".join(field.metadata["choices"]) + "}"
-    if typing.get_origin(kind) in (types.UnionType, typing.Union):
-        kind = typing.get_args(kind)[0]
-    names = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
-    return names.get(kind, "A=X,…" if typing.get_origin(kind) is dict else "A,B,…")
