@@ -137,7 +137,7 @@ def add_settings(
         group = parser.add_argument_group((part.__doc__ or "").strip("."))
         for name in its_names:
             action = _add_flag(group, fields[name], kinds[name])
-            if name not in shown:
+            if name not in shown and not fields[name].metadata["refused"]:
                 parser.rare.append(action)
     for old, new in config.RENAMED.items():
         if new in wanted:

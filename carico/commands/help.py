@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 
 from carico import cli
+from carico.system import runs_here
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = f"{parser.prog} [COMMAND]"
-    parser.add_argument("about", nargs="?", choices=list(cli.COMMANDS), metavar="COMMAND", help="the command")
+    parser.add_argument("about", nargs="?", choices=[c for c in cli.COMMANDS if runs_here(c)], metavar="COMMAND", help="the command")
 
 
 def run(args: argparse.Namespace) -> int:

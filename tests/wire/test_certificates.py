@@ -62,8 +62,10 @@ def test_a_client_of_the_embedded_api_server_comes_in_with_any_python(tmp_path: 
         async with ApiServer(SystemClock()) as server:
             server.kubeconfig(tmp_path / "kubeconfig")
             found = credentials.from_kubeconfig(tmp_path / "kubeconfig")
-            assert found.tls is not None
-            found.tls.verify_flags |= ssl.VERIFY_X509_STRICT
+            identity = found._identity
+            assert identity is not None
+            assert identity.tls is not None
+            identity.tls.verify_flags |= ssl.VERIFY_X509_STRICT
             client = Client(found)
             try:
                 return await client.call("GET", "/api/v1/nodes")
