@@ -10,7 +10,8 @@ from carico.system import runs_here
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = f"{parser.prog} [COMMAND]"
-    parser.add_argument("about", nargs="?", choices=[c for c in cli.COMMANDS if runs_here(c)], metavar="COMMAND", help="the command")
+    here = [command for command in cli.COMMANDS if runs_here(command)]
+    parser.add_argument("about", nargs="?", choices=here, metavar="COMMAND", help="the command")
 
 
 def run(args: argparse.Namespace) -> int:
