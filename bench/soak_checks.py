@@ -24,6 +24,7 @@ from bench.soak_history import (
     History,
     Memory,
     Nominated,
+    PodSeen,
     PodState,
     Preempted,
     Renewed,
@@ -33,6 +34,7 @@ from bench.soak_history import (
 
 TOLERANCE = 1e-6  # units
 SEEN_AFTER = 3.0  # s in which a watch brings what others did, on a busy machine
+TOGETHER = 2.0  # s in which the victims of one nomination, and the nomination itself, reach the API server
 MARGIN = {"cpu": 500, "units": 1.0}  # beyond the pod's need, before "it fits" is held against a scheduler
 LOOK = 0.5  # s between two looks for a stall
 OLD_ENOUGH = 2.0  # s that a pod is there before it counts as one that waits
@@ -102,13 +104,15 @@ class _Preemptions:
         self._history = history
         self._for: dict[str, str] = {}  # victim to the first who made it go
         self._nominated: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)  # node to when and who
+        self._taken: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)  # the same, with who was bound there
         for event in history:
             if isinstance(event, Preempted):
                 self._for.setdefault(event.uid, event.preemptor)
-            elif isinstance(event, Nominated) and event.node:
-                self._nominated[event.node].append((event.at, event.uid))
-        self._evicted = {event.uid for event in history if isinstance(event, Evicted)}
-        self._begun: set[str] = set()
+            elif isinstance(event, Nominated | Bound) and event.node:
+                self._taken[event.node].append((event.at, event.uid))
+                if isinstance(event, Nominated):
+                    self._nominated[event.node].append((event.at, event.uid))
+        self._begin = self._begins()
         self._goal: dict[str, tuple[str, float]] = {}  # preemptor to its node, and since when
         self._condemned: defaultdict[str, set[str]] = defaultdict(set)  # preemptor to its victims
         self._leader, self._led_since = "", float("-inf")
@@ -121,30 +125,42 @@ class _Preemptions:
             state.now = event.at
             if isinstance(event, Renewed) and event.holder != self._leader:
                 self._leader, self._led_since = event.holder, event.at
-            if isinstance(event, EvictionSent | Evicted) and event.uid in state.pods and event.uid not in self._begun:
-                self._begun.add(event.uid)
-                self._judge(state, state.pods[event.uid])
+            if isinstance(event, EvictionSent | Evicted) and self._begin.get(event.uid) == event.at:
+                self._judge(state, state.pods.get(event.uid))
             state.apply(event)
             if isinstance(event, Nominated) and event.node:
                 self._goal.setdefault(event.uid, (event.node, event.at))
 
-    def _judge(self, state: State, victim: PodState) -> None:
-        candidates = [state.pods[uid] for uid in self._who(victim, state.now) if uid in state.pods]
-        if victim.leaving or victim.uid not in self._evicted:
+    def _begins(self) -> dict[str, float]:
+        """Victim to when the eviction that succeeded was begun: not one that was begun for somebody else before."""
+        seen = {event.uid: event.at for event in reversed(self._history) if isinstance(event, PodSeen)}
+        sent: defaultdict[str, list[float]] = defaultdict(list)
+        for event in self._history:
+            if isinstance(event, EvictionSent | Evicted):
+                sent[event.uid].append(event.at)
+        found: dict[str, float] = {}
+        for uid in {event.uid for event in self._history if isinstance(event, Evicted)}:
+            least = seen.get(self._for.get(uid, ""), float("-inf")) - SEEN_AFTER
+            found[uid] = min((at for at in sent[uid] if at >= least), default=max(sent[uid]))
+        return found
+
+    def _judge(self, state: State, victim: PodState | None) -> None:
+        if victim is None or victim.leaving:
             return
-        if not candidates or not victim.node:  # unseen yet, or on its way to a node
+        candidates = self._who(victim, state.now)
+        if not candidates or not victim.node:  # it was still on its way to a node
             self.unexplained += 1
             return
-        if all(self._needless(state, preemptor) for preemptor in candidates):
-            names = " or ".join(pod.seen.key for pod in candidates)
-            held = self._goal[candidates[0].uid][0]
+        if all(self._needless(state, victim, uid) for uid in candidates):
+            names = " or ".join(state.pods[uid].seen.key for uid in candidates)
+            held = self._goal[candidates[0]][0]
             self.found.append(
                 f"{state.now:.1f} s: {victim.seen.key} on {victim.node} had to go for {names}, which {held} would hold"
             )
-        elif len(candidates) == 1 and self._goal.get(candidates[0].uid, ("",))[0] != victim.node:
-            self._goal[candidates[0].uid] = (victim.node, state.now)  # its first node, or the one before is no good
-        for preemptor in candidates:
-            self._condemned[preemptor.uid].add(victim.uid)
+        elif len(candidates) == 1 and self._goal.get(candidates[0], ("",))[0] != victim.node:
+            self._goal[candidates[0]] = (victim.node, state.now)  # its first node, or the one before is no good
+        for uid in candidates:
+            self._condemned[uid].add(victim.uid)
 
     def _who(self, victim: PodState, moment: float) -> list[str]:
         """Who it had to go for: its Event says so; without one whoever was nominated there around that time."""
@@ -153,15 +169,26 @@ class _Preemptions:
         near = self._nominated[victim.node]
         return sorted({uid for at, uid in near if -60.0 < at - moment < 30.0})
 
-    def _needless(self, state: State, preemptor: PodState) -> bool:
-        if preemptor.uid not in self._goal:
+    def _needless(self, state: State, victim: PodState, uid: str) -> bool:
+        preemptor = state.pods.get(uid)  # a scheduler may have seen it some milliseconds before the benchmark did
+        if preemptor is None or uid not in self._goal:
             return False
-        node, since = self._goal[preemptor.uid]
+        node, since = self._goal[uid]
+        if victim.node == node and state.now - since < TOGETHER:
+            return False
         # A new leader knows only what the API server was told.
         if self._led_since > since and preemptor.nominated != node:
             return False
+        if self._is_taken(state, node, preemptor):
+            return False
         seen, condemned = _surely_seen(state), self._condemned[preemptor.uid]
         return state.would_hold(node, preemptor, since=since, seen=seen, condemned=condemned)
+
+    def _is_taken(self, state: State, node: str, preemptor: PodState) -> bool:
+        """Whether a pod that goes first is on its way to the node: a scheduler knows before the API server does."""
+        soon = {uid for at, uid in self._taken[node] if state.now <= at < state.now + SEEN_AFTER}
+        others = (state.pods[uid] for uid in soon if uid in state.pods and uid != preemptor.uid)
+        return any(other.seen.priority > preemptor.seen.priority for other in others)
 
 
 def victims_beyond_need(history: History) -> tuple[list[str], int]:

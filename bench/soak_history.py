@@ -197,6 +197,8 @@ class State:
         self.nodes: dict[str, NodeState] = {}
         self.on: defaultdict[str, dict[str, PodState]] = defaultdict(dict)
         self.kept: defaultdict[str, dict[str, PodState]] = defaultdict(dict)  # pods that are nominated to a node
+        self._leader = ""
+        self._began: dict[str, float] = {}  # process to when it was first seen
         self._ghosts: defaultdict[str, list[PodState]] = defaultdict(list)  # pods that were on a node not long ago
         self._cpu_taken: defaultdict[str, int] = defaultdict(int)  # millicores
         self.reports: dict[str, ReportState] = {}
@@ -239,6 +241,10 @@ class State:
                 report.counted = (report.counted | set(event.added)) - set(event.removed)
             case Silenced():
                 self.reports.pop(event.node, None)
+            case Renewed():
+                self._leader = event.holder
+            case Memory():
+                self._began.setdefault(event.process, event.at)
             case FaultBegan():
                 if self.calm_for(SETTLED_AFTER):
                     self.disturbed_since = event.at
@@ -305,7 +311,10 @@ class State:
         return report.capacity - sum(p.seen.units for uid, p in self.on[name].items() if uid not in report.counted)
 
     def _starting(self, name: str) -> int:
-        return sum(not pod.started and self.now - pod.bound_at < STARTING_FOR for pod in self.on[name].values())
+        """A process that has just begun does not know how long a pod has been starting."""
+        waiting = [pod for pod in self.on[name].values() if not pod.started]
+        begun = self._began.get(self._leader, float("-inf"))
+        return sum(self.now - max(pod.bound_at, begun) < STARTING_FOR for pod in waiting)
 
     def _may_start(self, name: str) -> float:
         left = max(0.0, self.reports[name].capacity / self.full[name])

@@ -86,8 +86,8 @@ class HttpServer:
             self._server.close()
             for client in self._clients:  # or a slow one would keep the process for its whole patience
                 client.cancel()
+            # Not wait_closed(): since Python 3.12 it waits for clients that have only just been accepted, too.
             await asyncio.gather(*self._clients, return_exceptions=True)
-            await self._server.wait_closed()
 
     # --- connections ---
 
@@ -107,8 +107,8 @@ class HttpServer:
     def _left(self, client: asyncio.Task[None], writer: asyncio.StreamWriter) -> None:
         self._clients.discard(client)
         self._slow.pop(client, None)
-        if writer.transport.get_write_buffer_size():  # to close would be to wait until the client takes it
-            writer.transport.abort()
+        if client.cancelled() or writer.transport.get_write_buffer_size():
+            writer.transport.abort()  # to close would be to wait until the client takes what is left
         else:
             writer.close()
 

@@ -199,6 +199,15 @@ def test_room_that_our_own_pods_of_lower_priority_took_was_not_theirs() -> None:
     assert beyond(FIRST, own, evicted("b0", 12)) == 1
 
 
+def test_a_second_node_because_a_more_important_pod_takes_the_first() -> None:
+    """The scheduler knows of it before the API server does."""
+    top = [pod("top", at=11, priority=2000, cpu=2000)]
+    assert beyond(FIRST, top, evicted("b0", 12), evicted("b1", 12.1), [nominated(12.5, uid="top")]) == 0
+    assert beyond(FIRST, top, evicted("b0", 12), evicted("b1", 12.1), [bound("top", "a", 12.5)]) == 0
+    low = [pod("low", at=11, priority=10, cpu=2000), bound("low", "a", 12.5)]
+    assert beyond(FIRST, low, evicted("b0", 12), evicted("b1", 12.1)) == 2
+
+
 def test_a_new_leader_that_was_never_told_of_the_nomination() -> None:
     untold = [*evicted("a0", 10), *evicted("a1", 10.1), Renewed(at=11, holder="two")]
     assert beyond(untold, evicted("b0", 12), evicted("b1", 12.1)) == 0
@@ -350,6 +359,8 @@ def test_a_node_that_pods_start_on_takes_as_many_as_its_usage_allows() -> None:
     assert fitting_by_truth(world(*here), row()) == {}
     later = [ApiAnswers(at=90, yes=True)]  # they never started, and that no longer counts
     assert fitting_by_truth(world(*here, *later), row())
+    anew = [Renewed(at=80, holder="b-1"), Memory(at=80, process="b-1", mb=100.0)]  # this process has just begun
+    assert fitting_by_truth(world(*here, *anew, *later), row()) == {}
 
 
 # --- the table ---

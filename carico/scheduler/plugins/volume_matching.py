@@ -81,7 +81,7 @@ def _candidates(snapshot: Snapshot, claim: PersistentVolumeClaim, rows: RowArray
     wanted = size_of(claim)
     selector = None if claim.spec.selector is None else from_selector(claim.spec.selector)
     for volume in snapshot.store.volumes.values():
-        size = quantity.parse(volume.spec.capacity.get(STORAGE, "0"))
+        size = _offered(volume.spec.capacity.get(STORAGE, "0"))
         if size < wanted or not _usable(volume, claim):
             continue
         reserved = volume.spec.claim_ref is not None
@@ -91,6 +91,14 @@ def _candidates(snapshot: Snapshot, claim: PersistentVolumeClaim, rows: RowArray
             if selector is not None and not selector.matches(volume.metadata.labels):
                 continue
         yield Candidate(volume, size, reaches(snapshot, volume, rows), reserved)
+
+
+def _offered(text: str) -> Fraction:
+    """An amount that cannot be read offers nothing: one bad volume must not stop the others from being found."""
+    try:
+        return quantity.parse(text)
+    except ValueError:
+        return Fraction(-1)
 
 
 def _usable(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
@@ -139,7 +147,7 @@ def _pools(store: Store, class_name: str) -> list[CSIStorageCapacity]:
 
 def _holds(pool: CSIStorageCapacity, size: int) -> bool:
     limit = pool.maximum_volume_size if pool.maximum_volume_size is not None else pool.capacity
-    return limit is not None and quantity.whole(limit) >= size
+    return limit is not None and _offered(limit) >= size
 
 
 def patterns(wishes: list[Wish], count: int) -> Iterator[tuple[int, Mask]]:

@@ -74,6 +74,12 @@ def test_a_claim_waits_for_a_node_with_a_volume() -> None:
     assert World(NODES, things=things).feasible(user("data")) == {"b"}
 
 
+def test_a_volume_whose_size_cannot_be_read_does_not_hide_the_others() -> None:
+    things = [storage_class(), claim(), volume("bad", "east", size="plenty"), volume("good", "west")]
+    world = World([a_node("e", labels={"zone": "east"}), a_node("w", labels={"zone": "west"})], things=things)
+    assert world.feasible(user("data")) == {"w"}
+
+
 def test_two_claims_do_not_get_the_same_volume() -> None:
     things = [storage_class(), claim("one"), claim("two", "2Gi"), volume("v", size="3Gi")]
     assert World(NODES, things=things).feasible(user("one")) == {"a", "b"}
