@@ -143,12 +143,12 @@ class Extender:
         asked = _decoded(request, _Arguments)
         if asked is None:
             return _nonsense("ExtenderArgs")
-        cycle, (rows, known) = self._cycle(asked.pod), self._rows(asked.names)
+        pod = self._find(asked.pod.namespace, asked.pod.name, asked.pod.uid)
+        cycle, (rows, known) = self._cycle(pod or asked.pod), self._rows(asked.names)
         scores = dict.fromkeys(asked.names, 0)
         if len(rows):
             found = np.rint(self._capacity.score(cycle, rows) * HIGHEST / 100).astype(int)
             scores.update(zip(known, found.tolist(), strict=True))
-            pod = self._find(asked.pod.namespace, asked.pod.name, asked.pod.uid)
             if pod is not None and pod.uid not in self._in_flight:
                 self.charges.put(pod, known[int(np.argmax(self._capacity.free(cycle, rows)))])
         return _json([{"Host": name, "Score": score} for name, score in scores.items()])

@@ -14,6 +14,7 @@ from prometheus_client.core import GaugeMetricFamily
 from carico.errors import UsageError
 from carico.http.message import JSON, Page, Request, text
 from carico.http.routes import POST, Route, exposition, health, shown
+from carico.kube.decode import FAILURES
 from carico.kube.objects import Pod
 from carico.scheduler import manifest
 from carico.scheduler.explain import Busy, Explainer
@@ -103,7 +104,7 @@ async def _simulate(explainer: Explainer, request: Request) -> Page:
     try:
         plain = msgspec.json.decode(request.body, type=dict[str, Any])
         pod = manifest.as_pod(plain, "the body")
-    except (msgspec.DecodeError, UsageError) as error:
+    except (*FAILURES, UsageError) as error:
         return text(HTTPStatus.BAD_REQUEST, f"the body is not a pod: {error}")
     # Only an API server gives UIDs.
     return await _explained(explainer, pod, request, *(() if pod.uid else (manifest.UNKNOWN,)))

@@ -125,6 +125,18 @@ def test_there_is_no_extender_unless_it_is_asked_for(settings: SchedulerSettings
     assert statuses(server, BIND, get("/metrics")) == [400, 404]  # {} is no pod
 
 
+@pytest.mark.parametrize("body", [b'{"a":' * 50_000, b"[" * 50_000, b'{"Pod": {"metadata": ' * 1000, b'"\xff"', b"\0"])
+def test_bodies_that_are_no_objects_are_refused_without_a_traceback(
+    settings: SchedulerSettings, body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = made(replace(settings, extender_listen="127.0.0.1:0"))
+    caplog.clear()
+    for name, path in (("debug_listen", b"/simulate"), ("extender_listen", b"/extender/filter")):
+        head = BIND.replace(b"/extender/bind", path).replace(b": 2\r\n", b": %d\r\n" % len(body))
+        assert statuses(found[name], head.removesuffix(b"{}") + body) == [400]
+    assert caplog.text == ""
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
