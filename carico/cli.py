@@ -139,7 +139,7 @@ class TopParser(CommandParser):
 def build_parser(name: str | None) -> CommandParser:
     """With the arguments of command `name`; the others are only known by their names."""
     prog = "kubectl carico" if Path(sys.argv[0]).name == "kubectl-carico" else "carico"
-    parser = TopParser(prog=prog)
+    parser = TopParser(prog=prog, allow_abbrev=False)  # `command_in` knows the whole names only
     common = flags.add_global(parser, in_command=False)
     common.add_argument("--version", action="version", version=f"carico {__version__}", help="print the version")
     commands = parser.add_subparsers(dest="command", parser_class=CommandParser)
