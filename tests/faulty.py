@@ -16,6 +16,7 @@ from pathlib import Path
 from cluster.ports import free_port
 
 from carico.kube import credentials
+from carico.kube.identity import Identity
 
 LOSE = -1
 CUT = -2
@@ -84,9 +85,7 @@ class FaultyServer:
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         identity = await self._where.identity()
         ours = "".join(f"{name}: {value}\r\n" for name, value in identity.headers).encode()
-        up_reader, up_writer = await asyncio.open_connection(
-            self._where.host, self._where.port, ssl=identity.tls, server_hostname=self._where.host
-        )
+        up_reader, up_writer = await self._up(identity)
         self._writers.add(up_writer)
         losing = asyncio.Event()
         back = asyncio.create_task(self._back(up_reader, writer, losing))
@@ -114,6 +113,19 @@ class FaultyServer:
                 await back
             self._writers.discard(up_writer)
             up_writer.transport.abort()
+
+    async def _up(self, identity: Identity) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to the server. Cancelled at the end of the handshake, asyncio would leave it half open."""
+        opening = asyncio.create_task(
+            asyncio.open_connection(
+                self._where.host, self._where.port, ssl=identity.tls, server_hostname=self._where.host
+            )
+        )
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            (await opening)[1].transport.abort()
+            raise
 
     async def _back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, losing: asyncio.Event) -> None:
         rest = b""

@@ -26,6 +26,8 @@ from carico.wire.certificates import Pair
 
 __all__ = ["hasty"]  # a fixture
 
+PATIENCE = 60.0  # s; on a busy machine
+
 Use = Callable[[ConnectProxy, Client], Awaitable[None]]
 
 
@@ -138,7 +140,8 @@ def test_a_watch_through_a_proxy_that_has_vanished_breaks(tmp_path: Path, tls: b
         stream = await client.open_stream("/api/v1/nodes?watch=1&resourceVersion=0")
         deafen(proxy.writers[0])
         with pytest.raises(HttpError, match="broke"):
-            await anext(stream.parts)
+            async with asyncio.timeout(PATIENCE):
+                await anext(stream.parts)
         stream.close()
 
     through(tmp_path, made.server if tls else None, use, more=made.root.read_text())
