@@ -39,9 +39,7 @@ WORDS: dict[str, Word] = {
     "explain": Word("carico.scheduler.ask", "why a pod runs where it runs, or why it does not"),
     "simulate-placement": Word("carico.scheduler.ask", "where a pod would go now, without creating it"),
     "decisions": Word("carico.scheduler.review", "what a scheduler decided, held to the rules once more"),
-    "certificates": Word(
-        "carico.wire.issue", "make the certificates of agents, aggregator and scheduler"
-    ),
+    "certificates": Word("carico.wire.issue", "make the certificates of agents, aggregator and scheduler"),
     "doctor": Word("carico.doctor.command", "what is missing on this machine or cluster, and how to mend it"),
     "completion": Word("carico.completion", "completion of words and flags in bash, zsh or fish"),
 }
