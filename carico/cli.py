@@ -50,6 +50,7 @@ COMMANDS: dict[str, Command] = {
     "explain": Command("carico.scheduler.ask", "explain why a pod runs where it runs, or why it does not", ASK),
     "simulate-placement": Command("carico.scheduler.ask", "show where a pod would go, without creating it", ASK),
     "decisions": Command("carico.scheduler.review", "show and re-check past decisions of a scheduler", ASK),
+    "certificates": Command("carico.wire.issue", "make the certificates of agents, aggregator and scheduler", CLUSTER),
     "doctor": Command("carico.doctor.command", "find what is missing here or in the cluster, and how to fix it", ASK),
     "completion": Command("carico.commands.completion", "print a completion script for bash, zsh or fish", OTHER),
     "version": Command("carico.commands.version", "print the version", OTHER),
