@@ -70,7 +70,8 @@ async def bindings_under_way(folder: Path) -> AsyncIterator[tuple[Client, SlowCl
             await client.call("POST", "/api/v1/nodes", new(make_node(f"n{i}")))
         slow = SlowClient(folder / "kubeconfig")
         settings = SchedulerSettings(
-            listen="127.0.0.1:0", grpc_listen="127.0.0.1:0", plaintext=True, on_stale="requests",
+            listen="127.0.0.1:0", debug_listen="127.0.0.1:0",
+            grpc_listen="127.0.0.1:0", plaintext=True, on_stale="requests",
             leader_elect_resource_namespace="default", leader_elect_resource_name="carico",
             leader_elect_lease_duration=1000.0, leader_elect_renew_deadline=900.0, leader_elect_retry_period=0.1,
         )  # fmt: skip
