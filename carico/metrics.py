@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import platform
 from collections.abc import Callable
+from typing import NamedTuple
 
 from prometheus_client import (
     CollectorRegistry,
@@ -20,6 +21,7 @@ from carico import __version__
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for every counter, which nobody graphs
 
+OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 GZIP_LEVEL = 1  # the series repeat themselves: more would cost the agent time and save little
 
 Headers = tuple[tuple[str, str], ...]
@@ -44,17 +46,31 @@ def request_counter(registry: CollectorRegistry) -> Callable[[str, int], None]:
     return lambda listener, code: counter.labels(listener, str(int(code))).inc()
 
 
-def page(registry: CollectorRegistry, accept: str = "", encoding: str = "") -> tuple[str, bytes, Headers]:
-    """Content type, body and further headers for what a client accepts: OpenMetrics or text, gzip or plain."""
-    try:
-        encoder, content_type = choose_encoder(accept)
-    except (TypeError, ValueError):  # a version that is none
-        encoder, content_type = choose_encoder("")
-    body = encoder(registry)
-    if not gzip_accepted(encoding):
-        return content_type, body, (("Vary", "Accept, Accept-Encoding"),)
-    return (
-        content_type,
-        gzip.compress(body, GZIP_LEVEL),
-        (("Content-Encoding", "gzip"), ("Vary", "Accept, Accept-Encoding")),
-    )
+class Format(NamedTuple):
+    openmetrics: bool = False
+    gzip: bool = False
+
+    @classmethod
+    def of(cls, accept: str, encoding: str) -> Format:
+        """What a client accepts: its headers Accept and Accept-Encoding.
+
+        >>> Format.of("application/openmetrics-text;version=1.0.0,text/plain;q=0.5", "gzip")
+        Format(openmetrics=True, gzip=True)
+        """
+        try:
+            _, content_type = choose_encoder(accept)
+        except (TypeError, ValueError):  # a version that is none
+            content_type = ""
+        return cls(content_type.startswith("application/openmetrics-text"), gzip_accepted(encoding))
+
+
+PLAIN = Format()
+
+
+def page(registry: CollectorRegistry, form: Format = PLAIN) -> tuple[str, bytes, Headers]:
+    """Content type, body and further headers."""
+    encoder, content_type = choose_encoder(OPENMETRICS if form.openmetrics else "")
+    body, vary = encoder(registry), ("Vary", "Accept, Accept-Encoding")
+    if not form.gzip:
+        return content_type, body, (vary,)
+    return content_type, gzip.compress(body, GZIP_LEVEL), (("Content-Encoding", "gzip"), vary)

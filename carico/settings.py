@@ -299,21 +299,21 @@ class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, ServerTls
     )
     listen: str = setting(
         "127.0.0.1:9467",
-        "address of /metrics, /healthz, /livez and /readyz, for whoever reaches it",
+        "address of /metrics, /healthz, /livez and /readyz, for whoever can reach it",
         metavar="HOST:PORT",
         common=True,
     )
     debug_listen: str = setting(
         "127.0.0.1:9469",
-        "address of the web page, /debug, /explain and /simulate; beyond loopback with TLS and the API server's leave",
+        "address of the web page, /debug, /explain and /simulate; beyond loopback with TLS and tokens of the cluster",
         metavar="HOST:PORT",
         common=True,
     )
     extender_listen: str = setting(
-        "", "address of the extender for a kube-scheduler; empty: there is none", metavar="HOST:PORT", common=True
+        "", "address of the extender for kube-scheduler; empty: off", metavar="HOST:PORT", common=True
     )
     extender_client_ca: Path | None = setting(
-        None, "PEM file with the authority of kube-scheduler's certificate; the extender needs it beyond loopback"
+        None, "PEM file with the authority of kube-scheduler's client certificate; needed beyond loopback"
     )
     grpc_listen: str = setting(
         "127.0.0.1:9468", "address of the gRPC service that the agents report to", metavar="HOST:PORT", common=True

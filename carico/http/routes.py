@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
 from http import HTTPStatus
+from time import perf_counter
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
@@ -13,6 +14,7 @@ from carico import metrics
 from carico.http.message import Answer, Page, Request, text
 
 BODY_LIMIT = 8 << 10  # bytes
+SCRAPES_SHARE, SCRAPES_BURST = 0.1, 1.0  # s per s, and s in a row, that making /metrics may take
 GET = ("GET", "HEAD")
 POST = ("POST",)
 
@@ -64,10 +66,24 @@ def health(alive: WhyNot, ready: WhyNot, lines: Callable[[], Iterable[str]] = la
 
 
 def exposition(registry: CollectorRegistry) -> dict[str, Route]:
-    def answer(request: Request) -> Page:
-        content_type, body, headers = metrics.page(
-            registry, request.headers.get("accept", ""), request.headers.get("accept-encoding", "")
-        )
-        return Page(HTTPStatus.OK, content_type, body, headers)
+    return {"/metrics": Route(_Exposition(registry).answer, access=Access.SCRAPE)}
 
-    return {"/metrics": Route(answer, access=Access.SCRAPE)}
+
+class _Exposition:
+    """Whoever asks again and again takes a tenth of the process's time at most; then the last page comes again."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._left, self._at = SCRAPES_BURST, perf_counter()
+        self._last: dict[metrics.Format, Page] = {}
+
+    def answer(self, request: Request) -> Page:
+        form = metrics.Format.of(request.headers.get("accept", ""), request.headers.get("accept-encoding", ""))
+        now = perf_counter()
+        self._left, self._at = min(SCRAPES_BURST, self._left + (now - self._at) * SCRAPES_SHARE), now
+        if self._left <= 0 and form in self._last:
+            return self._last[form]
+        content_type, body, headers = metrics.page(self._registry, form)
+        self._left -= perf_counter() - now
+        page = self._last[form] = Page(HTTPStatus.OK, content_type, body, headers)
+        return page

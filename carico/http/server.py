@@ -69,8 +69,9 @@ class HttpServer:
         patience = HEAD_PATIENCE if self._tls is not None else None
         try:
             self._server = await asyncio.start_server(
-                self._serve, self._host, self._port, limit=HEAD_LIMIT, ssl=self._tls, ssl_handshake_timeout=patience
-            )
+                self._serve, self._host, self._port, limit=HEAD_LIMIT,
+                ssl=self._tls, ssl_handshake_timeout=patience, ssl_shutdown_timeout=patience,
+            )  # fmt: skip
         except OSError as error:
             option = f"--{self.name.replace('_', '-')}"
             where = f"{self._host}:{self._port}"
@@ -106,7 +107,10 @@ class HttpServer:
     def _left(self, client: asyncio.Task[None], writer: asyncio.StreamWriter) -> None:
         self._clients.discard(client)
         self._slow.pop(client, None)
-        writer.close()
+        if client.cancelled() or writer.transport.get_write_buffer_size():
+            writer.transport.abort()  # to close would be to wait until the client takes what is left
+        else:
+            writer.close()
 
     def _drop_slowest(self) -> bool:
         slowest = next(iter(self._slow), None)
@@ -131,6 +135,7 @@ class HttpServer:
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         patience = HEAD_PATIENCE
+        writer.transport.set_write_buffer_limits(high=0)  # an answer has been given when all of it was taken
         try:
             while await self._exchange(reader, writer, patience):
                 patience = IDLE

@@ -7,6 +7,7 @@ are sent at a bounded rate, so that nobody makes the API server work by guessing
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import re
@@ -28,6 +29,7 @@ KEPT = 10.0  # s that an answer is kept, as kube-scheduler does
 REMEMBERED = 1000  # answers
 REVIEWS = 10.0  # requests/s to the API server
 BURST = 20.0  # of them at once
+PATIENCE = 5.0  # s for one
 _BEARER = re.compile(r"[Bb]earer +([A-Za-z0-9._~+/-]{1,8192}=*)")
 
 
@@ -80,7 +82,8 @@ class AccessReview:
         version = f"{group}.k8s.io/v1"
         body = msgspec.json.encode({"apiVersion": version, "kind": kind, "spec": spec})
         try:
-            answer = await self._client.call("POST", f"/apis/{version}/{kind.lower()}s", body, urgent=True)
+            async with asyncio.timeout(PATIENCE):
+                answer = await self._client.call("POST", f"/apis/{version}/{kind.lower()}s", body, urgent=True)
             status: dict[str, Any] = msgspec.json.decode(answer, type=dict[str, Any]).get("status") or {}
         except (CaricoError, OSError, msgspec.DecodeError) as error:
             log.warning("a caller of the private pages could not be reviewed: %s", error)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from http import HTTPStatus
 
 import pytest
+from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from carico.errors import CaricoError, UsageError
+from carico.http import routes
 from carico.http import server as module
 from carico.http.address import split_address
 from carico.http.message import Page, Request, Stream, text
@@ -362,6 +365,49 @@ def test_a_client_that_stops_half_way_is_dropped(sent: bytes, monkeypatch: pytes
         writer.close()
 
     serving(scenario)
+
+
+def test_an_answer_that_nobody_takes_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ANSWER_PATIENCE", 0.05)
+    size = 50 << 20
+
+    async def scenario(server: HttpServer, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(get("/large"))
+        await reader.readexactly(10)
+        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        await until(lambda: not server._clients)
+        reader._transport.resume_reading()  # type: ignore[attr-defined]
+        taken = 0
+        with contextlib.suppress(ConnectionError):
+            while part := await reader.read(1 << 20):
+                taken += len(part)
+        assert taken < size
+        writer.close()
+
+    serving(scenario, {"/large": shown(lambda: Page(HTTPStatus.OK, "text/plain", bytes(size)))})
+
+
+def test_metrics_take_a_bounded_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[float] = []
+    now = [0.0]
+
+    class Slow:
+        def collect(self) -> Iterator[Metric]:
+            made.append(now[0])
+            now[0] += 0.25  # s
+            yield from ()
+
+    monkeypatch.setattr(routes, "perf_counter", lambda: now[0])
+    registry = CollectorRegistry()
+    registry.register(Slow())
+    made.clear()
+    now[0] = 0.0
+    answer = exposition(registry)["/metrics"].answer
+    for _ in range(1000):
+        assert isinstance(answer(Request("GET", {})), Page)
+        now[0] += 0.01
+    assert 4 <= len(made) <= 1 + 4 + 0.1 * now[0] / 0.25
 
 
 def test_a_client_that_never_asks_does_not_keep_the_server(

@@ -11,7 +11,7 @@ from carico.clock import SystemClock
 from carico.errors import CaricoError
 from carico.kube.binding import Binding, Bound, get_pod, pod_path
 from carico.kube.client import Client
-from carico.kube.credentials import Credentials
+from carico.kube.credentials import fixed
 from carico.kube.meta import ObjectMeta
 from carico.kube.objects import Pod
 from carico.kube.paths import segment
@@ -50,7 +50,8 @@ def recorded(scenario: Callable[[Client], Awaitable[None]]) -> list[tuple[str, b
 
     async def whole() -> None:
         server = await asyncio.start_server(recorder.serve, "127.0.0.1", 0)
-        client = Client(Credentials("127.0.0.1", server.sockets[0].getsockname()[1], None, lambda: "SECRET"))
+        port = server.sockets[0].getsockname()[1]
+        client = Client(fixed(f"http://127.0.0.1:{port}", "SECRET"))
         try:
             await scenario(client)
         finally:

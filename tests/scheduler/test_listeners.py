@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -66,7 +67,7 @@ async def ask(port: int, request: bytes, tls: ssl.SSLContext | None = None) -> b
         writer.write(request)
         return await reader.read()
     finally:
-        writer.close()
+        await gone(writer)
 
 
 async def answer_or_nothing(port: int, tls: ssl.SSLContext | None = None) -> bytes:
@@ -192,8 +193,15 @@ def test_a_certificate_that_was_replaced_is_served_without_a_restart(authority: 
 async def serial(port: int, authority: Path) -> object:
     _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client(authority))
     found = writer.get_extra_info("peercert")["serialNumber"]
-    writer.close()
+    await gone(writer)
     return found
+
+
+async def gone(writer: asyncio.StreamWriter) -> None:
+    """Over TLS that takes a while, and must not outlast the test."""
+    writer.close()
+    with contextlib.suppress(ssl.SSLError, ConnectionError):
+        await writer.wait_closed()
 
 
 def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
