@@ -309,7 +309,9 @@ class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, ServerTls
         metavar="HOST:PORT",
         common=True,
     )
-    extender_listen: str = setting("", "address of the extender for kube-scheduler; empty: off", metavar="HOST:PORT")
+    extender_listen: str = setting(
+        "", "address of the extender for kube-scheduler; empty: off", metavar="HOST:PORT", common=True
+    )
     extender_client_ca: Path | None = setting(
         None, "PEM file with the authority of kube-scheduler's client certificate; needed beyond loopback"
     )

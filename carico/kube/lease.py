@@ -121,13 +121,21 @@ class Election:
 
     async def release(self) -> None:
         """Gives the Lease back, so that another replica need not wait for it to run out."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.gather(self._keeping, return_exceptions=True)
+        await self._stop_keeping()
         if self.elected:
             self.elected = False
             await self._give_back()
         await self._client.close()
+
+    async def stop(self) -> None:
+        """Renews no longer; a Lease that was not given back runs out."""
+        await self._stop_keeping()
+        await self._client.close()
+
+    async def _stop_keeping(self) -> None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Acquire, lead until the Lease is lost, then return: a process that lost its Lease starts anew.

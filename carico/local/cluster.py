@@ -67,13 +67,13 @@ class LocalCluster:
         serving = ["--client-ca", authority.cert, *_pair(server)]
         aggregator, scheduler = free_port(), free_port()
         self._reports_to = f"localhost:{scheduler}"
-        pages = {command: free_port() for command in ("scheduler", "aggregator", "agent")}
+        pages = {name: free_port() for name in ("scheduler", "aggregator", "agent")}
         page = self._page_port()
         self.page = f"http://127.0.0.1:{page}/"
         await self._command("aggregator", pages, "--grpc-listen", f"localhost:{aggregator}", *serving)
         await self._command(
-            *("scheduler", pages, "--kubeconfig", self.kubeconfig),
-            *("--debug-listen", f"127.0.0.1:{page}", "--grpc-listen", f"localhost:{scheduler}", *serving),
+            *("scheduler", pages, "--kubeconfig", self.kubeconfig, "--debug-listen", f"127.0.0.1:{page}"),
+            *("--grpc-listen", f"localhost:{scheduler}", *serving),
         )
         await self._node()
         await self._command(

@@ -164,7 +164,7 @@ async def _complaint(process: asyncio.subprocess.Process) -> str:
 
 def ask(url: str, path: str, body: bytes | None = None) -> bytes:
     """What the page answers; an answer that is no success is an error with the server's own text."""
-    request = urllib.request.Request(url + path, body, {"Content-Type": "application/json"} if body else {})
+    request = urllib.request.Request(url + path, body, {"Content-Type": "application/json"} if body is not None else {})
     # Whatever proxy is set, this machine is not behind it.
     here = urlsplit(url).hostname in ("127.0.0.1", "::1", "localhost")
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({})) if here else urllib.request.build_opener()

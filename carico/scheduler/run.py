@@ -156,7 +156,6 @@ class Scheduler:
         A Lease under which a binding may still arrive is not given back: it runs out, and the next leader waits for it.
         """
         await _cancelled(lead)
-        keep = asyncio.create_task(self.election.keep()) if self.election.leading else None
         try:
             async with asyncio.timeout(DRAIN):
                 await self.binder.drain()
@@ -164,12 +163,11 @@ class Scheduler:
                 await self.writer.drain()
         except TimeoutError:
             log.warning("ending with %d bindings and %d other writes unsent", self.binder.under_way, len(self.writer))
-        if keep is not None:
-            await _cancelled(keep)
         if not self.binder.under_way:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RELEASE):
                     await self.election.release()
+        await self.election.stop()
         await self.binder.abandon()
         if self.extender is not None:
             await self.extender.close()

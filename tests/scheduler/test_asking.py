@@ -206,8 +206,10 @@ def test_without_kubectl_the_command_is_printed_and_the_rest_is_answered(stage: 
     chosen = lease(stage, "default", "alone_2f0c")
     done = carico(stage, "explain", "web", *chosen, path=str(tmp_path))
     assert done.returncode == 0
-    assert "there is no kubectl here; `kubectl -n default port-forward pod/alone 9469:9469`" in done.stderr
-    assert "note: Pod-Capacity is not considered: only a running scheduler knows it" in done.stdout
+    assert (
+        "note: Pod-Capacity, which only a running scheduler knows, is not considered: pod default/alone" in done.stdout
+    )
+    assert "there is no kubectl here; `kubectl -n default port-forward pod/alone 9469:9469`" in done.stdout
     assert carico(stage, "decisions", *chosen, path=str(tmp_path)).returncode == 1
 
 
