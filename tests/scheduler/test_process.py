@@ -11,6 +11,7 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -239,7 +240,18 @@ def test_the_words_explain_and_simulate(stage: Stage) -> None:
         assert json.loads(stage.word("explain", "pod", f"{namespace}/p", "--json", *config))["nodes"]
 
 
-def test_a_pod_is_simulated_as_people_write_it(stage: Stage) -> None:
+def nowhere(folder: Path) -> str:
+    """A kubeconfig of an API server that does not answer."""
+    file = folder / "kubeconfig"
+    cluster = {"name": "c", "cluster": {"server": "https://127.0.0.1:9"}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    users = [{"name": "u", "user": {"token": "t"}}]
+    whole = {"current-context": "c", "clusters": [cluster], "contexts": [context], "users": users}
+    file.write_text(json.dumps(whole))
+    return str(file)
+
+
+def test_a_pod_is_simulated_as_people_write_it(stage: Stage, tmp_path: Path) -> None:
     asked = ("simulate-placement", "-f", "-", "--json", "--server", f"http://127.0.0.1:{stage.process.page_port}")
     config = ("--kubeconfig", str(stage.cluster.kubeconfig))
     with stage.cluster.namespace() as namespace:
@@ -253,14 +265,14 @@ def test_a_pod_is_simulated_as_people_write_it(stage: Stage) -> None:
         item["spec"]["containers"][0]["resources"] = {"limits": {"cpu": 5000}}
         refused = json.loads(stage.word(*asked, *config, stdin=json.dumps(item)))
         assert refused["message"] == f"0/{NODES} nodes are available: {NODES} Insufficient cpu."
-        offline = json.loads(stage.word(*asked, "--kubeconfig", "/no/such/file", stdin=json.dumps(item)))
+        offline = json.loads(stage.word(*asked, "--kubeconfig", nowhere(tmp_path), stdin=json.dumps(item)))
         assert offline["message"] == refused["message"]
         assert offline["notes"][0].startswith("no API server could be asked")
         assert stage.cluster.api.get(f"/api/v1/namespaces/{namespace}/pods")["items"] == []
 
 
 @only_real
-def test_what_admission_sets_counts_in_a_simulation(stage: Stage) -> None:
+def test_what_admission_sets_counts_in_a_simulation(stage: Stage, tmp_path: Path) -> None:
     asked = ("simulate-placement", "-f", "-", "--json", "--server", f"http://127.0.0.1:{stage.process.page_port}")
     with stage.cluster.namespace() as namespace:
         limits = [{"type": "Container", "defaultRequest": {"cpu": "5k"}, "default": {"cpu": "5k"}}]
@@ -273,7 +285,7 @@ def test_what_admission_sets_counts_in_a_simulation(stage: Stage) -> None:
             "the LimitRange to count",
             lambda: "Insufficient cpu" in json.loads(stage.word(*word, stdin=json.dumps(item))).get("message", ""),
         )
-        without = json.loads(stage.word(*asked, "--kubeconfig", "/no/such/file", stdin=json.dumps(item)))
+        without = json.loads(stage.word(*asked, "--kubeconfig", nowhere(tmp_path), stdin=json.dumps(item)))
         assert without["choice"]
         assert "LimitRange" in without["notes"][0]
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import sys
+from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).parents[2]))  # the package `bench` is not installed
 
 from bench import soak_checks as checks
 from bench import soak_objects as objects
