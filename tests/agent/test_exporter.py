@@ -86,7 +86,7 @@ def test_what_the_other_side_calls_its_reasons_makes_no_new_series() -> None:
         talker.heard(report.encode_ack(report.Ack(5.0, True, Refused(1, error.reason, error.detail))), 0.0)
         asking.heard(cluster.encode_refusal(question, error), 0.0)
     talker.heard(report.encode_ack(report.Ack(5.0, True, Refused(1, "order", "late"))), 0.0)
-    seen = values(metrics.page(registry).decode())
+    seen = values(metrics.page(registry)[1].decode())
     assert {labels: value for (name, labels), value in seen.items() if name == "carico_refused_total"} == {
         ("other",): 200,
         ("order",): 1,
