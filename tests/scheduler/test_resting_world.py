@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from resting import World, node
@@ -139,13 +140,24 @@ async def drive(steps: list[tuple[Any, ...]], **changes: Any) -> None:
         world.check()
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
+WORLDS = (
     st.lists(STEPS, min_size=30, max_size=80),
     st.sampled_from(("filter", "requests", "ignore")),
     st.sampled_from((0.5, 1.0)),
 )
+
+
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@given(*WORLDS)
 def test_a_world_at_rest_has_no_pod_that_waits_for_nothing(
     steps: list[tuple[Any, ...]], on_stale: str, threshold: float
 ) -> None:
+    asyncio.run(drive(steps, on_stale=on_stale, threshold=threshold))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@settings(max_examples=2000, derandomize=False, suppress_health_check=list(HealthCheck))
+@given(*WORLDS)
+def test_many_other_worlds_at_rest(steps: list[tuple[Any, ...]], on_stale: str, threshold: float) -> None:
     asyncio.run(drive(steps, on_stale=on_stale, threshold=threshold))
