@@ -39,7 +39,8 @@ MARGIN = {"cpu": 500, "units": 1.0}  # beyond the pod's need, before "it fits" i
 LOOK = 0.5  # s between two looks for a stall
 OLD_ENOUGH = 2.0  # s that a pod is there before it counts as one that waits
 FIRST_MINUTES = 10.0  # min in which memory may grow: caches fill, code is loaded
-SHORTEST_LIFE = 180.0  # s of one process below which a slope of its memory means nothing
+WARM_UP = 90.0  # s of one process
+SHORTEST_LIFE = 150.0  # s of one process after that, below which a slope of its memory means nothing
 
 
 def bound_twice(history: History) -> list[str]:
@@ -254,8 +255,11 @@ def memory_growth(history: History) -> float | None:
         return None
     start = events[0].at + 60 * FIRST_MINUTES
     lives: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    began: dict[str, float] = {}
     for event in events:
-        if isinstance(event, Memory) and event.at >= start:
+        if not isinstance(event, Memory):
+            continue
+        if event.at >= max(start, began.setdefault(event.process, event.at) + WARM_UP):
             lives[event.process].append((event.at, event.mb))
     slopes = [_slope(points) for points in lives.values() if points[-1][0] - points[0][0] >= SHORTEST_LIFE]
     return max(slopes) * 3600 if slopes else None
