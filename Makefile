@@ -1,4 +1,4 @@
-# One word per intention; `make` alone lists them.
+# One target per intention; `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
 
 .PHONY: help
-help: ## list the words
+help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
 
 # A stamp holds the checksum of what was installed, so that a second run starts at once.
@@ -16,14 +16,14 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11; say PYTHON=/path/to/python3.11" >&2; exit 2; }
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "make: $(PYTHON) cannot make a virtual environment; on Debian install python3-venv" >&2; exit 2; }
 
-.PHONY: setup-run setup
-setup-run: $(VENV)/bin/python
-	@tools/install.sh run
+.PHONY: setup-demo setup
+setup-demo: $(VENV)/bin/python
+	@tools/install.sh demo
 setup: $(VENV)/bin/python ## install everything that work on Carico needs into .venv
 	@tools/install.sh dev
 
 .PHONY: demo
-demo: setup-run ## why capacity beats requests, on this machine, in two minutes
+demo: setup-demo ## why capacity beats requests, on this machine, in two minutes
 	@$(BIN)/carico demo
 
 .PHONY: test test-quick test-long
@@ -33,6 +33,10 @@ test-quick: setup ## the tests that need no cluster, in two minutes
 	@$(BIN)/pytest -m "not cluster and not slow and not long"
 test-long: setup ## the tests that take many minutes each and run before a release
 	@$(BIN)/pytest -m long
+
+.PHONY: test-pythons
+test-pythons: setup ## the quick tests and a small demo on every Python from 3.11 on that is here
+	@tools/test-pythons.sh
 
 .PHONY: check
 check: setup ## linter, types, layers, doctests
@@ -60,6 +64,10 @@ recording: ## record `make demo` for docs/ anew, on a machine that does nothing 
 	@env -u MAKELEVEL -u MAKEFLAGS -u MFLAGS $(PYTHON) tools/record.py docs/recordings/demo.cast make demo
 	@mv carico-demo.png docs/pictures/demo.png
 
+.PHONY: docs
+docs: setup ## write docs/commands.md and docs/settings.md from the help texts
+	@$(BIN)/python tools/reference.py
+
 .PHONY: protos
 protos: setup ## make the Python code of protos/ anew
 	@tools/protos.sh
@@ -70,9 +78,9 @@ lock: setup ## choose versions anew and write requirements/*.txt
 
 .PHONY: clean
 clean: ## remove .venv and everything that was made here
-	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(VENV)-3.* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
-# An unknown word ends with one line instead of make's riddle.
+# An unknown target ends with one line instead of make's riddle.
 .DEFAULT:
-	@echo "make: there is no word '$@'; 'make' alone lists them" >&2; exit 2
+	@echo "make: there is no target '$@'; 'make' alone lists them" >&2; exit 2

@@ -79,7 +79,7 @@ class _Server:
     def __init__(self, authority: Authority) -> None:
         pair = authority.issue("carico:aggregator", "127.0.0.1")
         self.port, self._pages = _free_port(), _free_port()
-        certificates = ["--tls-ca", authority.cert, "--tls-cert", pair.cert, "--tls-key", pair.key]
+        certificates = ["--client-ca", authority.cert, "--tls-cert", pair.cert, "--tls-key", pair.key]
         addresses = ["--grpc-listen", f"127.0.0.1:{self.port}", "--listen", f"127.0.0.1:{self._pages}"]
         quiet = [sys.executable, "-m", "carico.cli", "--log-level", "error", "aggregator"]
         self._command = [*quiet, *map(str, certificates), *addresses]
@@ -112,7 +112,7 @@ class _Server:
 
 class _Node:
     def __init__(self, name: str, authority: Authority, port: int) -> None:
-        pair = authority.issue(f"system:node:{name}")
+        pair = authority.issue_node(name)
         settings = AgentSettings(
             aggregator=f"127.0.0.1:{port}", tls_ca=authority.cert, tls_cert=pair.cert, tls_key=pair.key
         )

@@ -1,8 +1,8 @@
 """A proxy between one replica and the API server: it breaks what it is told to break, and notes what passes.
 
 tests/faulty.py passes bytes on; this one understands answers too, so that it can change single events of a watch and
-knows how the API server answered a Binding even when it swallows that answer. Plain HTTP to the client, whose token
-it passes on; TLS to the server.
+knows how the API server answered a Binding even when it swallows that answer. Plain HTTP to the client, which sends no
+token without TLS; TLS and the token to the server.
 """
 
 from __future__ import annotations
@@ -122,6 +122,7 @@ class Proxy:
         self._server_address = urlsplit(config["clusters"][0]["cluster"]["server"])
         authority = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"]).decode()
         self._tls = ssl.create_default_context(cadata=authority)
+        self._token = config["users"][0].pop("user")["token"]
         self._port = free_port()
         self._open: set[asyncio.Task[None]] = set()
         self._watching: set[asyncio.StreamWriter] = set()
@@ -181,7 +182,7 @@ class Proxy:
             return True
         sent_at = time.monotonic()
         try:
-            answer = await upstream.ask(head + body)
+            answer = await upstream.ask(self._authorized(head) + body)
             status = int(answer.split(b" ", 2)[1])
             if request.watches and status == 200:
                 await self._relay_watch(path, answer, writer, upstream)
@@ -196,6 +197,10 @@ class Proxy:
         writer.write(_with_length(answer, content) + content)
         await writer.drain()
         return True
+
+    def _authorized(self, head: bytes) -> bytes:
+        first, _, rest = head.partition(b"\r\n")
+        return b"%b\r\nAuthorization: Bearer %b\r\n%b" % (first, self._token.encode(), rest)
 
     async def _relay_watch(self, path: str, answer: bytes, writer: asyncio.StreamWriter, upstream: _Upstream) -> None:
         self._watching.add(writer)

@@ -11,8 +11,9 @@ The data's way, and the folder of each stage:
     kube/             the only door to the Kubernetes API
     scheduler/    9   ledger → filter → score → reserve → bind
 
-Around it: cli.py (the command), settings.py and knobs.py (every knob, and how its value is found), types.py (the nouns
-that travel), errors.py, clock.py, metrics.py, health.py. docs/architecture.md draws the picture.
+Around it: cli.py (the program and its commands), settings.py, config.py and flags.py (every setting, how its value is
+found, its flag), logs.py, types.py (the nouns that travel), errors.py, clock.py, metrics.py, health.py.
+docs/architecture.md draws the picture.
 """
 
 __version__ = "0.1.0"

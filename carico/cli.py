@@ -1,46 +1,60 @@
-"""The command `carico` and its words.
+"""The program `carico` and its commands.
 
-Each word lives in its own module, imported only when it is used, so that `carico --help` is quick.
+Each command lives in its own module, imported only when it is used, so that `carico --help` is quick.
 """
 
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
-import logging
 import os
-import re
 import sys
-from collections.abc import Iterator
-from typing import NamedTuple, NoReturn
+import textwrap
+import traceback
+from pathlib import Path
+from typing import NamedTuple
 
-from carico import __version__
-from carico.errors import CaricoError
+from carico import __version__, flags, logs
+from carico.errors import CaricoError, UsageError
+from carico.flags import CommandParser
+from carico.system import require_linux
+
+ABOUT = "Carico places Kubernetes pods by what the nodes can really still take."
 
 
-class Word(NamedTuple):
+class Command(NamedTuple):
     module: str  # has add_arguments(parser) and run(args) -> exit code
     about: str
+    group: str
+    serves: bool = False  # runs until it is told to end
+    own_error: int | None = None  # exit code of its own errors, where 1 and 2 mean something else
 
 
-LOG_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+TRY, CLUSTER, ASK, OTHER = "On this machine", "In a cluster", "Ask and check", "Other"
 
-WORDS: dict[str, Word] = {
-    "demo": Word("carico.local.demo.command", "why capacity beats requests, on this machine, in two minutes"),
-    "run": Word("carico.local.run.command", "a command over a list of inputs, as many at once as the machine can take"),
-    "top": Word("carico.agent.top", "the signal of this machine, live in the terminal"),
-    "record": Word("carico.agent.record", "write raw telemetry of this machine into a file"),
-    "replay": Word("carico.agent.replay", "run a recording through the estimation"),
-    "agent": Word("carico.agent.process", "measure this node and tell how many more pods fit on it"),
-    "aggregator": Word("carico.aggregator.process", "merge what all nodes say of themselves into one model"),
-    "scheduler": Word("carico.scheduler.command", "place pods by what the nodes can really still take"),
-    "explain": Word("carico.scheduler.ask", "why a pod runs where it runs, or why it does not"),
-    "simulate-placement": Word("carico.scheduler.ask", "where a pod would go now, without creating it"),
-    "decisions": Word("carico.scheduler.review", "what a scheduler decided, held to the rules once more"),
-    "doctor": Word("carico.doctor.command", "what is missing on this machine or cluster, and how to mend it"),
-    "completion": Word("carico.completion", "completion of words and flags in bash, zsh or fish"),
-}
+COMMANDS: dict[str, Command] = {
+    "demo": Command("carico.local.demo.command", "show on this machine why capacity beats requests", TRY),
+    "cluster": Command("carico.local.clusters.command", "create and delete embedded clusters on this machine", TRY),
+    "run": Command(
+        "carico.local.run.command",
+        "run a command over a list of inputs, as many at once as the machine can take",
+        TRY,
+        own_error=255,
+    ),
+    "top": Command("carico.agent.top", "watch this machine: Pod-Capacity, usage, pods or processes", TRY),
+    "record": Command("carico.agent.record", "write raw telemetry of this machine to a file", TRY),
+    "replay": Command("carico.agent.replay", "run a recording through the estimation", TRY),
+    "agent": Command("carico.agent.process", "measure this node and report how many more pods fit", CLUSTER, True),
+    "aggregator": Command("carico.aggregator.process", "merge the nodes' models into one", CLUSTER, True),
+    "scheduler": Command("carico.scheduler.command", "place pods by what the nodes can still take", CLUSTER, True),
+    "explain": Command("carico.scheduler.ask", "explain why a pod runs where it runs, or why it does not", ASK),
+    "simulate-placement": Command("carico.scheduler.ask", "show where a pod would go, without creating it", ASK),
+    "decisions": Command("carico.scheduler.review", "show and re-check past decisions of a scheduler", ASK),
+    "doctor": Command("carico.doctor.command", "find what is missing here or in the cluster, and how to fix it", ASK),
+    "completion": Command("carico.commands.completion", "print a completion script for bash, zsh or fish", OTHER),
+    "version": Command("carico.commands.version", "print the version", OTHER),
+    "help": Command("carico.commands.help", "show the help of a command", OTHER),
+}  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -48,65 +62,103 @@ def main(argv: list[str] | None = None) -> int:
     for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
     argv = sys.argv[1:] if argv is None else argv
+    name = command_in(argv)
+    own_error = COMMANDS[name].own_error if name in COMMANDS else None
     try:
-        return _run(argv)
+        if name in COMMANDS:
+            require_linux(name)
+        return _run(name, argv)
     except CaricoError as error:
         for line in str(error).splitlines():
             print(f"carico: {line}", file=sys.stderr)
-        return error.exit_code
+        return error.exit_code if own_error is None else own_error
     except BrokenPipeError:
         sys.stderr.close()  # the reader of a pipe went away (`carico … | head`): nothing is wrong
         return 0
     except KeyboardInterrupt:
         return 130
+    except Exception:
+        if own_error is None:
+            raise
+        traceback.print_exc()
+        return own_error
 
 
-def _run(argv: list[str]) -> int:
-    parser = build_parser(asked_for=next((word for word in argv if word in WORDS), None))
-    args = parser.parse_args(argv)
-    if args.word is None:
+def command_in(argv: list[str]) -> str | None:
+    """The first word that is neither a flag nor the value of a global flag.
+
+    >>> command_in(["--config", "agent", "top", "--json"])
+    'top'
+    """
+    words = iter(argv)
+    for word in words:
+        if not word.startswith("-"):
+            return word
+        if word in ("--config", "--log-level", "--log-format"):
+            next(words, None)
+    return None
+
+
+def _run(name: str | None, argv: list[str]) -> int:
+    parser = build_parser(name)
+    args, extra = parser.parse_known_args(argv)
+    mine = parser if name is None else command_parser(parser, name)
+    if extra:
+        raise flags.unknown(mine, extra)
+    if name is None:
         parser.print_help()
         return 0
-    logging.basicConfig(level=args.log_level.upper(), format=LOG_LINE, stream=sys.stderr)
-    result: int = importlib.import_module(WORDS[args.word].module).run(args)
+    if args.config is not None and not mine.reads_settings:
+        raise UsageError(f"--config: `{mine.prog}` reads no settings")
+    logs.start(args.log_level, args.log_format)
+    if COMMANDS[name].serves:
+        logs.dump_stacks_on_signal()
+    result: int = importlib.import_module(COMMANDS[name].module).run(args)
     return result
 
 
-class OneLineParser(argparse.ArgumentParser):
-    """Says what is wrong in one line, with what was probably meant."""
+class TopParser(CommandParser):
+    """The parser of `carico` itself: its help lists the commands by what they are for."""
 
-    def error(self, message: str) -> NoReturn:
-        wrong = re.search(r"invalid choice: '([^']*)'|unrecognized arguments: (\S+)", message)
-        known = list(_known(self))
-        said = (wrong[1] or wrong[2]).split("=")[0] if wrong else ""
-        near = difflib.get_close_matches(said, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"`{self.prog} --help` tells more"
-        if said in near:  # a flag of `carico` itself
-            hint = f"it stands before the word: carico {said} …"
-        self.exit(2, f"carico: {message}; {hint}\n")
-
-
-def _known(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Flags and choices of a parser and of its words: the flags of a word are refused by the parser above it."""
-    for action in parser._actions:
-        yield from (*action.option_strings, *map(str, action.choices or ()))
-        if isinstance(action.choices, dict):
-            for word in action.choices.values():
-                yield from _known(word)
+    def format_help(self) -> str:
+        width = max(map(len, COMMANDS))
+        lines = [f"usage: {self.prog} COMMAND [OPTION …]", "", *textwrap.wrap(ABOUT, 100)]
+        for group in dict.fromkeys(command.group for command in COMMANDS.values()):
+            lines += ["", f"{group}:"]
+            lines += [f"  {name:<{width}}  {each.about}" for name, each in COMMANDS.items() if each.group == group]
+        formatter = self._get_formatter()
+        for part in self._action_groups:
+            if part.title == flags.GLOBAL:
+                formatter.start_section(part.title)
+                formatter.add_arguments(part._group_actions)
+                formatter.end_section()
+        end = f"`{self.prog} COMMAND --help` tells more about a command."
+        return "\n".join([*lines, "", formatter.format_help(), end, ""])
 
 
-def build_parser(asked_for: str | None) -> argparse.ArgumentParser:
-    about = "Places Kubernetes pods by what the nodes can really still take."
-    parser = OneLineParser(prog="carico", description=about)
-    parser.add_argument("--version", action="version", version=f"carico {__version__}")
-    levels = ("debug", "info", "warning", "error")
-    parser.add_argument("--log-level", choices=levels, default="info", help="what to log, to standard error")
-    words = parser.add_subparsers(dest="word", metavar="WORD", title="words (`carico WORD --help` tells more)")
-    for name, word in WORDS.items():
-        sub = words.add_parser(name, help=word.about, description=word.about)
-        if name == asked_for:
-            importlib.import_module(word.module).add_arguments(sub)
+def build_parser(name: str | None) -> CommandParser:
+    """With the arguments of command `name`; the others are only known by their names."""
+    prog = "kubectl carico" if Path(sys.argv[0]).name == "kubectl-carico" else "carico"
+    parser = TopParser(prog=prog)
+    common = flags.add_global(parser, in_command=False)
+    common.add_argument("--version", action="version", version=f"carico {__version__}", help="print the version")
+    commands = parser.add_subparsers(dest="command", parser_class=CommandParser)
+    for each, command in COMMANDS.items():
+        usage = f"{prog} {each} [OPTION …]"
+        sub = commands.add_parser(each, description=f"{command.about[0].upper()}{command.about[1:]}.", usage=usage)
+        if each == name:
+            importlib.import_module(command.module).add_arguments(sub)
+            flags.add_global(sub, in_command=True)
     return parser
+
+
+def command_parser(parser: CommandParser, name: str) -> CommandParser:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found = action.choices[name]
+            assert isinstance(found, CommandParser)
+            return found
+    raise AssertionError(name)
 
 
 if __name__ == "__main__":

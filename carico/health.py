@@ -118,14 +118,15 @@ class HealthServer:
             self._server.close()
             for client in self._clients:  # or a slow one would keep the process for its whole patience
                 client.cancel()
+            # Not wait_closed(): since Python 3.12 it waits for clients that have only just been accepted, too.
             await asyncio.gather(*self._clients, return_exceptions=True)
-            await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """A task of its own: the server's would call a cancelled one a fault."""
         client = asyncio.create_task(self._talk(reader, writer))
         self._clients.add(client)
         client.add_done_callback(self._clients.discard)
+        client.add_done_callback(lambda _: writer.close())  # one that is cancelled before it starts never gets there
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -1,4 +1,7 @@
-"""Every knob of every process, with its default, its unit and the reason for it. knobs.py says how values are found."""
+"""Every setting of every process, with its default, its unit and the reason for it; config.py finds their values.
+
+Times are in seconds here; files, environment and flags may say `30s`, `5m` or a bare number.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from carico.knobs import knob
+from carico.config import duration, setting
+from carico.durations import show
 
 # Usage at which a resource counts as full. For cpu (mean of utilisation and pressure) 0.99 is two busy tasks per core.
 FULL = 0.99
 
 DIMENSIONS = ("cpu", "memory", "memory_pressure", "io_pressure", "disk", "network")
-LEASE_JITTER = 1.2  # tries to take the Lease are up to so many times lease_retry apart
+LEASE_JITTER = 1.2  # tries to take the Lease are up to so many times the retry period apart
 ESTIMATORS = ("resource-joint", "resource", "signal", "signal-trace", "signal-difference", "signal-joint")
 
 
@@ -21,27 +25,40 @@ ESTIMATORS = ("resource-joint", "resource", "signal", "signal-trace", "signal-di
 class TelemetrySettings:
     """What is read from the kernel, and how often."""
 
-    rate_hz: float = knob(
-        10.0, "samples per second; 10 shows the 200 ms spikes of container starts", least=0.1, most=100
+    rate_hz: float = setting(
+        10.0,
+        "samples per second; 10 shows the 200 ms spikes of container starts",
+        least=0.1,
+        most=100,
+        metavar="HZ",
     )
-    proc_root: Path = knob(Path("/proc"), "where the host's /proc is mounted")
-    cgroup_root: Path = knob(Path("/sys/fs/cgroup"), "where the host's cgroup tree is mounted")
-    dimensions: tuple[str, ...] = knob(("cpu", "memory"), "resources to watch, in this order", choices=DIMENSIONS)
-    cpu: str = knob(
+    proc_root: Path = setting(Path("/proc"), "where the host's /proc is mounted", metavar="DIR")
+    cgroup_root: Path = setting(Path("/sys/fs/cgroup"), "where the host's cgroup tree is mounted", metavar="DIR")
+    dimensions: tuple[str, ...] = setting(
+        ("cpu", "memory"),
+        f"resources to watch, in this order, out of {', '.join(DIMENSIONS)}",
+        choices=DIMENSIONS,
+        metavar="NAME,…",
+    )
+    cpu: str = setting(
         "mean",
-        "cpu is the mean of utilisation and pressure, or one of them",
+        "what cpu usage is: the mean of utilisation and pressure, or one of them",
         choices=("mean", "utilisation", "pressure"),
     )
-    memory: str = knob(
-        "available", "used memory from MemAvailable, or from free+buffers+cached", choices=("available", "free")
+    memory: str = setting(
+        "available",
+        "what used memory is taken from: MemAvailable, or free+buffers+cached",
+        choices=("available", "free"),
     )
-    own_limits: bool = knob(
+    own_limits: bool = setting(
         False, "measure against the cgroup limits that this process lives under instead of the machine"
     )
-    disk_device: str = knob("", "disk to watch, e.g. nvme0n1; empty: the busiest one")
-    network_device: str = knob("", "network interface to watch, e.g. eth0; empty: the one with the default route")
-    network_bytes_per_second: float = knob(
-        125e6, "bytes/s that count as a full network link (125e6 = 1 Gbit/s)", least=1
+    disk_device: str = setting("", "disk to watch, e.g. nvme0n1; empty: the busiest one", metavar="NAME")
+    network_device: str = setting(
+        "", "network interface to watch, e.g. eth0; empty: the one with the default route", metavar="NAME"
+    )
+    network_bytes_per_second: float = setting(
+        125e6, "rate at which a network link counts as full (125e6 = 1 Gbit/s)", least=1, metavar="BYTES/S"
     )
 
 
@@ -49,30 +66,35 @@ class TelemetrySettings:
 class EstimateSettings:
     """How samples become Pod-Capacity."""
 
-    estimator: str = knob(
-        "resource-joint", "what makes Pod-Capacity; docs/estimators.md compares them", choices=ESTIMATORS
+    estimator: str = setting(
+        "resource-joint", "method that estimates Pod-Capacity; docs/estimators.md compares them", choices=ESTIMATORS
     )
-    smoothing: str = knob(
+    smoothing: str = setting(
         "change-aware",
-        "ema alone, or restarted when the runtime says that pods changed",
+        "a moving average alone (ema), or one that starts again when the runtime reports that pods changed",
         choices=("change-aware", "ema"),
     )
-    batch: int = knob(10, "samples per estimate; with rate_hz 10 one estimate a second", least=1, most=1000)
-    damping: float = knob(0.75, "weight of the past in the local subspace", least=0, most=0.999)
-    cluster_weight: float = knob(
-        0.8, "weight of the cluster's model beside the local one in the signal k", least=0, most=1
+    batch: int = setting(10, "samples per estimate; with rate_hz 10 one estimate a second", least=1, most=1000)
+    damping: float = setting(0.75, "weight of the past in the local subspace", least=0, most=0.999, metavar="RATIO")
+    cluster_weight: float = setting(
+        0.8,
+        "weight of the cluster's model beside the local one in the signal k",
+        least=0,
+        most=1,
+        metavar="RATIO",
     )
-    full: dict[str, float] = knob(
+    full: dict[str, float] = setting(
         {},
-        f"usage at which a resource is full, by resource; the others {FULL}",
+        f"usage at which a resource is full, by resource, e.g. cpu=0.9; {FULL} for the others",
         least=0.01,
         most=1,
         choices=DIMENSIONS,
+        metavar="NAME=RATIO,…",
     )
-    capacity_limit: float = knob(1000.0, "pods; Pod-Capacity never says more than this", least=1)
-    pronto_window: int = knob(60, "seconds in which Pronto's reject signal looks for spikes", least=2, most=86400)
-    pronto_threshold: float = knob(
-        3.0, "weighted sum of spikes, in standard deviations, over which it rejects", least=0
+    capacity_limit: float = setting(1000.0, "highest Pod-Capacity that is ever reported", least=1, metavar="PODS")
+    pronto_window: int = duration(60, "window in which Pronto's reject signal looks for spikes", least=2, most=86400)
+    pronto_threshold: float = setting(
+        3.0, "weighted sum of spikes, in standard deviations, above which Pronto rejects", least=0
     )
 
 
@@ -80,26 +102,45 @@ class EstimateSettings:
 class RuntimeSettings:
     """Where pods are counted."""
 
-    runtime: str = knob(
+    runtime: str = setting(
         "auto",
-        "who tells about pods; auto takes the best there is",
+        "source of pod counts; auto takes the best there is",
         choices=("auto", "containerd", "cri", "cgroup", "none"),
+        common=True,
     )
-    containerd_socket: Path = knob(Path("/run/containerd/containerd.sock"), "containerd's socket")
-    cri_socket: Path = knob(Path("/run/crio/crio.sock"), "socket of a CRI runtime such as CRI-O")
-    churn_after_start: float = knob(0.1, "s after a container start in which usage is not trusted", least=0)
-    churn_after_delete: float = knob(0.3, "s after a container deletion in which usage is not trusted", least=0)
-    settle: float = knob(2.0, "s until the load of a new pod is in the usage", least=0)
+    containerd_socket: Path = setting(Path("/run/containerd/containerd.sock"), "containerd's socket", metavar="SOCKET")
+    cri_socket: Path = setting(Path("/run/crio/crio.sock"), "socket of a CRI runtime such as CRI-O", metavar="SOCKET")
+    churn_after_start: float = duration(0.1, "time after a container start in which usage is not trusted", least=0)
+    churn_after_delete: float = duration(0.3, "time after a container deletion in which usage is not trusted", least=0)
+    settle: float = duration(2.0, "time until the load of a new pod shows in the usage", least=0)
 
 
 @dataclasses.dataclass(frozen=True)
 class TlsFiles:
-    """Certificates of one side of a gRPC connection."""
+    """TLS of the gRPC connections."""
 
-    tls_ca: Path | None = knob(None, "PEM file with the authority that the other side's certificate must come from")
-    tls_cert: Path | None = knob(None, "PEM file with this side's certificate")
-    tls_key: Path | None = knob(None, "PEM file with this side's key")
-    plaintext: bool = knob(False, "speak gRPC without TLS; for a trusted network only")
+    tls_ca: Path | None = setting(
+        None,
+        "PEM file with the authority of the servers that this process calls; read again at each connection",
+        common=True,
+    )
+    tls_cert: Path | None = setting(
+        None, "PEM file with this side's certificate; read again at each connection", common=True
+    )
+    tls_key: Path | None = setting(None, "PEM file with this side's key; read again at each connection", common=True)
+    plaintext: bool = setting(False, "gRPC without TLS; for a trusted network only", common=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerTlsFiles(TlsFiles):
+    """Who may call over gRPC."""
+
+    client_ca: Path | None = setting(
+        None, "PEM file with the authority of the callers' certificates; read again at each connection", common=True
+    )
+    allow_anonymous_clients: bool = setting(
+        False, "let in callers without a certificate: anybody may then speak for any node"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,128 +150,174 @@ class NodeSettings(TelemetrySettings, EstimateSettings, RuntimeSettings):
 
 @dataclasses.dataclass(frozen=True)
 class AgentSettings(NodeSettings, TlsFiles):
-    """`carico agent`, one per node."""
+    """Agent, one per node."""
 
-    node_name: str = knob("", "this node's name in Kubernetes; empty: the host name")
-    listen: str = knob("127.0.0.1:9464", "address of /metrics, /healthz and /readyz")
-    schedulers: tuple[str, ...] = knob(
-        (), "host:port of the schedulers' gRPC; every address behind a name gets the reports"
+    node_name: str = setting("", "this node's name in Kubernetes; empty: the host name", metavar="NAME", common=True)
+    listen: str = setting(
+        "127.0.0.1:9464", "address of /metrics, /healthz and /readyz", metavar="HOST:PORT", common=True
     )
-    aggregator: str = knob("", "host:port of the aggregator's gRPC")
-    state_file: Path | None = knob(None, "keeps what a pod costs across restarts; empty: forgotten at every restart")
-    ask_every: float = knob(10.0, "s; the cluster's model is asked for at least this often", least=0.1)
-    ask_when_moved: float = knob(0.1, "ask at once when the direction or the cost moved by this share", least=0.001)
+    schedulers: tuple[str, ...] = setting(
+        (),
+        "addresses of the schedulers' gRPC; every address behind a name gets the reports",
+        metavar="HOST:PORT,…",
+        common=True,
+    )
+    aggregator: str = setting("", "address of the aggregator's gRPC", metavar="HOST:PORT", common=True)
+    state_file: Path | None = setting(
+        None, "file that keeps what a pod costs across restarts; empty: forgotten at every restart", common=True
+    )
+    ask_every: float = duration(10.0, "longest time between two requests for the cluster's model", least=0.1)
+    ask_when_moved: float = setting(
+        0.1,
+        "change of the direction or the cost at which the cluster's model is requested at once",
+        least=0.001,
+        metavar="RATIO",
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class ViewSettings(AgentSettings):
     """`carico top`, `record` and `replay`: the agent's section, for someone who may sit in a container."""
 
-    own_limits: bool = knob(
+    own_limits: bool = setting(
         True, "measure against the cgroup limits that this process lives under instead of the machine"
     )
 
 
 @dataclasses.dataclass(frozen=True)
-class AggregatorSettings(TlsFiles):
-    """`carico aggregator`, the cluster's model."""
+class AggregatorSettings(ServerTlsFiles):
+    """Aggregator."""
 
-    listen: str = knob("127.0.0.1:9465", "address of /metrics, /healthz, /readyz and /debug/model")
-    grpc_listen: str = knob("127.0.0.1:9466", "address of the gRPC service")
-    merge: str = knob(
+    listen: str = setting(
+        "127.0.0.1:9465", "address of /metrics, /healthz, /readyz and /debug/model", metavar="HOST:PORT", common=True
+    )
+    grpc_listen: str = setting("127.0.0.1:9466", "address of the gRPC service", metavar="HOST:PORT", common=True)
+    merge: str = setting(
         "latest",
-        "every node's last model counts once, or each message is merged as it comes",
+        "latest: every node's last model counts once; running: each message is merged as it comes",
         choices=("latest", "running"),
     )
-    fade_after: float = knob(30.0, "s of silence after which a node starts to fade", least=0.1)
-    fade_over: float = knob(30.0, "s over which a silent node fades to nothing", least=0.1)
-    hold: float = knob(
-        2.0, "s after a start and the first node's word in which no model is given: one node is no cluster", least=0
+    fade_after: float = duration(30.0, "silence after which a node starts to fade", least=0.1)
+    fade_over: float = duration(30.0, "time over which a silent node fades to nothing", least=0.1)
+    hold: float = duration(
+        2.0, "time after the first node's message in which no model is given: one node is no cluster", least=0
     )
-    merge_every: float = knob(0.25, "s between two makings of the model", least=0.01)
-    replica_name: str = knob("", "this replica's name among its peers; empty: the host name")
-    peers: tuple[str, ...] = knob(
-        (), "host:port of the headless Service of all replicas, or of each of them; every address behind it is a peer"
+    merge_every: float = duration(0.25, "interval between model updates", least=0.01)
+    replica_name: str = setting(
+        "", "this replica's name among its peers; empty: the host name", metavar="NAME", common=True
     )
-    peer_every: float = knob(1.0, "s between two exchanges with a peer", least=0.01)
+    peers: tuple[str, ...] = setting(
+        (),
+        "address of the headless Service of all replicas, or of each of them; every address behind it is a peer",
+        metavar="HOST:PORT,…",
+        common=True,
+    )
+    peer_every: float = duration(1.0, "interval between exchanges with a peer", least=0.01)
 
 
 @dataclasses.dataclass(frozen=True)
 class ClientSettings:
-    """How the API server is spoken to."""
+    """API client."""
 
-    kubeconfig: Path | None = knob(
-        None, "kubeconfig file; empty: $KUBECONFIG, the pod's service account, ~/.kube/config"
+    kubeconfig: Path | None = setting(
+        None, "kubeconfig file; empty: $KUBECONFIG, the pod's service account, ~/.kube/config", common=True
     )
-    qps: float = knob(0.0, "requests/s to the API server; 0: no limit but the API server's own", least=0)
-    burst: int = knob(100, "requests that may be sent at once when qps is set", least=1)
-    connections: int = knob(512, "connections to the API server beside the watches", least=1)
+    exec_in_pod: bool = setting(False, "run the credential plugin of a kubeconfig inside a pod too")
+    qps: float = setting(
+        0.0, "requests per second to the API server; 0: no limit but the API server's own", least=0, metavar="RATE"
+    )
+    burst: int = setting(100, "requests that may be sent at once when qps is set", least=1)
+    connections: int = setting(512, "connections to the API server beside the watches", least=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class LedgerSettings:
-    """When a node has room, and whom to believe."""
+    """When a node has room."""
 
-    threshold: float = knob(1.0, "pods; free capacity per unit that a node must have to be chosen", least=0.01)
-    on_stale: str = knob(
+    threshold: float = setting(
+        1.0, "free capacity per unit that a node must have to be chosen", least=0.01, metavar="PODS", common=True
+    )
+    on_stale: str = setting(
         "filter",
-        "a node without a recent report is left out, judged by requests alone, or by its last report",
+        "a node without a recent report is left out (filter), judged by requests alone, or by its last report (ignore)",
         choices=("filter", "requests", "ignore"),
+        common=True,
     )
-    heartbeat: float = knob(5.0, "s between two reports of a quiet node, up to 1,500 nodes", least=0.1)
-    startup_limit: int = knob(8, "pods that may be starting on a node whose fullest resource is used up", least=1)
-    startup_limit_idle: int = knob(32, "the same on an idle node; in between in proportion", least=1)
-    startup_patience: float = knob(
-        60.0, "s after which a pod that does not start no longer counts as starting", least=1
+    heartbeat: float = duration(5.0, "interval between reports of a quiet node, up to 1,500 nodes", least=0.1)
+    startup_limit: int = setting(
+        8, "pods that may be starting on a node whose fullest resource is used up", least=1, metavar="PODS"
     )
-    preempt_for_capacity: bool = knob(False, "evict pods of lower priority when only Pod-Capacity is missing")
-    validate: bool = knob(False, "re-check the ledger's sums after every step; for tests, slow")
+    startup_limit_idle: int = setting(
+        32, "pods that may be starting on an idle node; in between in proportion", least=1, metavar="PODS"
+    )
+    startup_patience: float = duration(
+        60.0, "time after which a pod that does not start no longer counts as starting", least=1
+    )
+    preempt_for_capacity: bool = setting(False, "evict pods of lower priority when only Pod-Capacity is missing")
+    validate: bool = setting(False, "re-check the ledger's sums after every step; slow, for tests")
 
 
 @dataclasses.dataclass(frozen=True)
 class LeaseSettings:
-    """Which of several replicas binds."""
+    """Leader election: which of several replicas binds."""
 
-    leader_elect: bool = knob(True, "bind only while holding the Lease")
-    lease_namespace: str = knob("kube-system", "namespace of the Lease")
-    lease_name: str = knob("carico-scheduler", "name of the Lease")
-    lease_duration: float = knob(15.0, "s without renewal after which another replica may take the Lease", least=1)
-    lease_renew: float = knob(10.0, "s without a successful renewal after which the leader steps down", least=0.5)
-    lease_retry: float = knob(2.0, "s between two tries to take or renew the Lease", least=0.1)
+    leader_elect: bool = setting(True, "bind only while holding the Lease", common=True)
+    leader_elect_resource_namespace: str = setting("kube-system", "namespace of the Lease", metavar="NAMESPACE")
+    leader_elect_resource_name: str = setting("carico-scheduler", "name of the Lease", metavar="NAME")
+    leader_elect_lease_duration: float = duration(
+        15.0, "time without renewal after which another replica may take the Lease", least=1
+    )
+    leader_elect_renew_deadline: float = duration(
+        10.0, "time without a successful renewal after which the leader steps down", least=0.5
+    )
+    leader_elect_retry_period: float = duration(2.0, "interval between attempts to take or renew the Lease", least=0.1)
 
     def conflicts(self) -> Iterator[tuple[tuple[str, str], str]]:
         """As kube-scheduler has it: two leaders at once would be possible, or one that steps down at once."""
         if not self.leader_elect:
             return
-        if self.lease_duration <= self.lease_renew:
-            text = f"lease_duration ({self.lease_duration:g} s) must be more than lease_renew ({self.lease_renew:g} s)"
-            yield ("lease_duration", "lease_renew"), text
-        if self.lease_renew <= LEASE_JITTER * self.lease_retry:
-            least = f"{LEASE_JITTER:g} times lease_retry ({self.lease_retry:g} s)"
-            yield ("lease_renew", "lease_retry"), f"lease_renew ({self.lease_renew:g} s) must be more than {least}"
+        lease, renew = self.leader_elect_lease_duration, self.leader_elect_renew_deadline
+        if lease <= renew:
+            text = f"a lease duration of {show(lease)} must be more than the renew deadline of {show(renew)}"
+            yield ("leader_elect_lease_duration", "leader_elect_renew_deadline"), text
+        retry = self.leader_elect_retry_period
+        if renew <= LEASE_JITTER * retry:
+            least = f"{LEASE_JITTER:g} times the retry period of {show(retry)}"
+            text = f"a renew deadline of {show(renew)} must be more than {least}"
+            yield ("leader_elect_renew_deadline", "leader_elect_retry_period"), text
 
 
 @dataclasses.dataclass(frozen=True)
-class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, TlsFiles):
-    """`carico scheduler`, which binds."""
+class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, ServerTlsFiles):
+    """Scheduler."""
 
-    listen: str = knob(
-        "127.0.0.1:9467", "address of the web page, /metrics, /healthz, /readyz, /explain, /extender and /debug"
+    tls_ca: Path | None = setting(
+        None, "", refused="the scheduler calls nobody over gRPC; name the authority of its agents with client_ca"
     )
-    grpc_listen: str = knob("127.0.0.1:9468", "address of the gRPC service that the agents report to")
-    identity: str = knob("", "this replica's name, which no other may have; empty: host name and a random number")
-    profiles: dict[str, Any] = knob(
-        {"carico": {}}, "plugins and weights by schedulerName; docs/scheduler.md has the form"
+    listen: str = setting(
+        "127.0.0.1:9467",
+        "address of the web page, /metrics, /healthz, /readyz, /explain, /extender and /debug",
+        metavar="HOST:PORT",
+        common=True,
     )
-    binders: int = knob(400, "bindings under way at once; the API server works best with many", least=1)
-    first_backoff: float = knob(1.0, "s that a pod pauses after its first failure, doubled at each", least=0)
-    last_backoff: float = knob(10.0, "s that a pod pauses at most", least=0)
-    flush_after: float = knob(
-        300.0, "s after which a waiting pod is tried again even if nothing helpful happened", least=1
+    grpc_listen: str = setting(
+        "127.0.0.1:9468", "address of the gRPC service that the agents report to", metavar="HOST:PORT", common=True
     )
-    writers: int = knob(16, "evictions and nominations sent at once, and as many conditions", least=1)
-    event_queue: int = knob(20_000, "Events of pods without a node that may wait to be sent; the oldest go", least=1)
-    event_workers: int = knob(400, "Events sent at once while no pod waits for its binding", least=1)
-    page: bool = knob(True, "serve the web page at / of the address above")
-    decisions: int = knob(10_000, "decisions kept for /debug/decisions", least=1)
-    per_node_metrics: int = knob(1000, "nodes above which /metrics has no series per node", least=0)
+    identity: str = setting(
+        "", "this replica's name, which no other may have; empty: host name and a random number", metavar="NAME"
+    )
+    profiles: dict[str, Any] = setting(
+        {"carico": {}}, "plugins and weights by schedulerName; docs/scheduler.md has the form", metavar="JSON"
+    )
+    binders: int = setting(400, "bindings in flight at once; the API server works best with many", least=1)
+    first_backoff: float = duration(1.0, "back-off of a pod after its first failure, doubled at each", least=0)
+    last_backoff: float = duration(10.0, "longest back-off of a pod", least=0)
+    flush_after: float = duration(
+        300.0, "time after which an unschedulable pod is tried again even if nothing helpful happened", least=1
+    )
+    writers: int = setting(16, "evictions and nominations sent at once, and as many conditions", least=1)
+    event_queue: int = setting(20_000, "Events of pods without a node that may wait to be sent; the oldest go", least=1)
+    event_workers: int = setting(400, "Events sent at once while no pod waits for its binding", least=1)
+    page: bool = setting(True, "serve the web page at / of the address above")
+    decisions: int = setting(10_000, "decisions kept for /debug/decisions", least=1)
+    per_node_metrics: int = setting(1000, "nodes above which /metrics has no series per node", least=0, metavar="NODES")

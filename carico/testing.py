@@ -16,6 +16,7 @@ from carico.beat import Step, chain
 from carico.clock import Clock, SystemClock
 from carico.kube import credentials
 from carico.kube.client import Client
+from carico.kube.credentials import fixed
 from carico.kube.objects import Node, Pod
 from carico.local.api.server import ApiServer
 
@@ -157,7 +158,9 @@ async def embedded_api_server(
     """
     async with ApiServer(clock or SystemClock(), tls=tls, history=history) as server:
         server.kubeconfig(folder / "kubeconfig")
-        client = Client(credentials.from_kubeconfig(folder / "kubeconfig"))
+        # A kubeconfig's token is not sent without TLS.
+        known = credentials.from_kubeconfig(folder / "kubeconfig") if tls else fixed(server.address, server.token)
+        client = Client(known)
         try:
             yield server, client
         finally:

@@ -16,6 +16,7 @@ from pathlib import Path
 from cluster.ports import free_port
 
 from carico.kube import credentials
+from carico.kube.identity import Identity
 
 LOSE = -1
 CUT = -2
@@ -36,12 +37,11 @@ class FaultyServer:
 
     async def __aenter__(self) -> FaultyServer:
         await self.open()
-        token = self._where.token()
         config = {
             "current-context": "c",
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
             "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self._port}"}}],
-            "users": [{"name": "u", "user": {"token": token} if token else {}}],
+            "users": [{"name": "u", "user": {}}],  # a client would not send a token without TLS: we add it
         }
         self.kubeconfig.write_text(json.dumps(config))
         return self
@@ -56,7 +56,6 @@ class FaultyServer:
         """As if the API server had died: nobody listens, everything open is closed."""
         assert self._server is not None
         self._server.close()
-        await self._server.wait_closed()
         while self._serving:  # one may just have been accepted
             self.cut()
             for task in self._serving:
@@ -84,9 +83,9 @@ class FaultyServer:
             writer.transport.abort()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        up_reader, up_writer = await asyncio.open_connection(
-            self._where.host, self._where.port, ssl=self._where.tls, server_hostname=self._where.host
-        )
+        identity = await self._where.identity()
+        ours = "".join(f"{name}: {value}\r\n" for name, value in identity.headers).encode()
+        up_reader, up_writer = await self._up(identity)
         self._writers.add(up_writer)
         losing = asyncio.Event()
         back = asyncio.create_task(self._back(up_reader, writer, losing))
@@ -102,7 +101,8 @@ class FaultyServer:
                 if verdict is None or verdict == LOSE:
                     if verdict == LOSE:
                         losing.set()
-                    up_writer.write(head + body)
+                    first, _, rest = head.partition(b"\r\n")
+                    up_writer.write(first + b"\r\n" + ours + rest + body)
                     await up_writer.drain()
                 else:
                     writer.write(_answer(verdict))
@@ -113,6 +113,19 @@ class FaultyServer:
                 await back
             self._writers.discard(up_writer)
             up_writer.transport.abort()
+
+    async def _up(self, identity: Identity) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to the server. Cancelled at the end of the handshake, asyncio would leave it half open."""
+        opening = asyncio.create_task(
+            asyncio.open_connection(
+                self._where.host, self._where.port, ssl=identity.tls, server_hostname=self._where.host
+            )
+        )
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            (await opening)[1].transport.abort()
+            raise
 
     async def _back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, losing: asyncio.Event) -> None:
         rest = b""

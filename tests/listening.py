@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from carico.clock import SystemClock
-from carico.settings import TlsFiles
+from carico.settings import ServerTlsFiles
 from carico.types import NodeReport
 from carico.wire import report_server
 from carico.wire.server import GrpcServer
@@ -24,7 +24,7 @@ class ListeningScheduler:
         self.refused: list[str] = []
         self._heartbeat = heartbeat
         self._port = port  # 0: a free one
-        self._files = TlsFiles(tls_cert=cert, tls_key=key)
+        self._files = ServerTlsFiles(tls_cert=cert, tls_key=key, allow_anonymous_clients=True)
         self._arrived = threading.Condition()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)

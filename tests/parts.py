@@ -6,6 +6,7 @@ the closing table says why; under CI=true it fails instead, so that a green run 
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -65,6 +66,13 @@ def _cgroup_v1() -> str | None:
     return None if all(tree.exists() for tree in trees) else "no cgroup v1 trees in /sys/fs/cgroup"
 
 
+def _package(name: str) -> Callable[[], str | None]:
+    def missing() -> str | None:
+        return None if importlib.util.find_spec(name) is not None else f"no Python package {name} (`make setup`)"
+
+    return missing
+
+
 def _traces() -> str | None:
     return None if "CARICO_TRACES" in os.environ else "CARICO_TRACES names no folder with traces"
 
@@ -76,6 +84,7 @@ PARTS: dict[str, Callable[[], str | None]] = {
     "cgroup-v1": _cgroup_v1,
     "containerd": _program("containerd", "ctr", "runc", package="containerd runc"),
     "go": _go,
+    "kubernetes": _package("kubernetes"),
     "cni": _program("bridge", "host-local", "loopback", package="containernetworking-plugins"),
     "nftables": _program("nft", package="nftables"),
     "busybox": _program("busybox", package="busybox-static"),
@@ -85,6 +94,7 @@ PARTS: dict[str, Callable[[], str | None]] = {
     "fish": _program("fish", package="fish"),
     "zsh": _program("zsh", package="zsh"),
     "chromium": _program("chromium", package="chromium"),
+    "parallel": _program("parallel", package="parallel"),
     "traces": _traces,
 }
 

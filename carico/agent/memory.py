@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
@@ -57,9 +58,11 @@ class Memory:
         """Writes the file; a full disk costs the memory, never the agent."""
         if self._path is None:
             return
-        fresh = self._path.with_name(f"{self._path.name}.new")
+        # In a folder of many users, a name that can be guessed could be a link into root's files.
+        fresh = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}")
         try:
-            fresh.write_text(json.dumps({"format": FORMAT, "state": self._learner.save()}))
+            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(json.dumps({"format": FORMAT, "state": self._learner.save()}))
             os.replace(fresh, self._path)
         except OSError as error:
             with contextlib.suppress(OSError):

@@ -11,7 +11,7 @@ import signal
 import socket
 from collections.abc import Coroutine, Iterator
 
-from carico import __version__, knobs
+from carico import __version__, flags
 from carico.agent.exporter import Beat, LinkCollector, NodeCollector, refusal_counter
 from carico.agent.loop import Loop
 from carico.agent.memory import Memory
@@ -34,12 +34,12 @@ KEEP_EVERY = 30.0  # s between two writes of the state file
 MEASURE_EVERY = 10.0  # s between two looks at the node's size: processors come and go, but not every second
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    knobs.add_flags(parser, AgentSettings)
+def add_arguments(parser: flags.CommandParser) -> None:
+    flags.add_settings(parser, AgentSettings)
 
 
 def run(args: argparse.Namespace) -> int:
-    settings = knobs.from_flags(AgentSettings, "agent", args)
+    settings = flags.settings_of(AgentSettings, "agent", args)
     with asyncio.Runner(loop_factory=BeatLoop) as runner:
         runner.run(_run(settings))
     return 0

@@ -8,27 +8,27 @@ import json
 import time
 from pathlib import Path
 
-from carico import __version__, knobs
+from carico import __version__, flags
 from carico.agent.recording import TIME, Writer
 from carico.agent.watch import Tick, Watcher
 from carico.clock import SystemClock
-from carico.errors import UsageError
 from carico.settings import RuntimeSettings, TelemetrySettings, ViewSettings
 
 POD_COLUMNS = ("n", "churn", "unsettled")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: flags.CommandParser) -> None:
+    parser.usage = f"{parser.prog} FILE [OPTION …]"
     parser.add_argument("file", type=Path, metavar="FILE", help="where to write")
-    parser.add_argument("--seconds", type=float, metavar="S", help="how long (default: until Ctrl-C)")
-    parser.add_argument("--json", action="store_true", help="say what was written as JSON")
+    add_seconds(parser)
+    parser.add_argument("--json", action="store_true", help="report what was written as JSON")
     parser.add_argument("--force", action="store_true", help="write over FILE if it exists")
-    knobs.add_flags(parser, ViewSettings, only=knobs.names(TelemetrySettings, RuntimeSettings))
+    names = flags.names(TelemetrySettings, RuntimeSettings)
+    flags.add_settings(parser, ViewSettings, only=names, common={"runtime", "rate_hz", "dimensions"})
 
 
 def run(args: argparse.Namespace) -> int:
-    check_seconds(args.seconds)
-    settings = knobs.from_flags(ViewSettings, "agent", args)
+    settings = flags.settings_of(ViewSettings, "agent", args)
     rows, size = asyncio.run(_record(args.file, settings, args.seconds, args.force))
     if args.json:
         print(json.dumps({"file": str(args.file), "samples": rows, "bytes": size}))
@@ -37,9 +37,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def check_seconds(seconds: float | None) -> None:
-    if seconds is not None and not 0 < seconds < 1e9:
-        raise UsageError(f"--seconds {seconds:g} is not a time above 0")
+def add_seconds(parser: argparse.ArgumentParser) -> None:
+    about = "how long, as seconds or like 5m (default: until Ctrl-C)"
+    parser.add_argument("--seconds", type=flags.duration, metavar="DURATION", help=about)
 
 
 async def _record(file: Path, settings: ViewSettings, seconds: float | None, force: bool) -> tuple[int, int]:

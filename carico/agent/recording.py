@@ -91,7 +91,7 @@ def _create(path: Path, force: bool) -> BinaryIO:
     try:
         file = path.open("wb" if force else "xb", buffering=0)
     except FileExistsError:
-        raise UsageError(f"{path} exists; say --force to write over it") from None
+        raise UsageError(f"{path} exists; use --force to write over it") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
     if not file.seekable():

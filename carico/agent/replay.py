@@ -9,7 +9,7 @@ import logging
 import time
 from pathlib import Path
 
-from carico import knobs
+from carico import flags
 from carico.agent.playback import Playback
 from carico.agent.recording import load
 from carico.agent.table import table
@@ -20,20 +20,21 @@ from carico.types import Estimate
 log = logging.getLogger(__name__)
 
 # What still matters once the telemetry is recorded.
-FLAGS = knobs.names(EstimateSettings) | {"cpu", "churn_after_start", "churn_after_delete", "settle"}
+FLAGS = flags.names(EstimateSettings) | {"cpu", "churn_after_start", "churn_after_delete", "settle"}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: flags.CommandParser) -> None:
+    parser.usage = f"{parser.prog} FILE [OPTION …]"
     parser.add_argument(
         "file", type=Path, metavar="FILE", help="made by `carico record`, or JSON with columns and rows"
     )
     parser.add_argument("--json", action="store_true", help="print one object per second")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw usage, cost and Pod-Capacity")
-    knobs.add_flags(parser, ViewSettings, only=FLAGS)
+    flags.add_settings(parser, ViewSettings, only=FLAGS, common={"estimator"})
 
 
 def run(args: argparse.Namespace) -> int:
-    settings = knobs.from_flags(ViewSettings, "agent", args)
+    settings = flags.settings_of(ViewSettings, "agent", args)
     playback = Playback(args.file, load(args.file), settings)
     started = time.perf_counter()
     estimates = replay(playback, settings)

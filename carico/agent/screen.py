@@ -8,13 +8,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from carico.agent.processes import Listing
 from carico.types import Estimate, NodeSize
 
 SPARKS = " ▁▂▃▄▅▆▇█"
 EIGHTHS = " ▏▎▍▌▋▊▉"
 LABEL = 17  # columns of the names on the left
+MIB = 1 << 20
+KEYS = (
+    ("q, Ctrl-C", "quit"),
+    ("?", "show or hide this help"),
+    ("c, m", "sort the list by cpu or by memory"),
+    ("Tab", "list pods or processes"),
+    ("up, down, page up, page down, home, end", "scroll the list"),
+    ("Ctrl-Z", "suspend"),
+)
 CODES = {"green": "32", "yellow": "33", "red": "31", "bold": "1", "dim": "2", "": "0"}
 
+NOTHING = Listing()
 Piece = tuple[str, str]  # colour, text
 Line = list[Piece]
 
@@ -31,21 +42,31 @@ class View:
     estimate: Estimate | None
     history: Sequence[Estimate]  # the last minute
     pods_from: str  # the runtime source; empty while there is none
+    why_no_pods: str  # the reason for that
     notice: str  # what is wrong, or empty
     left: float | None  # s until the end
+    listing: Listing = NOTHING
+    pods_first: bool = True  # list pods, if there are any, and not processes
+    by_memory: bool = False
+    offset: int = 0  # rows of the list that are scrolled away
+    help: bool = False
 
 
 def frame(view: View, width: int, height: int) -> list[Line]:
     lines = [_title(view, width), [], *_bars(view, width), [], *_answer(view, width), [], *_minute(view, width)]
-    if view.notice:
-        lines += [[], [("yellow", view.notice)]]
+    end: list[Line] = [[("yellow", view.notice)]] if view.notice else []
+    if view.help:
+        lines += [[], *_help()]
+    else:
+        lines += [[], *_list(view, height - len(lines) - 1 - len(end))]
+    lines = [*lines[: max(0, height - len(end))], *end]
     return [cut(line, width) for line in lines[:height]]
 
 
 def _title(view: View, width: int) -> Line:
     where = "this process's limits" if view.own_limits else "this machine"
     size = f"{where}: {view.size.cores:g} cores, {view.size.memory_bytes / 2**30:.1f} GiB"
-    end = "Ctrl-C ends" if view.left is None else f"{max(0, view.left):.0f} s left"
+    end = "q: quit  ?: help" if view.left is None else f"{max(0, view.left):.0f} s left  q: quit  ?: help"
     gap = max(2, width - len("carico top") - 3 - len(size) - len(end))
     return [("bold", "carico top"), ("", f"   {size}"), ("dim", " " * gap + end)]
 
@@ -70,10 +91,11 @@ def _answer(view: View, width: int) -> list[Line]:
     if estimate is None:
         return [[("dim", "the first estimate comes after a second …")]]
     pods = f"{estimate.pods}   (counted by {view.pods_from})" if view.pods_from else "not counted"
+    why_not = f"   ({view.why_no_pods})" if view.why_no_pods and not view.pods_from else ""
     assumed = "" if any(e.pods for e in view.history) else "   (assumed: no pod has been seen here)"
     lines: list[Line] = [
         [("", f"{'Pod-Capacity':<{LABEL}}"), ("bold", f"{estimate.pod_capacity:.1f}"), ("", " more pods fit here")],
-        [("", f"{'pods':<{LABEL}}{pods}")],
+        [("", f"{'pods':<{LABEL}}{pods}"), ("dim", why_not)],
         [("", f"{'cost of a pod':<{LABEL}}{_shares(view.dimensions, estimate.cost)}"), ("dim", assumed)],
         [("", f"{'without pods':<{LABEL}}{_shares(view.dimensions, estimate.baseline)}")],
         [("", f"{'signal k':<{LABEL}}{estimate.capacity:.2f} times the recent load would still fit")],
@@ -96,6 +118,48 @@ def _minute(view: View, width: int) -> list[Line]:
     most = max(fits)
     lines.append(_spark_line("Pod-Capacity", fits, most, room, f"full is {most:.1f}"))
     return lines
+
+
+def _list(view: View, room: int) -> list[Line]:
+    """A heading and so many rows as there is room for."""
+    listing, rows = view.listing, max(0, room - 1)
+    if listing.problem:
+        return [[("dim", listing.problem)]]
+    if not listing.total:
+        return []
+    if view.pods_first and listing.pods:
+        count, what = len(listing.pods), f"{len(listing.pods)} pods"
+        head = f"{'CPU':>8}  {'MEMORY':>10}  {'PROCESSES':>9}  POD"
+        text = [
+            f"{pod.cpu:>8.0%}  {_size(pod.memory):>10}  {pod.processes:>9}  {pod.name}"
+            for pod in listing.pods[view.offset : view.offset + rows]
+        ]
+    else:
+        count, what = len(listing.processes), f"{listing.total} processes"
+        head = f"{'CPU':>8}  {'MEMORY':>10}  {'PID':>9}  {'USER':<10}  COMMAND"
+        text = [
+            f"{one.cpu:>8.0%}  {_size(one.memory):>10}  {one.pid:>9}  {one.user[:10]:<10}  {one.command}"
+            for one in listing.processes[view.offset : view.offset + rows]
+        ]
+    place = f", from {view.offset + 1}" if view.offset else ""
+    about = f"   ({what} by {'memory' if view.by_memory else 'cpu'}{place if count else ''})"
+    heading: Line = [("bold", head), ("dim", about)]
+    return [heading, *([("", line)] for line in text)]
+
+
+def _help() -> list[Line]:
+    width = max(len(keys) for keys, _ in KEYS)
+    keys: list[Line] = [[("bold", f"{keys:<{width}}"), ("", f"  {about}")] for keys, about in KEYS]
+    terms = "CPU of the list is in cores: 100% is one of them. docs/signal.md explains the other figures."
+    return [*keys, [("dim", terms)]]
+
+
+def _size(size: float) -> str:
+    """
+    >>> _size(5 * 2**20), _size(3 * 2**30)
+    ('5 MiB', '3.0 GiB')
+    """
+    return f"{size / MIB:.0f} MiB" if size < 1024 * MIB else f"{size / (1024 * MIB):.1f} GiB"
 
 
 def _spark_line(name: str, values: Sequence[float], full: float, room: int, about: str) -> Line:

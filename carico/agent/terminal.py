@@ -1,37 +1,53 @@
-"""A terminal that is redrawn in place, and left as it was found: cursor shown, the last picture still there."""
+"""A terminal that is redrawn in place and left as it was found: screen, cursor, echo and all."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import os
 import shutil
+import signal
 import sys
+import termios
+import tty
+from collections.abc import Callable
 from types import TracebackType
-from typing import TextIO
+from typing import Any, TextIO
 
+from carico.agent.keys import Keys
 from carico.agent.screen import Line, paint
 
 HOME, CLEAR, REST_OF_LINE, REST_OF_SCREEN = "\x1b[H", "\x1b[2J", "\x1b[K", "\x1b[J"
-HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
+OPEN = "\x1b[?1049h\x1b[?25l"  # the alternate screen, without a cursor
+CLOSE = "\x1b[?25h\x1b[?1049l"
 PLAIN = str.maketrans("█░▏▎▍▌▋▊▉▁▂▃▄▅▆▇…", "#.-------..:-=+*.")
 
 
 class LastWarning(logging.Handler):
-    """Log lines would tear the picture apart: the last one is shown in it instead."""
+    """Log lines would tear the picture apart: the last one is shown in it instead.
+
+    Those about pods are left out: the picture has the state of their source anyway.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.text = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.text = record.getMessage()
+        if not record.name.startswith("carico.runtime"):
+            self.text = record.getMessage()
 
 
 class Terminal:
-    """Use as a context: logging is caught and the cursor hidden inside it."""
+    """Use as a context, inside an event loop: logging is caught, keys are not echoed but given to `on_key`."""
 
-    def __init__(self, out: TextIO = sys.stdout) -> None:
+    def __init__(self, on_key: Callable[[str], None], out: TextIO = sys.stdout) -> None:
         self._out = out
+        self._on_key = on_key
+        self._keys = Keys()
+        self._keyboard = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
+        self._was: list[Any] = []  # the keyboard's settings
         self._colours = "NO_COLOR" not in os.environ
         self._unicode = (out.encoding or "").lower().replace("-", "") == "utf8"
         self._size: tuple[int, int] | None = None
@@ -58,12 +74,49 @@ class Terminal:
     def __enter__(self) -> Terminal:
         root = logging.getLogger()
         self._handlers, root.handlers = root.handlers, [self._warning]
-        self._out.write(HIDE_CURSOR)
+        self._open()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTSTP, self._suspend)
+        if self._keyboard is not None:
+            loop.add_reader(self._keyboard, self._typed)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._out.write(SHOW_CURSOR)
-        self._out.flush()
+        loop = asyncio.get_running_loop()
+        loop.remove_signal_handler(signal.SIGTSTP)
+        if self._keyboard is not None:
+            loop.remove_reader(self._keyboard)
+        self._close()
         logging.getLogger().handlers = self._handlers
+
+    def _open(self) -> None:
+        if self._keyboard is not None:
+            self._was = termios.tcgetattr(self._keyboard)
+            tty.setcbreak(self._keyboard)  # keys come at once, and are not shown
+        self._out.write(OPEN)
+        self._out.flush()
+        self._size = None
+
+    def _close(self) -> None:
+        self._out.write(CLOSE)
+        self._out.flush()
+        if self._keyboard is not None:
+            with contextlib.suppress(termios.error):  # the terminal is gone
+                termios.tcsetattr(self._keyboard, termios.TCSAFLUSH, self._was)
+
+    def _suspend(self) -> None:
+        """Ctrl-Z: the shell gets its terminal back for as long as it wants."""
+        self._close()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._open()
+
+    def _typed(self) -> None:
+        assert self._keyboard is not None
+        data = os.read(self._keyboard, 1024)
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._keyboard)
+        for key in self._keys.feed(data.decode(errors="replace")):
+            if key:
+                self._on_key(key)

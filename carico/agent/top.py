@@ -9,10 +9,12 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-from carico import knobs
+from carico import flags
 from carico.agent import table
-from carico.agent.record import check_seconds
+from carico.agent.processes import Listing, Processes, in_order
+from carico.agent.record import add_seconds
 from carico.agent.replay import as_json
 from carico.agent.screen import View, frame
 from carico.agent.terminal import Terminal
@@ -24,23 +26,36 @@ from carico.types import Estimate, Sample
 
 MINUTE = 60  # estimates in the sparklines
 REDRAW = 0.2  # s between two pictures
+LIST_EVERY = 2.0  # s between two looks at the processes
+PAGE = 10  # rows that a page scrolls
+SCROLL = {"up": -1, "down": 1, "page up": -PAGE, "page down": PAGE, "home": -sys.maxsize, "end": sys.maxsize}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seconds", type=float, metavar="S", help="how long (default: until Ctrl-C)")
+def add_arguments(parser: flags.CommandParser) -> None:
+    add_seconds(parser)
     parser.add_argument("--json", action="store_true", help="print one object per second")
-    knobs.add_flags(parser, ViewSettings, only=knobs.names(NodeSettings))
+    common = {"runtime", "dimensions", "own_limits", "rate_hz"}
+    flags.add_settings(parser, ViewSettings, only=flags.names(NodeSettings), common=common)
 
 
 def run(args: argparse.Namespace) -> int:
-    check_seconds(args.seconds)
-    settings = knobs.from_flags(ViewSettings, "agent", args)
+    settings = flags.settings_of(ViewSettings, "agent", args)
     top = Top(settings, SystemClock(), args.seconds)
     if sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not args.json:
         asyncio.run(top.on_terminal())
     else:
         asyncio.run(top.in_lines(args.json))
     return 0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What somebody chose by keys."""
+
+    pods_first: bool = True
+    by_memory: bool = False
+    offset: int = 0
+    help: bool = False
 
 
 class Top:
@@ -55,18 +70,45 @@ class Top:
         self._pipeline = Pipeline(settings, settings.dimensions, settings.rate_hz)
         self._usage: deque[tuple[float, ...]] = deque(maxlen=max(1, round(settings.rate_hz)))
         self._history: deque[Estimate] = deque(maxlen=MINUTE)
+        self._processes = Processes()
+        self._listing = Listing()
+        self._choice = Choice()
 
     async def on_terminal(self) -> None:
-        with Terminal() as terminal:
+        with Terminal(lambda key: self._typed(key, terminal)) as terminal:
             drawn = float("-inf")
 
             def show(sample: Sample, estimate: Estimate | None) -> None:
                 nonlocal drawn
                 if estimate is not None or sample.at - drawn >= REDRAW:
                     drawn = sample.at
-                    terminal.draw(frame(self._view(sample.at, terminal.notice), *terminal.size()))
+                    self._draw(terminal)
 
-            await self._follow(show)
+            listing = asyncio.create_task(self._list())
+            try:
+                await self._follow(show)
+            finally:
+                listing.cancel()
+                await asyncio.gather(listing, return_exceptions=True)
+
+    def _draw(self, terminal: Terminal) -> None:
+        if self._usage:
+            terminal.draw(frame(self._view(self._clock.monotonic(), terminal.notice), *terminal.size()))
+
+    async def _list(self) -> None:
+        """In a thread: to look at some hundred processes takes as long as a few samples."""
+        while True:
+            counted = self._watcher.source.table.counted()
+            self._listing = await asyncio.to_thread(self._processes.look, self._choice.by_memory, counted)
+            await self._clock.sleep(LIST_EVERY)
+
+    def _typed(self, key: str, terminal: Terminal) -> None:
+        if key in ("q", "Q"):
+            self._watcher.stop()
+            return
+        self._choice = chosen(self._choice, key, self._listing)
+        self._listing = in_order(self._listing, self._choice.by_memory)
+        self._draw(terminal)
 
     async def in_lines(self, as_objects: bool) -> None:
         """For a pipe or a file: one line per second."""
@@ -106,6 +148,28 @@ class Top:
             estimate=self._history[-1] if self._history else None,
             history=self._history,
             pods_from="" if source.problem or source.name == "none" else source.name,
-            notice=f"pods: {source.problem}" if source.problem else warning,
+            why_no_pods="no container runtime found" if source.name == "auto" else source.problem or "",
+            notice=warning,
             left=None if self._end is None else self._end - now,
+            listing=self._listing,
+            pods_first=self._choice.pods_first,
+            by_memory=self._choice.by_memory,
+            offset=self._choice.offset,
+            help=self._choice.help,
         )
+
+
+def chosen(before: Choice, key: str, listing: Listing) -> Choice:
+    """What is shown after a key; one that means nothing changes nothing."""
+    if key in ("?", "h"):
+        return replace(before, help=not before.help)
+    if key in ("c", "P"):
+        return replace(before, by_memory=False, offset=0)
+    if key in ("m", "M"):
+        return replace(before, by_memory=True, offset=0)
+    if key == "tab":
+        return replace(before, pods_first=not before.pods_first, offset=0)
+    if key in SCROLL:
+        rows = len(listing.pods) if before.pods_first and listing.pods else len(listing.processes)
+        return replace(before, offset=max(0, min(before.offset + SCROLL[key], rows - 1)))
+    return before

@@ -37,8 +37,8 @@ class Watcher:
     async def __aiter__(self) -> AsyncIterator[Tick]:
         running = [asyncio.create_task(part) for part in (self.source.run(), self._ticker.run(self._tick))]
         for task in running:
-            task.add_done_callback(self._stop)  # both run for ever: one that ends is broken
-        call_off = None if self._end is None else self._clock.call_at(self._end, self._stop)
+            task.add_done_callback(self.stop)  # both run for ever: one that ends is broken
+        call_off = None if self._end is None else self._clock.call_at(self._end, self.stop)
         try:
             while (tick := await self._ticks.get()) is not None:
                 yield tick
@@ -63,7 +63,7 @@ class Watcher:
     def stop_on_signals(self) -> None:
         """Ctrl-C and SIGTERM end the iteration, so that files are finished and cursors shown."""
         for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, self._stop)
+            asyncio.get_running_loop().add_signal_handler(number, self.stop)
 
-    def _stop(self, *_: object) -> None:
+    def stop(self, *_: object) -> None:
         self._ticks.put_nowait(None)

@@ -21,8 +21,8 @@ from carico.aggregator.door import Door
 from carico.aggregator.state import State
 from carico.clock import Clock, SystemClock, Ticker
 from carico.errors import UsageError
+from carico.flags import CommandParser, add_settings, settings_of
 from carico.health import HealthServer, Page, probe
-from carico.knobs import add_flags, from_flags
 from carico.settings import AggregatorSettings
 from carico.wire.server import GrpcServer
 
@@ -116,12 +116,12 @@ async def _serve(settings: AggregatorSettings) -> None:
         await aggregator.stop()
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_flags(parser, AggregatorSettings)
+def add_arguments(parser: CommandParser) -> None:
+    add_settings(parser, AggregatorSettings)
 
 
 def run(args: argparse.Namespace) -> int:
-    settings = from_flags(AggregatorSettings, "aggregator", args)
+    settings = settings_of(AggregatorSettings, "aggregator", args)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(settings))
     return 0

@@ -1,6 +1,6 @@
-"""`carico doctor`: what is there on this machine and in this cluster, what is missing, and how to mend it.
+"""`carico doctor`: what is there on this machine and in this cluster, what is missing, and how to fix it.
 
-finding    one line: a part, its state, what was found, how to mend it
+finding    one line: a part, its state, what was found, how to fix it
 machine    kernel, cores, pressure, cgroups, clock             runtime   who could count pods here
 cluster    API server, rights, Lease, clock                    endpoints scheduler and aggregator, TLS and reports
 

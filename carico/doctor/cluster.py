@@ -39,7 +39,7 @@ def rights(settings: SchedulerSettings) -> list[Right]:
     needed = [resource.path for resource in OTHERS if not resource.optional]
     followed = [_followed(path) for path in (NODES.path, PODS.path, *needed)]
     lease = [
-        Right(verb, "coordination.k8s.io", "leases", "", settings.lease_namespace)
+        Right(verb, "coordination.k8s.io", "leases", "", settings.leader_elect_resource_namespace)
         for verb in ("get", "create", "update")
     ]
     return [
@@ -64,16 +64,17 @@ def _followed(path: str) -> tuple[str, str]:
     return ("", words[-1]) if words[0] == "api" else (words[1], words[-1])
 
 
-async def look(settings: SchedulerSettings) -> list[Finding]:
-    named = settings.kubeconfig is not None
+async def look(settings: SchedulerSettings, context: str | None = None) -> list[Finding]:
+    named = settings.kubeconfig is not None or context is not None
     try:
-        client = Client(credentials.find(settings.kubeconfig), agent="carico-doctor")
+        found = credentials.find(settings.kubeconfig, context=context, exec_in_pod=settings.exec_in_pod)
+        client = Client(found, agent="carico-doctor")
     except (UsageError, CaricoError) as error:
         return [
             wanting(
                 "api server",
                 str(error),
-                "name a kubeconfig with --kubeconfig; `carico demo` needs no cluster",
+                "set --kubeconfig; `carico cluster create` makes a cluster on this machine",
                 needed=named,
             )
         ]
@@ -149,8 +150,9 @@ async def _may(client: Client, right: Right) -> bool:
 
 
 async def _lease(client: Client, settings: SchedulerSettings) -> Finding:
-    name = f"{settings.lease_namespace}/{settings.lease_name}"
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{settings.lease_namespace}/leases/{settings.lease_name}"
+    namespace, lease = settings.leader_elect_resource_namespace, settings.leader_elect_resource_name
+    name = f"{namespace}/{lease}"
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{lease}"
     start = "start `carico scheduler`; its log says why it does not lead"
     try:
         spec = msgspec.json.decode(await client.call("GET", path), type=dict[str, Any])["spec"]
@@ -161,7 +163,7 @@ async def _lease(client: Client, settings: SchedulerSettings) -> Finding:
     except (CaricoError, OSError, KeyError, TypeError, ValueError) as error:
         return wanting("leader", f"the Lease {name} cannot be read: {error}", start, needed=False)
     age = SystemClock().wall() - renewed
-    if not holder or age > settings.lease_duration:
+    if not holder or age > settings.leader_elect_lease_duration:
         return wanting("leader", f"nobody holds {name}; it was renewed {age:.0f} s ago", start, needed=False)
     return ok("leader", f"{holder} holds {name}, renewed {max(0.0, age):.0f} s ago")
 

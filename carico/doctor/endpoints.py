@@ -13,7 +13,9 @@ from typing import Any
 from carico.doctor.finding import Finding, ok, wanting
 from carico.errors import UsageError
 from carico.health import split_address
+from carico.scheduler.remote import PORT
 from carico.settings import AgentSettings, TlsFiles
+from carico.tls import lenient_context
 
 PATIENCE = 5.0  # s
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)  # an HTTP/2 client's first words
@@ -21,8 +23,9 @@ SETTINGS_FRAME, TLS_ALERT = 0x04, 0x15
 SHOWN = 4  # names of silent nodes
 
 
-async def look(settings: AgentSettings, server: str | None) -> list[Finding]:
-    found = await asyncio.to_thread(_pages, server)
+async def look(settings: AgentSettings, server: str, *, named: bool) -> list[Finding]:
+    """`server` is where the scheduler's pages are, if that is known; `named` if somebody asked for it."""
+    found = await asyncio.to_thread(_pages, server or f"http://127.0.0.1:{PORT}", named)
     for part, target in [
         *(("scheduler gRPC", t) for t in settings.schedulers),
         ("aggregator gRPC", settings.aggregator),
@@ -35,8 +38,7 @@ async def look(settings: AgentSettings, server: str | None) -> list[Finding]:
 # --- pages ---
 
 
-def _pages(server: str | None) -> list[Finding]:
-    address = server or "http://127.0.0.1:9467"
+def _pages(address: str, named: bool) -> list[Finding]:
     try:
         ready = _get(address, "/readyz")[1].strip()
         ledger = json.loads(_get(address, "/debug/ledger")[1])
@@ -45,9 +47,9 @@ def _pages(server: str | None) -> list[Finding]:
         return [
             wanting(
                 "scheduler",
-                f"nobody answers at {address} ({why})",
+                f"no response from {address} ({why})",
                 "start `carico scheduler`, or name its pages with --server",
-                needed=server is not None,
+                needed=named,
             )
         ]
     if ready != "ok":
@@ -77,9 +79,9 @@ def reports(nodes: dict[str, dict[str, Any]]) -> Finding:
     >>> reports({"a": {"stale": False, "age": 1.0}, "b": {"stale": True, "age": None}}).found
     '1 of 2 nodes have no recent report: b (never)'
     """
-    mend = "look at `carico agent` there: does it run, and is --schedulers this scheduler?"
+    fix = "look at `carico agent` there: does it run, and is --schedulers this scheduler?"
     if not nodes:
-        return wanting("reports", "no node has reported", mend, needed=False)
+        return wanting("reports", "no node has reported", fix, needed=False)
     silent = {name: row["age"] for name, row in nodes.items() if row["stale"]}
     if not silent:
         return ok("reports", f"all {len(nodes)} nodes report")
@@ -88,7 +90,7 @@ def reports(nodes: dict[str, dict[str, Any]]) -> Finding:
     return wanting(
         "reports",
         f"{len(silent)} of {len(nodes)} nodes have no recent report: {', '.join(shown)}{more}",
-        mend,
+        fix,
         needed=False,
     )
 
@@ -103,20 +105,20 @@ async def grpc(part: str, target: str, files: TlsFiles) -> Finding:
         context = None if files.plaintext else _context(files)
     except (UsageError, OSError, ValueError) as error:
         return wanting(
-            part, f"{target}: {error}", "check --tls-ca, --tls-cert and --tls-key, or say --plaintext", needed=True
+            part, f"{target}: {error}", "check --tls-ca, --tls-cert and --tls-key, or use --plaintext", needed=True
         )
     try:
         async with asyncio.timeout(PATIENCE):
             first = await _first_words(host, port, context)
     except OSError as error:  # a time-out and every TLS error too
-        found, mend = explained(error)
-        return wanting(part, f"{target}: {found}", mend, needed=True)
+        found, fix = explained(error)
+        return wanting(part, f"{target}: {found}", fix, needed=True)
     if len(first) >= 4 and first[3] == SETTINGS_FRAME:
         return ok(part, f"{target} answers{'' if context is None else ' over TLS'}")
     if context is not None and not first:  # gRPC hangs up without a word on a certificate that it does not like
         ours = "does not trust our certificate" if files.tls_cert else "wants a certificate from us"
         return wanting(
-            part, f"{target}: it {ours}", "name --tls-cert and --tls-key that its --tls-ca signed", needed=True
+            part, f"{target}: it {ours}", "name --tls-cert and --tls-key that its --client-ca signed", needed=True
         )
     if context is None and (not first or first[0] == TLS_ALERT):
         return wanting(part, f"{target}: it speaks TLS", "leave --plaintext out and name --tls-ca", needed=True)
@@ -131,7 +133,7 @@ async def grpc(part: str, target: str, files: TlsFiles) -> Finding:
 def _context(files: TlsFiles) -> ssl.SSLContext:
     if files.tls_ca is None:
         raise UsageError("no --tls-ca is named")
-    context = ssl.create_default_context(cafile=str(files.tls_ca))
+    context = lenient_context(cafile=str(files.tls_ca))
     if files.tls_cert is not None:
         context.load_cert_chain(str(files.tls_cert), None if files.tls_key is None else str(files.tls_key))
     context.set_alpn_protocols(["h2"])
@@ -158,7 +160,7 @@ def explained(error: OSError) -> tuple[str, str]:
     if isinstance(error, ssl.SSLError):
         reason = (error.reason or str(error)).replace("_", " ").lower()
         if "wrong version number" in reason or "record layer failure" in reason:
-            return "it does not speak TLS", "say --plaintext, or give the other side a certificate"
+            return "it does not speak TLS", "use --plaintext, or give the other side a certificate"
         if "certificate required" in reason or "handshake failure" in reason:
             return "it wants a certificate from us", "name --tls-cert and --tls-key"
         return f"TLS failed: {reason}", "check --tls-ca, --tls-cert and --tls-key"

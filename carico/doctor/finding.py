@@ -16,16 +16,16 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     part: str
     state: str
     found: str
-    mend: str = ""  # empty when there is nothing to mend
+    fix: str = ""  # empty when there is nothing to fix
 
 
 def ok(part: str, found: str) -> Finding:
     return Finding(part, OK, found)
 
 
-def wanting(part: str, found: str, mend: str, *, needed: bool) -> Finding:
+def wanting(part: str, found: str, fix: str, *, needed: bool) -> Finding:
     """Missing if somebody asked for it, otherwise a warning."""
-    return Finding(part, MISSING if needed else WARNING, found, mend)
+    return Finding(part, MISSING if needed else WARNING, found, fix)
 
 
 def as_table(findings: Sequence[Finding], colours: Colours) -> str:
@@ -36,7 +36,7 @@ def as_table(findings: Sequence[Finding], colours: Colours) -> str:
     PART   STATE    FOUND
     cores  ok       8
     psi    warning  switched off
-                    mend: boot with psi=1
+                    fix: boot with psi=1
     <BLANKLINE>
     1 ok, 1 warning, 0 missing
     """
@@ -48,8 +48,8 @@ def as_table(findings: Sequence[Finding], colours: Colours) -> str:
         at = lines[0].index("STATE")
         state = line[at : at + len(finding.state)]
         shown.append(line[:at] + colours.paint(state, PAINT[finding.state]) + line[at + len(state) :])
-        if finding.mend:
-            shown.append(f"{indent}{colours.paint('mend:', 'quiet')} {finding.mend}")
+        if finding.fix:
+            shown.append(f"{indent}{colours.paint('fix:', 'quiet')} {finding.fix}")
     return "\n".join([*shown, "", summary(findings)])
 
 

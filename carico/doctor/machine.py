@@ -21,7 +21,7 @@ CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocks
 
 def look(settings: AgentSettings) -> list[Finding]:
     return [
-        kernel(platform.system(), platform.release()),
+        kernel(platform.release()),
         cores(),
         counters(settings.proc_root),
         pressure(settings.proc_root),
@@ -30,18 +30,11 @@ def look(settings: AgentSettings) -> list[Finding]:
     ]
 
 
-def kernel(system: str, release: str) -> Finding:
+def kernel(release: str) -> Finding:
     """
-    >>> kernel("Linux", "6.1.0-13-amd64").state, kernel("Linux", "4.15.0").state, kernel("Darwin", "23.1").state
-    ('ok', 'warning', 'missing')
+    >>> kernel("6.1.0-13-amd64").state, kernel("4.15.0").state
+    ('ok', 'warning')
     """
-    if system != "Linux":
-        return wanting(
-            "kernel",
-            f"{system} {release}",
-            "measure on Linux: there is no /proc elsewhere; `carico explain` works here",
-            needed=True,
-        )
     numbers = tuple(int(word) for word in release.split("-")[0].split(".")[:2] if word.isdigit())
     if numbers < FIRST_WITH_PSI:
         return wanting("kernel", release, "4.20 is the first kernel that measures pressure (PSI)", needed=False)

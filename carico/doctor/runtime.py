@@ -27,8 +27,8 @@ async def look(settings: AgentSettings) -> list[Finding]:
     usable = next((name for name, finding in found.items() if finding.state == OK), None)
     if usable is not None:
         return [ok("pods", f"are counted by {usable}; {found[usable].found}")]
-    mend = "run the agent on a node of Kubernetes; `carico demo` brings a node of its own"
-    return [wanting("pods", "nobody here can count them", mend, needed=False), *found.values()]
+    fix = "run the agent on a node of Kubernetes; `carico demo` brings a node of its own"
+    return [wanting("pods", "nobody here can count them", fix, needed=False), *found.values()]
 
 
 async def _socket(part: str, path: Path, flag: str, needed: bool) -> Finding:
@@ -37,9 +37,9 @@ async def _socket(part: str, path: Path, flag: str, needed: bool) -> Finding:
     except SourceMissing as error:
         return wanting(part, str(error), f"start it, or name its socket with {flag}", needed=needed)
     except SourceError as error:
-        words, _, mend = str(error).partition("; ")
+        words, _, fix = str(error).partition("; ")
         return wanting(
-            part, words, mend or f"look at the runtime's log, or name another socket with {flag}", needed=needed
+            part, words, fix or f"look at the runtime's log, or name another socket with {flag}", needed=needed
         )
     return ok(part, f"listens on {path}")
 

@@ -22,14 +22,15 @@ from carico.clock import Clock, SystemClock
 from carico.errors import CaricoError
 from carico.kube import protobuf
 from carico.kube.chunked import HttpError
-from carico.kube.credentials import Credentials
 from carico.kube.decode import decode
 from carico.kube.http import Connection, Response
+from carico.kube.identity import Credentials, Identity
 from carico.kube.pool import Pool
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+UNAUTHORIZED = 401
 UNKNOWN_MEDIA = 415
 CONNECT_PATIENCE = 10.0  # s
 ANSWER_PATIENCE = 30.0  # s for a whole answer; lists of 30,000 pods come in pages
@@ -133,7 +134,7 @@ class Client:
         self._pool = Pool(credentials, connections, min(CONNECT_PATIENCE, patience), self._clock)
         self._agent = agent
         self._heads: dict[tuple[str, str], bytes] = {}
-        self._token: str | None = None
+        self._identity: Identity | None = None  # of the requests and connections that are made now
         self._binary = True  # as far as we know, the server reads protobuf
         self.sent = 0  # requests, for tests and metrics
 
@@ -195,9 +196,7 @@ class Client:
         urgent: bool = False,
         fence: Fence | None = None,
     ) -> Response:
-        """The answer, whatever its status."""
-        if not self.sent:
-            await asyncio.to_thread(self._credentials.token)  # a credential plugin may be slow the first time
+        """The answer, whatever its status; to a second try if other credentials can be had after a 401."""
         if urgent:
             return await self._answer(method, path, body, content_type, fence)
         await self.turn()
@@ -205,8 +204,18 @@ class Client:
             return await self._answer(method, path, body, content_type, fence)
 
     async def _answer(self, method: str, path: str, body: bytes, content_type: str, fence: Fence | None) -> Response:
-        message = self._message(method, path, body, content_type)
+        response, identity = await self._sent(method, path, body, content_type, fence)
+        if response.status == UNAUTHORIZED and await self._credentials.renew(identity):
+            response, _ = await self._sent(method, path, body, content_type, fence)
+        return response
+
+    async def _sent(
+        self, method: str, path: str, body: bytes, content_type: str, fence: Fence | None
+    ) -> tuple[Response, Identity]:
+        """The answer, and whose request it answers: credentials may change while a connection is made."""
         while True:
+            identity = await self._present()
+            message = self._message(method, path, body, content_type)
             connection, fresh = await self._pool.take()
             if fence is not None and not fence():
                 self._pool.put(connection)
@@ -228,15 +237,26 @@ class Client:
                 raise
             else:
                 self._pool.put(connection, fresh=fresh)
-                return response
+                return response, identity
 
     async def open_stream(self, path: str) -> Stream:
         """Streams have their own connections: they would starve the pool."""
         await self._limit.take()
+        identity = await self._present()
+        try:
+            return await self._stream(path)
+        except ApiError as error:
+            if error.status != UNAUTHORIZED or not await self._credentials.renew(identity):
+                raise
+        await self._present()
+        return await self._stream(path)
+
+    async def _stream(self, path: str) -> Stream:
+        message = self._message("GET", path, b"", JSON)
         connection = await self._pool.connect()
         try:
             async with asyncio.timeout(self._patience):
-                head, parts = await connection.stream(self._message("GET", path, b"", JSON))
+                head, parts = await connection.stream(message)
             if not is_good(head.status):
                 raise api_error(Response(head.status, head.headers, b"".join([part async for part in parts])))
         except BaseException:
@@ -247,24 +267,29 @@ class Client:
     async def close(self) -> None:
         self._pool.close()
 
-    def _message(self, method: str, path: str, body: bytes, content_type: str) -> bytes:
-        token = self._credentials.token()
-        if token != self._token:
+    async def _present(self) -> Identity:
+        """Who we are now; messages and connections are made accordingly."""
+        identity = await self._credentials.identity()
+        if identity is not self._identity:
+            self._identity = identity
             self._heads.clear()
-            self._token = token
+            self._pool.use(identity.tls)
+        return identity
+
+    def _message(self, method: str, path: str, body: bytes, content_type: str) -> bytes:
         rest = self._heads.get((method, content_type))
         if rest is None:
-            rest = self._heads[method, content_type] = self._head(content_type, token)
+            rest = self._heads[method, content_type] = self._head(content_type)
         start = f"{method} {self._credentials.prefix}{path} HTTP/1.1\r\nContent-Length: {len(body)}\r\n".encode()
         return start + rest + body
 
-    def _head(self, content_type: str, token: str | None) -> bytes:
+    def _head(self, content_type: str) -> bytes:
         lines = [
             f"Host: {self._credentials.authority}",
             f"User-Agent: {self._agent}/{__version__}",
             f"Accept: {content_type if content_type == protobuf.MEDIA else JSON}",
             f"Content-Type: {content_type}",
         ]
-        if token:
-            lines.append(f"Authorization: Bearer {token}")
+        if self._identity is not None:
+            lines += [f"{name}: {value}" for name, value in self._identity.headers]
         return ("\r\n".join(lines) + "\r\n\r\n").encode()

@@ -1,165 +1,219 @@
-"""Who we are to the API server: a kubeconfig file, or the service account of the pod that we run in.
+"""Where credentials come from: a kubeconfig, or the service account of the pod that we run in.
 
-Tokens in files are read again every minute, because the kubelet replaces them; those of a credential plugin (`exec`)
-when they expire. Everything else is read once.
+    find(None)                              as kubectl: $KUBECONFIG, the pod's service account, ~/.kube/config
+    find(None, context="staging")           another context than the current one
+    from_kubeconfig(Path("kubeconfig"))     this file
+
+What a kubeconfig asks for is done as kubectl does it, or refused with a sentence; nothing is left out in silence.
 """
 
 from __future__ import annotations
 
 import base64
-import json
+import importlib.util
+import logging
 import os
-import ssl
-import subprocess
-import tempfile
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
-import yaml
+from carico.clock import Clock
+from carico.errors import UsageError
+from carico.kube import exec_plugin, impersonation, tunnel
+from carico.kube.exec_plugin import ExecPlugin, Plugin
+from carico.kube.identity import Credentials, Source, bearer
+from carico.kube.kubeconfig import Choice, choose, data, named_in
+from carico.kube.proxy import proxy_of
+from carico.kube.sources import Fixed, TokenFile
+from carico.kube.tls import Pem, Tls
+from carico.kube.url import Url, parse
 
-from carico.errors import CaricoError, UsageError
+log = logging.getLogger(__name__)
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-TOKEN_EVERY = 60.0  # s between two readings of a token file
+# What kubectl no longer has either, and what came in its place.
+SUCCESSORS = {"gcp": "gke-gcloud-auth-plugin", "azure": "kubelogin"}
 
 
-@dataclass
-class Credentials:
-    """Where the API server is and how to speak to it."""
+@dataclass(frozen=True)
+class Surroundings:
+    """What counts beside the kubeconfig itself."""
 
-    host: str
-    port: int
-    tls: ssl.SSLContext | None
-    token: Callable[[], str | None]
-    prefix: str = ""  # path in front of every request, of servers behind a proxy
-    server_name: str | None = None
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    exec_in_pod: bool = False  # run credential plugins inside a pod too
+    service_account: Path = SERVICE_ACCOUNT
+    clock: Clock | None = None
 
     @property
-    def authority(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+    def in_pod(self) -> bool:
+        return "KUBERNETES_SERVICE_HOST" in self.environ and (self.service_account / "token").exists()
 
 
-def find(kubeconfig: Path | None, environ: Mapping[str, str] = os.environ) -> Credentials:
-    """The named file; else $KUBECONFIG; else the service account; else ~/.kube/config."""
-    if kubeconfig is None and (first := environ.get("KUBECONFIG", "").split(os.pathsep)[0]):
-        kubeconfig = Path(first)
-    if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in environ:
-        return in_cluster(environ)
-    return from_kubeconfig(kubeconfig or Path.home() / ".kube" / "config")
+def find(
+    kubeconfig: Path | None,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    context: str | None = None,
+    exec_in_pod: bool = False,
+    clock: Clock | None = None,
+) -> Credentials:
+    """The named file; else those of $KUBECONFIG; else the service account; else ~/.kube/config."""
+    around = Surroundings(environ, exec_in_pod, clock=clock)
+    files = [kubeconfig] if kubeconfig is not None else named_in(environ)
+    if not files and context is None and "KUBERNETES_SERVICE_HOST" in environ:
+        return in_cluster(around)
+    return from_choice(choose(files or [Path.home() / ".kube" / "config"], context), around)
 
 
-def in_cluster(environ: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> Credentials:
-    host, port = environ["KUBERNETES_SERVICE_HOST"], int(environ.get("KUBERNETES_SERVICE_PORT", "443"))
-    tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
-    return Credentials(host, port, tls, token_file(folder / "token"))
+def from_kubeconfig(path: Path, context: str | None = None, *, clock: Clock | None = None) -> Credentials:
+    return from_choice(choose([path], context), Surroundings(clock=clock))
 
 
-def from_kubeconfig(path: Path) -> Credentials:
+def fixed(server: str, token: str = "") -> Credentials:
+    """Of an http server that whoever writes this code has at hand: the token is sent in clear, on purpose."""
+    return Credentials(parse(server), Fixed(bearer(token, server) if token else ()))
+
+
+def in_cluster(around: Surroundings) -> Credentials:
+    at, folder = "the pod's service account", around.service_account
+    port = around.environ.get("KUBERNETES_SERVICE_PORT", "443")
     try:
-        config = yaml.safe_load(path.read_text())
-        context = _named(config, "contexts", config["current-context"])["context"]
-        cluster = _named(config, "clusters", context["cluster"])["cluster"]
-        user = _named(config, "users", context["user"])["user"] if context.get("user") else {}
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror}); name a kubeconfig with --kubeconfig") from error
-    except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{path}: is not a usable kubeconfig (no {error})") from error
-    server = urlsplit(cluster["server"])
+        host = around.environ["KUBERNETES_SERVICE_HOST"]
+        server = parse(f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}")
+    except ValueError as error:
+        raise UsageError(f"$KUBERNETES_SERVICE_HOST and $KUBERNETES_SERVICE_PORT: {error}") from error
+    return Credentials(
+        server,
+        TokenFile(folder / "token", at),
+        Tls(Pem(at, file=folder / "ca.crt")),
+        proxy=proxy_of(server, "", at, around.environ),
+        namespace=around.environ.get("POD_NAMESPACE") or _first_line(folder / "namespace") or "default",
+        clock=around.clock,
+    )
+
+
+def from_choice(choice: Choice, around: Surroundings) -> Credentials:
+    server = _server(choice)
+    proxy = proxy_of(server, choice.cluster.proxy_url, choice.cluster_at, around.environ)
+    tls = _tls(choice) if server.scheme == "https" else None
+    source = _source(choice, tls, around)
+    headers = impersonation.headers(choice.user, choice.user_at)
+    if tls is None:
+        headers += tunnel.credentials(proxy)
+    return Credentials(
+        server,
+        source,
+        tls,
+        server_name=choice.cluster.tls_server_name,
+        proxy=proxy,
+        headers=headers,
+        namespace=choice.namespace,
+        clock=around.clock,
+    )
+
+
+def _server(choice: Choice) -> Url:
+    if not choice.cluster.server:
+        raise UsageError(f"{choice.cluster_at}: names no server; write `server: https://HOST:PORT`")
     try:
-        tls = _tls(cluster, user or {}, path.parent) if server.scheme == "https" else None
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise UsageError(f"{path}: its certificates or key cannot be used: {error}") from error
-    port = server.port or (443 if tls else 80)
-    token = _token(user or {}, path.parent)
-    return Credentials(server.hostname or "", port, tls, token, server.path.rstrip("/"), cluster.get("tls-server-name"))
+        server = parse(choice.cluster.server)
+    except ValueError as error:
+        raise UsageError(f"{choice.cluster_at}: server cannot be used: {error}") from error
+    if server.userinfo is not None:
+        raise UsageError(f"{choice.cluster_at}: server holds a user name; write username and password under the user")
+    return server
 
 
-def token_file(path: Path, clock: Callable[[], float] = time.monotonic) -> Callable[[], str | None]:
-    """Reads the token anew when the last reading is a minute old; keeps the old one if the file is away."""
-    read_at, token = float("-inf"), None
-
-    def current() -> str | None:
-        nonlocal read_at, token
-        if clock() - read_at >= TOKEN_EVERY:
-            try:
-                token = path.read_text().strip()
-            except OSError as error:
-                if token is None:
-                    raise CaricoError(f"{path}: the token cannot be read ({error.strerror})") from error
-            read_at = clock()
-        return token
-
-    return current
-
-
-def _named(config: dict[str, Any], section: str, name: str) -> dict[str, Any]:
-    for entry in config[section]:
-        if entry["name"] == name:
-            return dict(entry)
-    raise KeyError(f"entry {name!r} under {section}")
-
-
-def _token(user: dict[str, Any], folder: Path) -> Callable[[], str | None]:
-    if "exec" in user:
-        return _exec_token(user["exec"])
-    if "tokenFile" in user:
-        return token_file(folder / user["tokenFile"])
-    token = user.get("token")
-    return lambda: token
-
-
-def _exec_token(plugin: dict[str, Any]) -> Callable[[], str | None]:
-    """Runs a credential plugin (client.authentication.k8s.io) whenever its token is about to expire."""
-    token, until = None, 0.0
-
-    def current() -> str | None:
-        nonlocal token, until
-        if time.time() >= until:
-            status = _run_plugin(plugin)
-            token = status.get("token")
-            end = status.get("expirationTimestamp")
-            until = datetime.fromisoformat(end).timestamp() - 60 if end else float("inf")
-        return token
-
-    return current
-
-
-def _run_plugin(plugin: dict[str, Any]) -> dict[str, Any]:
-    environ = os.environ | {pair["name"]: pair["value"] for pair in plugin.get("env") or []}
-    info = {"apiVersion": plugin["apiVersion"], "kind": "ExecCredential", "spec": {"interactive": False}}
-    command = [plugin["command"], *(plugin.get("args") or [])]
-    try:
-        done = subprocess.run(
-            command, env=environ | {"KUBERNETES_EXEC_INFO": json.dumps(info)}, capture_output=True, timeout=30
+def _tls(choice: Choice) -> Tls:
+    cluster, user, at = choice.cluster, choice.user, choice.cluster_at
+    authority = _pem(at, "certificate-authority", cluster.certificate_authority, cluster.certificate_authority_data)
+    if cluster.insecure_skip_tls_verify:
+        if authority is not None:
+            raise UsageError(f"{at}: insecure-skip-tls-verify and certificate-authority exclude each other; remove one")
+        log.warning(
+            "%s: insecure-skip-tls-verify is set: the API server's certificate is not checked, and whoever stands "
+            "between can read and change everything",
+            at,
         )
-        return dict(json.loads(done.stdout)["status"])
-    except (OSError, subprocess.SubprocessError, ValueError, KeyError) as error:
-        raise CaricoError(f"the credential plugin {command[0]} of the kubeconfig failed: {error}") from error
+    certificate = _pem(choice.user_at, "client-certificate", user.client_certificate, user.client_certificate_data)
+    key = _pem(choice.user_at, "client-key", user.client_key, user.client_key_data)
+    if (certificate is None) != (key is None):
+        missing = "client-certificate" if certificate is None else "client-key"
+        raise UsageError(f"{choice.user_at}: {missing} is missing; client-certificate and client-key go together")
+    return Tls(authority, certificate, key, insecure=cluster.insecure_skip_tls_verify)
 
 
-def _tls(cluster: dict[str, Any], user: dict[str, Any], folder: Path) -> ssl.SSLContext:
-    authority = _content(cluster, "certificate-authority", folder)
-    context = ssl.create_default_context(cadata=authority.decode() if authority else None)
-    if cluster.get("insecure-skip-tls-verify"):
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    certificate, key = _content(user, "client-certificate", folder), _content(user, "client-key", folder)
-    if certificate and key:
-        # Python loads certificates from files only: one that nobody else may read, gone as soon as it is loaded.
-        with tempfile.NamedTemporaryFile() as file:
-            file.write(certificate + b"\n" + key)
-            file.flush()
-            context.load_cert_chain(file.name)
-    return context
+def _pem(at: str, name: str, file: str, encoded: str) -> Pem | None:
+    if file and encoded:
+        raise UsageError(f"{at}: has both {name} and {name}-data, and kubectl takes only one; remove one")
+    if encoded:
+        return Pem(f"{at}: {name}-data", data(encoded, f"{at}: {name}-data"))
+    return Pem(f"{at}: {name}", file=Path(file)) if file else None
 
 
-def _content(entry: dict[str, Any], name: str, folder: Path) -> bytes | None:
-    if data := entry.get(f"{name}-data"):
-        return base64.b64decode(data)
-    if file := entry.get(name):
-        return (folder / str(file)).read_bytes()
-    return None
+def _source(choice: Choice, tls: Tls | None, around: Surroundings) -> Source:
+    """A token or a name comes before a plugin, as in kubectl."""
+    user, at = choice.user, choice.user_at
+    token, basic = user.token or user.token_file, user.username or user.password
+    certificate = user.client_certificate or user.client_certificate_data
+    if token and basic:
+        raise UsageError(f"{at}: has both a token and a user name, and kubectl takes only one; remove one")
+    if user.exec is not None and user.auth_provider is not None:
+        raise UsageError(f"{at}: has both exec and auth-provider, and kubectl takes only one; remove one")
+    if tls is None:
+        if token or basic or certificate or user.exec or user.auth_provider:
+            log.warning(
+                "%s: its server is not https: no credentials are sent, as kubectl sends none", choice.cluster_at
+            )
+        return Fixed()
+    if user.token_file:
+        return TokenFile(Path(user.token_file), at, user.token)
+    if token:
+        return Fixed(bearer(token, at))
+    if basic:
+        pair = base64.b64encode(f"{user.username}:{user.password}".encode()).decode()
+        return Fixed((("Authorization", f"Basic {pair}"),))
+    if user.auth_provider is not None:
+        return _auth_provider(choice, around)
+    if user.exec is not None and not certificate:
+        return _exec(choice, tls, around)
+    return Fixed()
+
+
+def _exec(choice: Choice, tls: Tls, around: Surroundings) -> Source:
+    assert choice.user.exec is not None
+    told = exec_plugin.cluster_info(choice.cluster, tls.authority())
+    plugin = exec_plugin.plugin(choice.user.exec, choice.user_at, told)
+    if around.in_pod and not around.exec_in_pod:
+        raise UsageError(
+            f"{choice.user_at}: would run {plugin.command} inside this pod; use the pod's service account, "
+            "or allow it with --exec-in-pod"
+        )
+    return ExecPlugin(plugin, around.environ)
+
+
+def _auth_provider(choice: Choice, around: Surroundings) -> Source:
+    """Through the package `kubernetes`, in a process of its own: it takes 40 MB that are needed once an hour."""
+    assert choice.user.auth_provider is not None
+    name = choice.user.auth_provider.name
+    if name != "oidc":
+        instead = SUCCESSORS.get(name, "its credential plugin")
+        raise UsageError(
+            f"{choice.user_at}: auth-provider {name!r} is not supported, by kubectl neither; use {instead} under exec"
+        )
+    if importlib.util.find_spec("kubernetes") is None:
+        raise UsageError(
+            f"{choice.user_at}: auth-provider 'oidc' needs the package kubernetes: pip install 'carico[kubernetes]'; "
+            "or use the credential plugin kubelogin under exec"
+        )
+    args = ("-m", "carico.kube.auth_provider", choice.context, *map(str, choice.files))
+    title = "the auth-provider oidc"
+    return ExecPlugin(Plugin(choice.user_at, sys.executable, args, title=title), around.environ)
+
+
+def _first_line(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""

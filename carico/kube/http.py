@@ -138,6 +138,10 @@ class Connection:
     def session(self) -> ssl.SSLSession | None:
         return self._channel.session
 
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        return self._channel.tls
+
     def close(self) -> None:
         self.reusable = False
         self._channel.close()

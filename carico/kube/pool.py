@@ -6,19 +6,26 @@ import ssl
 
 from carico.clock import Clock
 from carico.kube.chunked import HttpError
-from carico.kube.credentials import Credentials
 from carico.kube.http import Connection
-from carico.kube.socket import connect
+from carico.kube.identity import Credentials
+from carico.kube.tunnel import open_through
 
 
 class Pool:
-    """At most `size` idle connections; there is no limit to those in use."""
+    """At most `size` idle connections, all of the present TLS context; there is no limit to those in use."""
 
     def __init__(self, credentials: Credentials, size: int, connect_patience: float, clock: Clock) -> None:
         self._credentials, self._size, self._patience, self._clock = credentials, size, connect_patience, clock
+        self._tls: ssl.SSLContext | None = None
         # Of the newest connection: a burst opens hundreds, and each whole handshake costs both sides a millisecond.
         self._session: ssl.SSLSession | None = None
         self.idle: list[tuple[Connection, float]] = []  # with the time of its last answer, s, monotonic
+
+    def use(self, tls: ssl.SSLContext | None) -> None:
+        """For new connections from now on. With another context nothing of the old one is used again."""
+        if tls is not self._tls:
+            self._tls, self._session = tls, None
+            self.close()
 
     async def take(self) -> tuple[Connection, bool]:
         """A connection, and whether it is a fresh one."""
@@ -31,6 +38,9 @@ class Pool:
 
     def put(self, connection: Connection, *, fresh: bool = False) -> None:
         """After a whole answer, or if nothing was sent; `fresh`: after its first one."""
+        if connection.tls is not self._tls:
+            connection.close()
+            return
         if fresh:
             self._session = connection.session
         if len(self.idle) >= self._size:
@@ -49,9 +59,11 @@ class Pool:
 
     async def connect(self) -> Connection:
         where = self._credentials
-        name = (where.server_name or where.host) if where.tls else None
+        name = where.server_name if self._tls is not None else None
         try:
-            return Connection(await connect(where.host, where.port, where.tls, name, self._session, self._patience))
+            return Connection(
+                await open_through(where.proxy, where.host, where.port, self._tls, name, self._session, self._patience)
+            )
         except OSError as error:
             why = str(error) or "no answer"
             raise HttpError(f"the API server at {where.authority} cannot be reached: {why}") from error

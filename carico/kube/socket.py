@@ -69,7 +69,7 @@ async def _connected(
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         notice_dead_peers(raw)
         await asyncio.get_running_loop().sock_connect(raw, address)
-        return raw if tls is None else await _secured(raw, tls, name, session)
+        return raw if tls is None else await secure(raw, tls, name, session)
     except BaseException:
         raw.close()
         raise
@@ -92,7 +92,7 @@ def notice_dead_peers(raw: socket.socket) -> None:
             raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
-async def _secured(
+async def secure(
     raw: socket.socket, tls: ssl.SSLContext, name: str | None, session: ssl.SSLSession | None
 ) -> ssl.SSLSocket:
     secured = tls.wrap_socket(raw, server_hostname=name, do_handshake_on_connect=False, session=session)
@@ -143,6 +143,10 @@ class Channel:
     def session(self) -> ssl.SSLSession | None:
         """What a later connection can go on with; there after the first bytes have come."""
         return self._sock.session if isinstance(self._sock, ssl.SSLSocket) else None
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        return self._sock.context if isinstance(self._sock, ssl.SSLSocket) else None
 
     def send(self, data: bytes) -> None:
         if self._unsent:

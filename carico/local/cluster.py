@@ -5,7 +5,7 @@
     node        this machine: a pod's command becomes a process
 
 All of them are started under a Guard (processes.py): whatever ends this process ends them. One that ends by itself
-ends the cluster, with the last words of its log.
+ends the cluster, with the end of its log.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from carico.errors import CaricoError
 from carico.local.processes import Command, Guard, Process
 from carico.local.simulated import GROUP, node_names
 from carico.wire.certificates import Authority, Pair
+from carico.wire.identity import NODE_PREFIX, NODES
 
 PATIENCE = 30.0  # s for each process to say that it is ready
 # Below those that Linux gives to outgoing connections: none takes one before its process listens, seconds later.
@@ -60,33 +61,34 @@ class LocalCluster:
         (self.folder / "carico.toml").write_text(SETTINGS)
         authority = self._authority = Authority(self.folder / "tls")
         server = authority.issue("localhost", "localhost", "127.0.0.1")
-        node = authority.issue(f"system:node:{self.node}")
+        node = authority.issue_node(self.node)
         await self._module("api", "carico.local.api", "--kubeconfig", self.kubeconfig, "--logs", self.pods / "logs")
         await self._until("api", self.kubeconfig.exists)
-        tls = ["--tls-ca", authority.cert]
+        serving = ["--client-ca", authority.cert, *_pair(server)]
         aggregator, scheduler = free_port(), free_port()
         self._reports_to = f"localhost:{scheduler}"
         pages = {"scheduler": self._page_port(), "aggregator": free_port(), "agent": free_port()}
         self.page = f"http://127.0.0.1:{pages['scheduler']}/"
-        await self._word("aggregator", pages, "--grpc-listen", f"localhost:{aggregator}", *tls, *_pair(server))
-        await self._word(
-            *("scheduler", pages, "--config", self.folder / "carico.toml", "--kubeconfig", self.kubeconfig),
-            *("--grpc-listen", f"localhost:{scheduler}", *tls, *_pair(server)),
+        await self._command("aggregator", pages, "--grpc-listen", f"localhost:{aggregator}", *serving)
+        await self._command(
+            *("scheduler", pages, "--kubeconfig", self.kubeconfig),
+            *("--grpc-listen", f"localhost:{scheduler}", *serving),
         )
         await self._node()
-        await self._word(
+        await self._command(
             *("agent", pages, "--node-name", self.node, "--runtime", "cri", "--cri-socket", self.cri_socket),
             *("--own-limits", "--aggregator", f"localhost:{aggregator}", "--schedulers", f"localhost:{scheduler}"),
-            *(*tls, *_pair(node)),
+            *("--tls-ca", authority.cert, *_pair(node)),
         )
         for name, port in pages.items():
             await self._until(name, partial(_ready, port))
 
     async def simulate(self, nodes: int) -> None:
         """Adds so many nodes that do not exist; call it once, after `start`."""
-        names = node_names(nodes)
+        names = [f"{NODE_PREFIX}{name}" for name in node_names(nodes)]
         for first in range(0, nodes, GROUP):
-            self._authority.issue(f"simulated-{first // GROUP}", *names[first : first + GROUP])
+            its = names[first : first + GROUP]
+            self._authority.issue(f"simulated-{first // GROUP}", *its, organisation=NODES)
         tls = self._authority.cert.parent
         await self._module(
             *("simulated", "carico.local.simulated", "--kubeconfig", self.kubeconfig, "--nodes", nodes),
@@ -128,8 +130,10 @@ class LocalCluster:
         )
         await self._until("node", self.cri_socket.exists)
 
-    async def _word(self, word: str, pages: dict[str, int], *flags: object) -> None:
-        await self._module(word, "carico.cli", word, "--listen", f"127.0.0.1:{pages[word]}", *flags)
+    async def _command(self, command: str, pages: dict[str, int], *flags: object) -> None:
+        """With settings of its own: those of this machine, if it has any, belong to another cluster."""
+        own = ("--config", self.folder / "carico.toml", "--listen", f"127.0.0.1:{pages[command]}")
+        await self._module(command, "carico.cli", command, *own, *flags)
 
     async def _module(self, name: str, module: str, *flags: object) -> None:
         argv = [sys.executable, "-m", module, *map(str, flags)]

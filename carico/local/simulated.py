@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from carico import __version__
+from carico import __version__, logs
 from carico.clock import Clock, SystemClock
 from carico.errors import CaricoError
 from carico.kube import credentials
@@ -150,7 +150,8 @@ def main(argv: list[str] | None = None) -> int:
             f"--tls-{name}", type=Path, help=f"as for `carico agent`; {{}} is the number of {GROUP} nodes"
         )
     args = parser.parse_args(argv)
-    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logs.start()
+    logs.dump_stacks_on_signal()
     try:
         least, _, most = args.pods.partition(",")
         plan = Plan(args.nodes, args.prefix, float(least), float(most or least))

@@ -1,4 +1,4 @@
-"""The word `carico scheduler`: settings, signals, exit code."""
+"""`carico scheduler`: settings, signals, exit code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import logging
 import signal
 import sys
 
-from carico.knobs import add_flags, from_flags
+from carico.flags import CommandParser, add_settings, settings_of
 from carico.scheduler.garbage import Garbage
 from carico.scheduler.run import Scheduler
 from carico.settings import SchedulerSettings
@@ -17,19 +17,19 @@ from carico.settings import SchedulerSettings
 log = logging.getLogger(__name__)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_flags(parser, SchedulerSettings)
+def add_arguments(parser: CommandParser) -> None:
+    add_settings(parser, SchedulerSettings)
 
 
 def run(args: argparse.Namespace) -> int:
-    settings = from_flags(SchedulerSettings, "scheduler", args)
+    settings = settings_of(SchedulerSettings, "scheduler", args)
     with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=_fast_loop) as runner:
         runner.run(_serve(settings))
     return 0
 
 
 def _fast_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's, imported here so that no other word of `carico` pays for it."""
+    """uvloop's, imported here so that no other command of `carico` pays for it."""
     import uvloop
 
     return uvloop.new_event_loop()

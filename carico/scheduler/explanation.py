@@ -36,18 +36,27 @@ class Explanation(msgspec.Struct, omit_defaults=True):
     nodes: list[NodeVerdict] = []
 
 
-def as_table(result: Explanation) -> str:
-    """
+def as_table(result: Explanation, *, wide: bool = False) -> str:
+    """`wide` adds what the node said of itself and what is promised to other pods there.
+
     >>> print(as_table(Explanation("default/a", "carico", 1.0, nodes=[NodeVerdict("n1", True, free=2.5, total=90.0)])))
     default/a, profile carico, 1 unit(s)
     NODE  FREE  SCORE  VERDICT
     n1     2.5   90.0  ok
     """
+    columns = ("CAPACITY", "RESERVED", "REPORT") if wide else ()
     lines = []
     for v in result.nodes:
         free = "?" if v.free is None else f"{v.free:.1f}"
-        lines.append((v.node, free, f"{v.total:.1f}" if v.feasible else "-", _verdict(v)))
-    return "\n".join([*_head(result), table(("NODE", "FREE", "SCORE", "VERDICT"), lines, right=(1, 2))])
+        score = f"{v.total:.1f}" if v.feasible else "-"
+        lines.append((v.node, free, *(_figures(v) if wide else ()), score, _verdict(v)))
+    head = ("NODE", "FREE", *columns, "SCORE", "VERDICT")
+    return "\n".join([*_head(result), table(head, lines, right=range(1, len(head) - 1))])
+
+
+def _figures(v: NodeVerdict) -> tuple[str, str, str]:
+    age = "never" if v.report_age is None else f"{v.report_age:g}s{' (stale)' if v.stale else ''}"
+    return "?" if v.capacity is None else f"{v.capacity:.1f}", f"{v.reserved:.1f}", age
 
 
 def _verdict(v: NodeVerdict) -> str:

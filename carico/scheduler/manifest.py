@@ -20,6 +20,7 @@ import yaml
 from carico.errors import UsageError
 from carico.kube import quantity
 from carico.kube.objects import Pod
+from carico.scheduler import bounded_yaml
 
 Plain = dict[str, Any]
 
@@ -31,21 +32,24 @@ SYSTEM_PRIORITY = {"system-node-critical": 2_000_001_000, "system-cluster-critic
 LABEL_KEYS = (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
 
 
-def read(file: str) -> Plain:
-    """A Pod from a file of YAML or JSON, as if it were to be created; - is standard input."""
+def read(file: str, namespace: str = DEFAULT_NAMESPACE) -> Plain:
+    """A Pod from a file of YAML or JSON, as if it were to be created; - is standard input.
+
+    `namespace` is for a pod that names none.
+    """
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text()
-        plain = yaml.safe_load(text)
+        plain = bounded_yaml.load(text)
     except OSError as error:
         raise UsageError(f"{file}: cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{file}: is not a pod: {error}") from error
     if not isinstance(plain, dict) or plain.get("kind", "Pod") != "Pod":
         raise UsageError(f"{file}: is not a Pod but {plain.get('kind') if isinstance(plain, dict) else 'no object'}")
-    return as_new(json.loads(json.dumps(plain, default=str)), file)
+    return as_new(json.loads(json.dumps(plain, default=str)), file, namespace)
 
 
-def as_new(plain: Plain, where: str) -> Plain:
+def as_new(plain: Plain, where: str, namespace: str = DEFAULT_NAMESPACE) -> Plain:
     """Without what only a stored pod has, and with a namespace and a way to its name."""
     wanted: Plain = _without_nulls(plain)
     meta, spec = wanted.setdefault("metadata", {}), wanted.setdefault("spec", {})
@@ -55,7 +59,7 @@ def as_new(plain: Plain, where: str) -> Plain:
         meta.pop(name, None)
     wanted.pop("status", None)
     spec.pop("nodeName", None)
-    meta.setdefault("namespace", DEFAULT_NAMESPACE)
+    meta.setdefault("namespace", namespace)
     if not meta.get("name"):
         meta.setdefault("generateName", "simulated-")
     return wanted | {"apiVersion": "v1", "kind": "Pod"}

@@ -1,4 +1,4 @@
-"""The word `carico decisions`: what a scheduler decided, read from a dump or from a running one, and replayed.
+"""`carico decisions`: what a scheduler decided, read from a dump or from a running one, and replayed.
 
 A dump is what `/debug/decisions` gives or SIGUSR2 writes: one JSON record a line. Other lines, such as a log around
 them, are skipped. Replayed, every decision is held to the rules once more; `--threshold` asks what a stricter one would
@@ -8,70 +8,102 @@ have refused. The exit code is 1 if a decision broke a rule.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
-import urllib.error
-import urllib.request
 from datetime import datetime
 from pathlib import Path
 
-import msgspec
-
+from carico import output
 from carico.errors import CaricoError, UsageError
+from carico.kube import flags
+from carico.logs import timestamp
+from carico.scheduler import remote
 from carico.scheduler.decisions import Record, load, replay
 from carico.table import table
 
-PATIENCE = 30.0  # s for an answer
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", nargs="?", metavar="FILE", help="a dump; - is standard input")
-    parser.add_argument("--server", metavar="URL", help="a running scheduler's pages, e.g. http://127.0.0.1:9467")
-    parser.add_argument("--pod", metavar="NAMESPACE/NAME", help="only what was decided about this pod")
-    threshold = "pods of free capacity per unit (default: what the scheduler went by, as its records say)"
-    parser.add_argument("--threshold", type=float, help=threshold)
-    parser.add_argument("--json", action="store_true", help="JSON instead of a table")
+    parser.usage = f"{parser.prog} [FILE] [OPTION …]"
+    about = "a dump, or - for standard input (default: those of the running scheduler)"
+    parser.add_argument("file", nargs="?", metavar="FILE", help=about)
+    parser.add_argument("--pod", metavar="POD", help="only decisions about this pod: web, pod/web or NAMESPACE/web")
+    parser.add_argument("-n", "--namespace", metavar="NAMESPACE", help="only decisions about pods of this namespace")
+    threshold = (
+        "free capacity per unit that a node should have had (default: what the scheduler went by, as its records say)"
+    )
+    parser.add_argument("--threshold", type=float, metavar="PODS", help=threshold)
+    output.add_flag(parser, ("json", "yaml", "name", "wide"), name="the pods")
+    remote.add_flags(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     records = load(_read(args))
     wrong = replay(records, args.threshold)
-    shown = [record for record in records if args.pod in (None, record.pod)]
-    if args.json:
-        print(msgspec.json.encode({"decisions": shown, "wrong": wrong}).decode())
+    shown = _chosen(records, args)
+    if args.output == "name":
+        print(
+            "".join(f"pod/{name}\n" for name in dict.fromkeys(record.pod.partition("/")[2] for record in shown)), end=""
+        )
+    elif args.output in ("json", "yaml"):
+        output.show(args.output, {"decisions": shown, "wrong": wrong})
     else:
-        print(as_table(shown))
+        print(as_table(shown, wide=args.output == "wide"))
         print("\n".join(_summary(records, wrong)))
     return 1 if wrong else 0
 
 
+def _chosen(records: list[Record], args: argparse.Namespace) -> list[Record]:
+    namespace, name = flags.pod_name([args.pod], args.namespace) if args.pod else (args.namespace, None)
+    return [
+        record
+        for record in records
+        if namespace in (None, record.pod.partition("/")[0]) and name in (None, record.pod.partition("/")[2])
+    ]
+
+
 def _read(args: argparse.Namespace) -> bytes:
-    if bool(args.file) == bool(args.server):
-        raise UsageError("say where the decisions are: a FILE, or --server URL")
+    if args.file and args.server:
+        raise UsageError("the decisions come from FILE or from --server, not from both")
     try:
-        if args.server:
-            with urllib.request.urlopen(args.server.rstrip("/") + "/debug/decisions", timeout=PATIENCE) as answer:
-                return bytes(answer.read())
-        return sys.stdin.buffer.read() if args.file == "-" else Path(args.file).read_bytes()
-    except urllib.error.URLError as error:
-        raise CaricoError(f"{args.server}: no scheduler answers there ({error.reason}); check --server") from error
-    except ValueError as error:
-        raise UsageError(f"{args.server}: {error}") from error
+        if args.file:
+            return sys.stdin.buffer.read() if args.file == "-" else Path(args.file).read_bytes()
     except OSError as error:
-        raise UsageError(f"{args.file or args.server}: cannot be read ({error.strerror})") from error
+        raise UsageError(f"{args.file}: cannot be read ({error.strerror})") from error
+    return asyncio.run(_asked(args))
 
 
-def as_table(records: list[Record]) -> str:
-    """
+async def _asked(args: argparse.Namespace) -> bytes:
+    async with remote.reach(args) as pages:
+        if pages.url:
+            return await asyncio.to_thread(remote.ask, pages.url, "/debug/decisions")
+    raise CaricoError(f"{pages.why_not}; or name a dump of decisions as FILE")
+
+
+def as_table(records: list[Record], *, wide: bool = False) -> str:
+    """`wide` has whole times, the profile and how long the decision took.
+
     >>> record = Record(0.25, "default/a", "u", "carico", 1, "n1", free_before=2.5)
     >>> as_table([record]).splitlines()[1].split()[1:]
     ['default/a', '1', 'n1', '2.5', 'scheduled']
     """
+    head = (
+        "TIME",
+        "POD",
+        "TRY",
+        "NODE",
+        "FREE",
+        "RESULT",
+        *(("PROFILE", "NODES", "MICROS") if wide else ()),
+        "REASONS",
+    )
     lines = []
     for record in records:
-        time = datetime.fromtimestamp(record.at).strftime("%H:%M:%S.%f")[:-3]
+        time = timestamp(record.at) if wide else datetime.fromtimestamp(record.at).strftime("%H:%M:%S.%f")[:-3]
         free = "" if record.free_before is None else f"{record.free_before:g}"
-        lines.append((time, record.pod, str(record.attempt), record.node or "-", free, record.result, record.reasons))
-    return table(("TIME", "POD", "TRY", "NODE", "FREE", "RESULT", "REASONS"), lines, right=(2, 4))
+        more = (record.profile, f"{record.feasible}/{record.nodes}", f"{record.micros:g}") if wide else ()
+        cells = (time, record.pod, str(record.attempt), record.node or "-", free, record.result, *more, record.reasons)
+        lines.append(cells)
+    return table(head, lines, right=(2, 4, 7, 8) if wide else (2, 4))
 
 
 def _summary(records: list[Record], wrong: list[str]) -> list[str]:

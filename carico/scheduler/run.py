@@ -75,7 +75,7 @@ class Scheduler:
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
         self.client = client or Client(
-            credentials.find(settings.kubeconfig),
+            credentials.find(settings.kubeconfig, exec_in_pod=settings.exec_in_pod),
             qps=settings.qps,
             burst=settings.burst,
             connections=settings.connections,
@@ -102,9 +102,18 @@ class Scheduler:
         )  # fmt: skip
         self.extender = Extender(self.parts, self.clock, self.client, self.writer)
         self.rejections = Rejections(self.client, metrics, self.clock, self.parts.profiles)
-        times = LeaseTimes(settings.lease_duration, settings.lease_renew, settings.lease_retry)
+        times = LeaseTimes(
+            settings.leader_elect_lease_duration,
+            settings.leader_elect_renew_deadline,
+            settings.leader_elect_retry_period,
+        )
         self.election = Election(
-            self.client, settings.lease_namespace, settings.lease_name, self.identity, self.clock, times
+            self.client,
+            settings.leader_elect_resource_namespace,
+            settings.leader_elect_resource_name,
+            self.identity,
+            self.clock,
+            times,
         )
         self.listener = ReportListener(cluster, metrics, self.clock, settings.heartbeat, self.may_bind)
         self.live = Live(self.parts, self.clock, self._standing) if settings.page else None
@@ -182,7 +191,7 @@ class Scheduler:
         await self.watches.pods.refresh()
         self._expect_reports()
         self.parts.queue.activate_all()
-        await self.reports.announce()
+        self.reports.announce()
         await self._schedule()
 
     def _expect_reports(self) -> None:
@@ -289,7 +298,7 @@ class Scheduler:
         while True:
             now = self._turned_at = self.clock.monotonic()
             if self.listener.adjust_heartbeat():
-                await self.reports.announce()
+                self.reports.announce()
             if now - flushed_at >= FLUSH_EVERY:
                 flushed_at = now
                 self.parts.queue.flush(now)

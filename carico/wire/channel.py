@@ -34,7 +34,7 @@ class Dialer:
     def __init__(self, target: str, files: TlsFiles, what: str) -> None:
         self.target = target
         self._host, self._port = split_address(target)
-        self._credentials = tls.client_credentials(files, f"the connection to {what} at {target}")
+        self._tls = tls.ClientTls(files, f"the connection to {what} at {target}")
 
     async def addresses(self) -> list[str]:
         """Every address behind the name, now; empty when it does not resolve."""
@@ -46,9 +46,10 @@ class Dialer:
         return sorted({_shown(str(where[0]), self._port) for *_, where in found})
 
     def open(self, address: str) -> aio.Channel:
-        if self._credentials is None:
+        credentials = self._tls.credentials()
+        if credentials is None:
             return aio.insecure_channel(address, options=OPTIONS)
-        return aio.secure_channel(address, self._credentials, options=[*OPTIONS, *self._expected_name()])
+        return aio.secure_channel(address, credentials, options=[*OPTIONS, *self._expected_name()])
 
     def _expected_name(self) -> list[tuple[str, str | int]]:
         """The certificate is checked against the name that was dialled, not against the address behind it."""

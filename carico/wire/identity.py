@@ -1,36 +1,48 @@
 """Whom a caller may speak for. A server asks once per call, before it reads the first message.
 
 Without client certificates nobody is known and everybody may say anything: fit for a trusted network only. With them
-(the server has `tls_ca`) the certificate's names decide. A node's is `system:node:NAME`, as the kubelet's own, or NAME;
-a replica of the aggregator's is `carico:aggregator`.
+(the server has `client_ca`) the certificate decides, by the rule of Kubernetes for its nodes: the organisation is
+`system:nodes` and the name `system:node:NAME`, as in a kubelet's own certificate. The name is the common name or an
+alternative name: a common name ends at 64 characters. A replica of the aggregator has the common name
+`carico:aggregator`. Any other certificate speaks for nobody, even if the same authority signed it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from carico.errors import CaricoError, RefusedMessage
 
 NODE_PREFIX = "system:node:"
+NODES = "system:nodes"
 REPLICA = "carico:aggregator"
 
 Facts = Mapping[str, Iterable[bytes]]  # what TLS says about the other side, by gRPC's property name
 Metadata = Mapping[str, str]  # the call's headers
 
+# One attribute of a subject as RFC 2253 writes it, e.g. `O=system:nodes`; a separator inside a value is escaped.
+_ATTRIBUTE = re.compile(r"([^=,+]+)=((?:[^\\,+]|\\.)*)(?:[,+]|$)")
+
 
 class Unauthenticated(CaricoError):
-    """The caller did not prove to be anybody. Ends the call."""
+    """The caller did not prove to be anybody who has a say here. Ends the call."""
 
 
 class Caller(NamedTuple):
     names: frozenset[str] | None  # nodes that it may speak for; None = any
     is_replica: bool
 
+    def __str__(self) -> str:
+        if self.names is None:
+            return "an unknown caller"
+        return REPLICA if self.is_replica else "/".join(sorted(self.names)[:3])
+
     def speaks_for(self, node: str) -> None:
         """Raises RefusedMessage if it may not."""
         if self.names is not None and node not in self.names:
-            raise RefusedMessage("identity", f"{'/'.join(sorted(self.names)) or 'nobody'} may not speak for {node!r}")
+            raise RefusedMessage("identity", f"{self} may not speak for {node!r}")
 
     def speaks_for_replicas(self) -> None:
         if not self.is_replica:
@@ -52,15 +64,42 @@ class Anyone:
 class Certificates:
     """The names in the client's certificate.
 
-    >>> Certificates().caller({"x509_common_name": [b"system:node:n1"]}, {}).names
+    >>> subject = b"CN=system:node:n1,O=system:nodes"
+    >>> Certificates().caller({"x509_subject": [subject], "x509_common_name": [b"system:node:n1"]}, {}).names
     frozenset({'n1'})
     """
 
     def caller(self, facts: Facts, metadata: Metadata) -> Caller:  # noqa: ARG002
-        raw = [*facts.get("x509_common_name", ()), *facts.get("x509_subject_alternative_name", ())]
-        names = {name.decode("utf-8", "replace") for name in raw}
-        if not names:
+        common = _texts(facts, "x509_common_name")
+        if not common:
+            raise Unauthenticated("a client certificate with a common name is needed here; give tls_cert and tls_key")
+        caller = Caller(self._nodes(facts, common), REPLICA in common)
+        if not caller.names and not caller.is_replica:
             raise Unauthenticated(
-                "a client certificate with a name is needed here; give the client tls_cert and tls_key"
+                f"the certificate of {common[0][:80]!r} speaks for nobody here; a node's has the organisation {NODES}"
+                f" and the name {NODE_PREFIX}NAME"
             )
-        return Caller(frozenset(name.removeprefix(NODE_PREFIX) for name in names - {REPLICA}), REPLICA in names)
+        return caller
+
+    def _nodes(self, facts: Facts, common: list[str]) -> frozenset[str]:
+        if not any(NODES in organisations(subject) for subject in _texts(facts, "x509_subject")):
+            return frozenset()
+        names = [*common, *_texts(facts, "x509_subject_alternative_name")]
+        return frozenset(name.removeprefix(NODE_PREFIX) for name in names if name.startswith(NODE_PREFIX)) - {""}
+
+
+def organisations(subject: str) -> list[str]:
+    r"""
+    >>> organisations("CN=system:node:n1,O=system:nodes"), organisations("CN=x\\,O=system:nodes")
+    (['system:nodes'], [])
+    """
+    found, at = [], 0
+    while attribute := _ATTRIBUTE.match(subject, at):
+        at = attribute.end()
+        if attribute[1] == "O":
+            found.append(re.sub(r"\\(.)", r"\1", attribute[2]))
+    return found if at == len(subject) else []
+
+
+def _texts(facts: Facts, name: str) -> list[str]:
+    return [value.decode("utf-8", "replace") for value in facts.get(name, ())]

@@ -55,9 +55,12 @@ class ReportService:
     def ack(self, refused: Refused | None = None) -> bytes:
         return codec.encode_ack(codec.Ack(self.listener.heartbeat(), self.listener.leads(), refused))
 
-    async def announce(self) -> None:
-        """Tells every node the heartbeat and the leadership of this moment, e.g. after a change of leader."""
-        await self.method.broadcast(self.ack())
+    def announce(self) -> None:
+        """Tells every node the heartbeat and the leadership of this moment, e.g. after a change of leader.
+
+        Waits for no node: one that does not read must not keep a leader from scheduling.
+        """
+        self.method.broadcast(self.ack())
 
 
 class _Session:

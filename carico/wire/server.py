@@ -3,33 +3,52 @@
 A service is a factory of sessions: one session per call, made for a caller that `identity` has vouched for. The session
 answers messages and knows nothing of gRPC. Bytes that are no message end the call with a status, as does a caller
 without an identity; everything else is the session's own affair.
+
+Whoever does not read what is written to it loses its stream, and nobody else waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import grpc
 from grpc import aio
 
-from carico.errors import CaricoError
-from carico.settings import TlsFiles
+from carico.errors import CaricoError, RefusedMessage
+from carico.settings import ServerTlsFiles
 from carico.wire import tls
 from carico.wire.codec.checks import Undecodable
 from carico.wire.identity import Caller, Identity, Unauthenticated
+from carico.wire.refusals import Refusals
 
 log = logging.getLogger(__name__)
 
 MESSAGE_LIMIT = 2**20  # bytes: a replica's aggregate with all its points of cost; nodes' messages are far smaller
+STREAMS_PER_CONNECTION = 256  # an agent has one; the simulated nodes share a connection among 250 of them
+# An agent has one. More are left behind by machines that vanished, until a ping finds that out.
+STREAMS_PER_NODE = 8
+STREAMS_OF_REPLICAS = 64  # all replicas have one identity
+READ_WITHIN = 5.0  # s in which the other side must make room for a message
+CONNECTION_AGE = 6 * 3600  # s; then a new one is made, and certificates are checked again
 OPTIONS = [
     ("grpc.max_receive_message_length", MESSAGE_LIMIT),
     ("grpc.so_reuseport", 0),  # a second server on the same port is an error, not a silent partner
+    ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION),
+    ("grpc.max_connection_idle_ms", 300_000),  # without a stream
+    ("grpc.max_connection_age_ms", CONNECTION_AGE * 1000),
+    ("grpc.max_connection_age_grace_ms", 5_000),
+    # Clients ping every 10 s (channel.py). The third that comes sooner than after 5 s ends the connection.
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.http2.max_ping_strikes", 2),
+    # A machine that vanished closes no connection.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
 ]
 
 
@@ -46,20 +65,75 @@ class Session(Protocol):
         """Called once, whatever ended the call."""
 
 
+class End(NamedTuple):
+    """Why a stream ends, as the other side is told."""
+
+    code: grpc.StatusCode
+    detail: str
+
+
+SERVER_ENDS = End(grpc.StatusCode.UNAVAILABLE, "this replica ends")
+NOT_READING = End(grpc.StatusCode.RESOURCE_EXHAUSTED, "this stream does not read what is sent to it")
+
 Sessions = Callable[[Caller], Session]
 Context = Any  # grpc.aio.ServicerContext, whose type needs the message types that bytes replace here
 
 
-class _Open:
-    """Writes to one stream, one at a time: gRPC allows no more."""
+class _Stream:
+    """One open stream: its conversation, and announcements in between."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._turn = asyncio.Lock()
-        self.task = asyncio.current_task()
+        self._turn = asyncio.Lock()  # gRPC allows one write at a time
+        self._task = asyncio.current_task()
+        self._end: End | None = None
+        self._announcements: set[asyncio.Task[None]] = set()
 
-    async def write(self, message: bytes) -> None:
-        async with self._turn:
+    async def converse(self, session: Session, requests: AsyncIterator[bytes]) -> End | None:
+        """Until the other side has said everything, or something ends the stream before: then why."""
+        try:
+            greeting = session.greeting()
+            if greeting is not None:
+                await self._write(greeting)
+            async for message in requests:
+                reply = session.answer(message)
+                if reply is not None:
+                    await self._write(reply)
+        except Undecodable as error:
+            return End(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except TimeoutError:
+            return NOT_READING
+        except asyncio.CancelledError:
+            if self._end is None:
+                raise
+            return self._end
+        finally:
+            for task in self._announcements:
+                task.cancel()
+        return None
+
+    def announce(self, message: bytes) -> None:
+        """Says `message` as soon as the other side can take it; returns at once."""
+        task = asyncio.create_task(self._announce(message))
+        self._announcements.add(task)
+        task.add_done_callback(self._announcements.discard)
+
+    def end(self, end: End) -> None:
+        self._end = end
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _announce(self, message: bytes) -> None:
+        try:
+            await self._write(message)
+        except TimeoutError:
+            self.end(NOT_READING)
+        except aio.BaseError:
+            pass  # the stream is just ending: whoever comes back hears it as a greeting
+
+    async def _write(self, message: bytes) -> None:
+        """Raises TimeoutError when the other side does not make room."""
+        async with self._turn, asyncio.timeout(READ_WITHIN):
             await self._context.write(message)
 
 
@@ -68,42 +142,65 @@ class StreamMethod:
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
-        self._open: set[_Open] = set()
-        self._ending = False
+        self._open: set[_Stream] = set()
+        self._of_caller: Counter[Caller] = Counter()  # streams, those too whose end has not reached the other side
+        self._refusals = Refusals(log)
 
     @property
     def streams(self) -> int:
         return len(self._open)
 
-    async def broadcast(self, message: bytes) -> None:
-        """Says `message` on every open stream; one that is just ending misses nothing."""
-        await asyncio.gather(*(stream.write(message) for stream in self._open), return_exceptions=True)
+    def broadcast(self, message: bytes) -> None:
+        """Says `message` on every open stream, without waiting for any; one that is just ending misses nothing."""
+        for stream in self._open:
+            stream.announce(message)
 
     def end(self) -> None:
         """Ends every stream with a status. Left to gRPC, they would be torn down with tracebacks in the log."""
-        self._ending = True
         for stream in self._open:
-            if stream.task is not None:
-                stream.task.cancel()
+            stream.end(SERVER_ENDS)
 
     def handler(self, identity: Identity) -> Any:
         async def handle(requests: AsyncIterator[bytes], context: Context) -> None:
-            session = self._sessions(await _caller(identity, context))
-            stream = _Open(context)
-            self._open.add(stream)
+            caller = await _caller(identity, context)
+            self._of_caller[caller] += 1
             try:
-                await _converse(session, requests, stream)
-            except Undecodable as error:
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            except asyncio.CancelledError:
-                if not self._ending:
-                    raise
-                await context.abort(grpc.StatusCode.UNAVAILABLE, "this replica ends")
+                end = await self._serve(caller, requests, context)
+                if end is not None:
+                    # Takes until the other side has read what came before, or is gone.
+                    await context.abort(end.code, end.detail)
+            except aio.InternalError:  # it is gone; gRPC itself would log a traceback
+                raise asyncio.CancelledError from None
             finally:
-                self._open.discard(stream)
-                session.closed()
+                self._of_caller[caller] -= 1
+                if not self._of_caller[caller]:
+                    del self._of_caller[caller]
 
         return grpc.stream_stream_rpc_method_handler(handle)
+
+    async def _serve(self, caller: Caller, requests: AsyncIterator[bytes], context: Context) -> End | None:
+        if self._of_caller[caller] > _streams_of(caller):
+            return self._noted("streams", caller, End(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams at once"))
+        session, stream = self._sessions(caller), _Stream(context)
+        self._open.add(stream)
+        try:
+            end = await stream.converse(session, requests)
+        finally:
+            self._open.discard(stream)
+            session.closed()
+        return self._noted("not-reading", caller, end) if end is NOT_READING else end
+
+    def _noted(self, reason: str, caller: Caller, end: End) -> End:
+        now = asyncio.get_running_loop().time()
+        self._refusals.note(RefusedMessage(reason, f"a stream of {caller}: {end.detail}"), now)
+        return end
+
+
+def _streams_of(caller: Caller) -> float:
+    """How many a caller may have at once. Of those without a name nobody knows which are one."""
+    if caller.names is None:
+        return float("inf")
+    return STREAMS_OF_REPLICAS * caller.is_replica + STREAMS_PER_NODE * len(caller.names)
 
 
 class UnaryMethod:
@@ -129,16 +226,6 @@ class UnaryMethod:
         return grpc.unary_unary_rpc_method_handler(handle)
 
 
-async def _converse(session: Session, requests: AsyncIterator[bytes], stream: _Open) -> None:
-    greeting = session.greeting()
-    if greeting is not None:
-        await stream.write(greeting)
-    async for message in requests:
-        reply = session.answer(message)
-        if reply is not None:
-            await stream.write(reply)
-
-
 async def _caller(identity: Identity, context: Context) -> Caller:
     metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
     try:
@@ -151,7 +238,7 @@ async def _caller(identity: Identity, context: Context) -> Caller:
 class GrpcServer:
     """Serves methods, by path such as `/carico.wire.v1.Aggregation/Exchange`, at `address` (port 0: a free one)."""
 
-    def __init__(self, address: str, files: TlsFiles, methods: dict[str, StreamMethod | UnaryMethod]) -> None:
+    def __init__(self, address: str, files: ServerTlsFiles, methods: dict[str, StreamMethod | UnaryMethod]) -> None:
         self._address = address
         self._credentials = tls.server_credentials(files, f"the gRPC server at {address}")
         self._identity = tls.identity(files)

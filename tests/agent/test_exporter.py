@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
 import subprocess
 
 import pytest
@@ -9,7 +11,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from carico import metrics
 from carico.agent.exporter import Beat, LinkCollector, NodeCollector, refusal_counter
+from carico.errors import RefusedMessage
 from carico.types import Estimate, Mode
+from carico.wire.asking import Asking
+from carico.wire.codec import cluster, report
+from carico.wire.codec.cluster import Refused
+from carico.wire.exchange import ExchangeTalker
+from carico.wire.refusals import Refusals
+from carico.wire.report_client import ReportTalker
+from carico.wire.v1 import aggregation_pb2
 
 ESTIMATE = Estimate(
     at=10.0,
@@ -63,6 +73,24 @@ def test_every_figure_of_the_estimate_is_there() -> None:
 
 def test_before_the_first_estimate_there_is_no_made_up_figure() -> None:
     assert not [name for name, _ in values(page(None)) if name.startswith("carico_pod")]
+
+
+def test_what_the_other_side_calls_its_reasons_makes_no_new_series() -> None:
+    registry = metrics.new_registry("agent")
+    refusals = Refusals(logging.getLogger("test"), refusal_counter(registry))
+    talker = ReportTalker(itertools.count(1), refusals)
+    asking = ExchangeTalker(Asking(10.0, 0.1), lambda _: None, refusals)
+    question = aggregation_pb2.LocalSubspace(sequence=1)
+    for i in range(100):
+        error = RefusedMessage(f"reason-{i}", f"line one\nline two {i}")
+        talker.heard(report.encode_ack(report.Ack(5.0, True, Refused(1, error.reason, error.detail))), 0.0)
+        asking.heard(cluster.encode_refusal(question, error), 0.0)
+    talker.heard(report.encode_ack(report.Ack(5.0, True, Refused(1, "order", "late"))), 0.0)
+    seen = values(metrics.page(registry).decode())
+    assert {labels: value for (name, labels), value in seen.items() if name == "carico_refused_total"} == {
+        ("other",): 200,
+        ("order",): 1,
+    }
 
 
 @pytest.mark.needs("promtool")

@@ -61,6 +61,18 @@ def test_a_broken_file_is_named_and_left_out(tmp_path: Path, content: bytes, cap
     assert "state.json cannot be used" in caplog.text
 
 
+def test_no_link_is_followed_and_nobody_else_can_read_it(tmp_path: Path) -> None:
+    """An agent that is root, with its state file in a folder in which others can make links."""
+    path, victim = tmp_path / "state.json", tmp_path / "shadow"
+    victim.write_text("root's own")
+    path.with_name("state.json.new").symlink_to(victim)  # the name that was always taken
+    path.symlink_to(victim)
+    Memory(path, Learner()).keep()
+    assert victim.read_text() == "root's own"
+    assert not path.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_without_a_path_nothing_is_kept() -> None:
     kept = Memory(None, Learner())
     kept.keep()

@@ -90,7 +90,7 @@ def test_record_and_replay(tmp_path):
     assert ((got.values >= 0) & (got.values[:, 4:].max() <= 1)).all()
     assert carico("replay", file).returncode == 0
     refused = carico("record", file, "--seconds", 1)
-    assert (refused.returncode, refused.stderr) == (2, f"carico: {file} exists; say --force to write over it\n")
+    assert (refused.returncode, refused.stderr) == (2, f"carico: {file} exists; use --force to write over it\n")
 
 
 def samples(file: Path) -> int:

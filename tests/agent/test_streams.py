@@ -27,7 +27,8 @@ def server(authority: Authority) -> Pair:
 
 def aggregator(server: Pair, port: int) -> Process:
     listen = ["--listen", "127.0.0.1:0", "--grpc-listen", f"127.0.0.1:{port}"]
-    process = Process("aggregator", *listen, "--tls-cert", str(server.cert), "--tls-key", str(server.key))
+    tls = ["--tls-cert", str(server.cert), "--tls-key", str(server.key), "--allow-anonymous-clients"]
+    process = Process("aggregator", *listen, *tls)
     process.wait_for(r"gRPC on port \d+")
     return process
 

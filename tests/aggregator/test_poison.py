@@ -32,7 +32,7 @@ class Node:
 
     def __init__(self, name, authority, port):
         self.name = name
-        pair = authority.issue(f"system:node:{name}")
+        pair = authority.issue_node(name)
         files = TlsFiles(tls_ca=authority.cert, tls_cert=pair.cert, tls_key=pair.key)
         self._channel = Dialer(f"127.0.0.1:{port}", files, "a test").open(f"127.0.0.1:{port}")
         self.call = self._channel.stream_stream(f"{SERVICE}/Exchange")()
@@ -61,7 +61,7 @@ def mangled(model, **changes):
 async def run(tmp_path, node, poison):
     authority = Authority(tmp_path)
     pair = authority.issue("carico:aggregator", "127.0.0.1")
-    files = {"tls_ca": authority.cert, "tls_cert": pair.cert, "tls_key": pair.key}
+    files = {"client_ca": authority.cert, "tls_cert": pair.cert, "tls_key": pair.key}
     addresses = {"listen": "127.0.0.1:0", "grpc_listen": "127.0.0.1:0"}
     aggregator = Aggregator(AggregatorSettings(hold=0.0, merge_every=0.02, **addresses, **files), SystemClock())
     port, page = await aggregator.start()
@@ -162,7 +162,7 @@ def test_garbage_ends_its_stream_and_nothing_else(tmp_path, node, garbage):
     async def play():
         authority = Authority(tmp_path)
         pair = authority.issue("carico:aggregator", "127.0.0.1")
-        files = {"tls_ca": authority.cert, "tls_cert": pair.cert, "tls_key": pair.key}
+        files = {"client_ca": authority.cert, "tls_cert": pair.cert, "tls_key": pair.key}
         settings = AggregatorSettings(listen="127.0.0.1:0", grpc_listen="127.0.0.1:0", hold=0.0, **files)
         aggregator = Aggregator(settings, SystemClock())
         port, _ = await aggregator.start()

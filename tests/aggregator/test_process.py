@@ -88,7 +88,10 @@ def files(tmp_path_factory):
     folder: Path = tmp_path_factory.mktemp("tls")
     authority = Authority(folder)
     pair = authority.issue("carico:aggregator", "localhost", "127.0.0.1")
-    return authority, ["--tls-ca", str(authority.cert), "--tls-cert", str(pair.cert), "--tls-key", str(pair.key)]
+    return authority, [
+        *("--tls-ca", str(authority.cert), "--client-ca", str(authority.cert)),
+        *("--tls-cert", str(pair.cert), "--tls-key", str(pair.key)),
+    ]
 
 
 class Agent:
@@ -96,7 +99,7 @@ class Agent:
 
     def __init__(self, name, files, target):
         authority, _ = files
-        pair = authority.issue(f"system:node:{name}")
+        pair = authority.issue_node(name)
         certificates = {"tls_ca": authority.cert, "tls_cert": pair.cert, "tls_key": pair.key}
         self._name, self._pipeline = name, Pipeline(EstimateSettings(), DIMENSIONS)
         settings = AgentSettings(aggregator=target, ask_every=1.0, **certificates)
@@ -243,7 +246,7 @@ def test_a_node_may_not_speak_as_a_replica(files, new_state):
         replica.start()
         await until(lambda: listens(replica))
         authority, _ = files
-        pair = authority.issue("system:node:n1")
+        pair = authority.issue_node("n1")
         stranger = TlsFiles(tls_ca=authority.cert, tls_cert=pair.cert, tls_key=pair.key)
         dialer = channel.Dialer(f"127.0.0.1:{replica.grpc}", stranger, "a test")
         async with dialer.open(dialer.target) as connection:

@@ -3,73 +3,148 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from running import AgentProcess
 
 from carico import __version__
-from carico.cli import WORDS
+from carico.cli import COMMANDS
+
+RFC_3339 = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
 
-def carico(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "carico.cli", *words], capture_output=True, text=True, timeout=60)
+def carico(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "carico.cli", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **environ})
 
 
-def test_version() -> None:
-    assert carico("--version").stdout == f"carico {__version__}\n"
+@pytest.mark.parametrize("words", [["--version"], ["version"]])
+def test_version(words: list[str]) -> None:
+    assert carico(*words).stdout == f"carico {__version__}\n"
 
 
-def test_help_lists_every_word() -> None:
-    page = carico("--help").stdout
-    for name, word in WORDS.items():
-        assert name in page
-        assert word.about.split()[0] in page
+def test_version_as_json() -> None:
+    assert json.loads(carico("version", "-o", "json").stdout)["version"] == __version__
 
 
-@pytest.mark.parametrize("word", list(WORDS))
-def test_every_word_has_help(word: str) -> None:
-    done = carico(word, "--help")
+@pytest.mark.parametrize("words", [[], ["--help"], ["help"]])
+def test_help_lists_every_command(words: list[str]) -> None:
+    done = carico(*words)
+    assert done.returncode == 0
+    for name, command in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(command.about)}$", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", list(COMMANDS))
+def test_every_command_has_help(command: str) -> None:
+    done = carico(command, "--help")
     assert done.returncode == 0, done.stderr
-    assert f"usage: carico {word}" in done.stdout
+    assert f"usage: carico {command}" in done.stdout
+    assert carico("help", command).stdout == done.stdout
+    assert "word" not in done.stdout.replace("[WORD …]", "").replace("one word", "")
+    assert "default: none" not in done.stdout
+    assert len(re.findall(r"^  -", done.stdout, re.MULTILINE)) <= 24  # a screen of them
 
 
-def test_an_unknown_word_ends_with_a_line_that_names_it() -> None:
-    done = carico("agnet")
-    assert done.returncode == 2
-    assert done.stderr.startswith("carico: argument WORD: invalid choice: 'agnet'")
-    assert done.stderr.endswith("; did you mean agent?\n")
-    assert len(done.stderr.splitlines()) == 1
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize("command", ["top", "record", "agent", "scheduler", "doctor"])
+def test_rare_options_are_in_the_long_help_alone(command: str) -> None:
+    short, long = carico(command, "--help").stdout, carico(command, "--help-all").stdout
+    flags = [set(re.findall(r"^  (?:-\w[^,]*, )?(--[\w-]+)", page, re.MULTILINE)) for page in (short, long)]
+    assert flags[0] < flags[1]
+    assert f"show {len(flags[1] - flags[0])} rarer options as well" in re.sub(r"\s+", " ", short)
 
 
-def test_no_word_shows_the_help() -> None:
-    assert "usage: carico" in carico().stdout
+def test_an_unknown_command_ends_with_one_short_line() -> None:
+    for wrong, end in (("agnet", "did you mean agent?"), ("xyz", "`carico --help` tells more")):
+        done = carico(wrong)
+        assert (done.returncode, done.stderr) == (2, f"carico: there is no command {wrong!r}; {end}\n")
 
 
 @pytest.mark.parametrize(
-    ("words", "hint"),
+    ("words", "message"),
     [
-        (("agent", "--rate-h", "5"), None),  # a beginning that is clear is taken
-        (("agent", "--ratehz", "5"), "did you mean --rate-hz?"),
-        (("agent", "--version"), "it stands before the word: carico --version …"),
-        (("explain", "pood", "a/b"), "did you mean pod?"),
-        (("simulate-placement",), "`carico simulate-placement --help` tells more"),
+        (["agent", "--ratehz", "5"], "there is no option --ratehz; did you mean --rate-hz?"),
+        (["agent", "--bogus"], "there is no option --bogus; `carico agent --help` tells more"),
+        (["agent", "more"], "unexpected argument 'more'; `carico agent --help` tells more"),
+        (["completion", "bsh"], "shell: 'bsh' is not one of bash, zsh, fish; did you mean bash?"),
+        (["help", "agnt"], "COMMAND: 'agnt' is not known; did you mean agent?"),
+        (["agent", "--log-level", "loud"], "--log-level: 'loud' is not one of debug, info, warning, error; `carico"),
+        (["simulate-placement"], "the following arguments are required: -f/--file; `carico simulate-placement"),
+        (["--config", "x.toml", "version"], "--config: `carico version` reads no settings"),
+        (["top", "--seconds", "soon"], "--seconds: 'soon' is not a duration; write it like 30s, 5m, 1h30m or"),
+        (["top", "--seconds", "0"], "--seconds: '0' is not a time above 0"),
+        (["scheduler", "--leader-elect=maybe"], "--leader-elect: 'maybe' is neither true nor false"),
+        (["agent", "--config", "/no/such"], "/no/such: cannot be read (No such file or directory); check --config"),
     ],
 )
-def test_a_wrong_flag_is_answered_in_one_line_with_a_hint(words: tuple[str, ...], hint: str | None) -> None:
-    if hint is None:
-        assert carico(*words, "--help").returncode == 0
-        return
+def test_what_is_wrong_is_said_in_one_line(words: list[str], message: str) -> None:
     done = carico(*words)
     assert done.returncode == 2
-    assert [line.endswith(hint) for line in done.stderr.splitlines()] == [True], done.stderr
+    assert done.stderr.startswith(f"carico: {message}"), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert len(done.stderr) < 160
+
+
+def test_global_flags_stand_before_or_behind_the_command(tmp_path: Path) -> None:
+    config = tmp_path / "agent"  # a file that is called like a command
+    config.write_text("[agent]\nrate_hz = 1000\n")
+    for words in (["--config", str(config), "top"], ["top", "--config", str(config)], [f"--config={config}", "top"]):
+        done = carico(*words, "--seconds", "1")
+        assert done.returncode == 2
+        assert done.stderr == f"carico: {config} [agent] rate_hz: 1000 is more than 100\n"
+
+
+def test_the_settings_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
+    config = tmp_path / "carico.toml"
+    assert carico("top", "--seconds", "1", CARICO_CONFIG=str(config)).returncode == 2  # a named one has to be there
+    config.write_text("[agent]\nrate_hz = 1000\n")
+    done = carico("top", "--seconds", "1", CARICO_CONFIG=str(config))
+    assert done.stderr == f"carico: {config} [agent] rate_hz: 1000 is more than 100\n"
+    (tmp_path / "other.toml").touch()
+    assert carico("top", "--seconds", "1", "--config", str(tmp_path / "other.toml"), CARICO_CONFIG=str(config)).stdout
 
 
 def test_what_a_recording_holds_as_json(tmp_path: Path) -> None:
-    done = carico("--log-level", "error", "record", str(tmp_path / "r.npz"), "--seconds", "2", "--json")
+    done = carico("record", str(tmp_path / "r.npz"), "--seconds", "2s", "--json", "--log-level", "error")
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert said["samples"] > 0
-    assert said["bytes"] == (tmp_path / "r.npz").stat().st_size
+    told = json.loads(done.stdout)
+    assert told["samples"] > 0
+    assert told["bytes"] == (tmp_path / "r.npz").stat().st_size
+
+
+def test_log_lines_have_a_time_with_its_zone() -> None:
+    agent = AgentProcess("--runtime", "none", environ={"TZ": "Asia/Tokyo"})
+    try:
+        agent.wait_for(rf"^{RFC_3339} INFO carico\.agent\.process: carico ")
+    finally:
+        assert agent.stop() == 0
+
+
+def test_log_lines_as_json_and_stacks_at_a_signal() -> None:
+    agent = AgentProcess("--runtime", "none", "--log-format", "json")
+    try:
+        line = json.loads(agent.wait_for(r".*metrics on port.*")[0])
+        assert re.fullmatch(RFC_3339, line.pop("time"))
+        assert line.pop("message").startswith("carico ")
+        assert line == {"level": "info", "logger": "carico.agent.process"}
+        os.kill(agent.pid, signal.SIGUSR1)
+        agent.wait_for(r"^Current thread 0x.*most recent call first")
+        agent.wait_for(r"File .* in run")
+        assert agent.get("/healthz")[0] == 200  # it goes on
+    finally:
+        assert agent.stop() == 0
+
+
+def test_kubectl_finds_the_plugin(tmp_path: Path) -> None:
+    """As pip installs it: a script of this name on the PATH that calls the same function."""
+    script = tmp_path / "kubectl-carico"
+    script.write_text(f"#!{sys.executable}\nimport sys\nfrom carico.cli import main\nsys.exit(main())\n")
+    script.chmod(0o755)
+    done = subprocess.run([str(script), "explain", "--help"], capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("usage: kubectl carico explain POD [OPTION …]")

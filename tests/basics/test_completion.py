@@ -77,7 +77,7 @@ SHELLS = [
 
 
 @pytest.mark.parametrize("offered", SHELLS)
-def test_words_flags_and_choices(offered: Callable[[str, Path], set[str]], tmp_path: Path) -> None:
+def test_commands_flags_and_choices(offered: Callable[[str, Path], set[str]], tmp_path: Path) -> None:
     assert {"agent", "aggregator"} <= offered("carico ag", tmp_path)
     assert "scheduler" not in offered("carico ag", tmp_path)
     assert {"--rate-hz", "--runtime"} <= offered("carico agent --r", tmp_path)
@@ -86,6 +86,13 @@ def test_words_flags_and_choices(offered: Callable[[str, Path], set[str]], tmp_p
     assert offered("carico --log-level de", tmp_path) == {"debug"}
     assert offered("carico completion ", tmp_path) >= {"bash", "zsh", "fish"}
     assert "--no-page" in offered("carico scheduler --no-", tmp_path)
+    assert offered("carico agent --log-format ", tmp_path) == {"text", "json"}
+    assert offered("carico --log-level debug top --log-", tmp_path) == {"--log-level", "--log-format"}
+    assert offered("carico explain -o ", tmp_path) == {"json", "yaml", "name", "wide"}
+    assert offered("carico cluster ", tmp_path) >= {"create", "delete", "kubeconfig", "list"}
+    assert {"agent", "version"} <= offered("carico help ", tmp_path)
+    assert "--lease-duration" not in offered("carico scheduler --lea", tmp_path)  # an old name
+    assert "--json" not in offered("carico explain --", tmp_path)
 
 
 @pytest.mark.parametrize("offered", SHELLS)

@@ -33,6 +33,12 @@ def test_every_benchmark_that_is_named_somewhere_exists() -> None:
     assert named - known - {"my-thing"} == set(), "my-thing is the example in CONTRIBUTING.md"
 
 
+def test_the_reference_of_commands_and_settings_is_up_to_date(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, str(ROOT / "tools/reference.py"), str(tmp_path)], check=True)
+    for name in ("commands.md", "settings.md"):
+        assert (tmp_path / name).read_text() == (ROOT / "docs" / name).read_text(), "`make docs` writes them anew"
+
+
 def test_a_recording_holds_what_a_terminal_showed(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "tools/record.py"), str(tmp_path / "x.cast")]
     done = subprocess.run([*command, "sh", "-c", r"printf 'a\rbö'; stty size; exit 3"], capture_output=True, text=True)

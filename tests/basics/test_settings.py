@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
+import logging
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carico import knobs, settings
+from carico import config, flags, settings
 from carico.errors import UsageError
 from carico.settings import AgentSettings, AggregatorSettings, SchedulerSettings
 
 
 def load(file: Path | None = None, environ: dict[str, str] | None = None, **flags: object) -> AgentSettings:
-    return knobs.load(AgentSettings, "agent", file=file, environ=environ or {}, flags=flags)
+    return config.load(AgentSettings, "agent", file=file, environ=environ or {}, flags=flags)
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -102,53 +103,131 @@ def test_whatever_text_a_variable_holds_the_answer_is_a_value_or_a_usage_error(n
         load(environ={variable: text})
 
 
-@pytest.mark.parametrize("cls", [AgentSettings, AggregatorSettings])
-def test_every_knob_is_a_flag_with_a_reason(cls: type[object]) -> None:
-    parser = argparse.ArgumentParser()
-    knobs.add_flags(parser, cls)
-    page = parser.format_help()
+@pytest.mark.parametrize("cls", [AgentSettings, AggregatorSettings, SchedulerSettings])
+def test_every_setting_is_a_flag_with_a_reason(cls: type[object]) -> None:
+    parser = flags.CommandParser(prog="carico agent")
+    flags.add_settings(parser, cls)
+    page = parser.format_help_all()
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        if field.metadata["refused"]:
+            assert field.name == "tls_ca"
+            continue
         assert f"--{field.name.replace('_', '-')}" in page
-        assert len(field.metadata["about"]) > 10
+        about = field.metadata["about"]
+        assert len(about) > 10
+        assert not re.match(r"(s|seconds|bytes/s)\b|pods;", about), "a unit is no beginning of a sentence"
+    assert not re.search(r"--\S+ (TEXT|X|A,B)\b", page.replace("--pronto-threshold X", ""))
 
 
 def test_the_defaults_pass_their_own_checks() -> None:
-    for cls in (settings.AgentSettings, settings.AggregatorSettings):
+    for cls in (settings.AgentSettings, settings.AggregatorSettings, settings.SchedulerSettings):
         for field in dataclasses.fields(cls):
-            knobs._checked(field, getattr(cls(), field.name))
+            if field.metadata["refused"]:
+                continue
+            config._checked(field, getattr(cls(), field.name))
 
 
-def scheduler(**flags: object) -> SchedulerSettings:
-    return knobs.load(SchedulerSettings, "scheduler", file=None, environ={}, flags=flags)
+@pytest.mark.parametrize(
+    ("written_as", "seconds"),
+    [('"5m"', 300.0), ('"1h30m"', 5400.0), ('"250ms"', 0.25), ("7", 7.0), ("0.5", 0.5), ('"12"', 12.0)],
+)
+def test_durations_in_a_file(tmp_path: Path, written_as: str, seconds: float) -> None:
+    assert load(written(tmp_path, f"[agent]\nask_every = {written_as}\n")).ask_every == seconds
+
+
+def test_durations_in_environment_and_flags() -> None:
+    assert load(environ={"CARICO_AGENT__SETTLE": "1m"}).settle == 60.0
+    assert load(settle="1.5s").settle == 1.5
+    with pytest.raises(UsageError, match="'10ms' is less than 100ms"):
+        load(ask_every="10ms")
+    with pytest.raises(UsageError, match=r"'2\.5s' is not a whole number"):
+        load(pronto_window="2.5s")
+    with pytest.raises(UsageError, match="'soon' is not a duration; write it like 30s"):
+        load(settle="soon")
+
+
+def scheduler(**places: object) -> SchedulerSettings:
+    everything = {"file": None, "environ": {}, "flags": {}} | places
+    return config.load(SchedulerSettings, "scheduler", **everything)  # type: ignore[arg-type]
+
+
+def test_an_old_name_counts_with_a_warning_that_names_the_new_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = written(tmp_path, '[scheduler]\nlease_name = "old"\nlease_duration = 30\n')
+    with caplog.at_level(logging.WARNING):
+        found = scheduler(file=file, environ={"CARICO_SCHEDULER__LEASE_RETRY": "1s"}, flags={"lease_duration": "20s"})
+    assert found.leader_elect_resource_name == "old"
+    assert (found.leader_elect_lease_duration, found.leader_elect_retry_period) == (20.0, 1.0)
+    assert caplog.messages == [
+        f"{file} [scheduler] lease_name: this setting is called leader_elect_resource_name now; the old name will go",
+        f"{file} [scheduler] lease_duration: this setting is called leader_elect_lease_duration now; "
+        "the old name will go",
+        "CARICO_SCHEDULER__LEASE_RETRY: this setting is called leader_elect_retry_period now; the old name will go",
+        "--lease-duration: this setting is called leader_elect_lease_duration now; the old name will go",
+    ]
+
+
+def test_where_both_names_are_given_the_new_one_counts(tmp_path: Path) -> None:
+    file = written(tmp_path, '[scheduler]\nleader_elect_resource_name = "new"\nlease_name = "old"\n')
+    assert scheduler(file=file).leader_elect_resource_name == "new"
+
+
+def test_every_renamed_setting_leads_to_one_that_exists() -> None:
+    known = flags.names(AgentSettings, AggregatorSettings, SchedulerSettings)
+    assert set(config.RENAMED.values()) <= known
+    assert not config.RENAMED.keys() & known
+
+
+def test_leader_election_is_called_as_in_the_components_of_kubernetes() -> None:
+    parser = flags.CommandParser(prog="carico scheduler")
+    flags.add_settings(parser, SchedulerSettings)
+    suffixes = ("", "-lease-duration", "-renew-deadline", "-retry-period", "-resource-name", "-resource-namespace")
+    assert {f"--leader-elect{suffix}" for suffix in suffixes} <= set(parser.flags())
+    for words, value in (["--leader-elect=false"], False), (["--no-leader-elect"], False), (["--leader-elect"], True):
+        assert parser.parse_args(words).leader_elect is value
+
+
+def test_profiles_are_json_on_the_command_line() -> None:
+    parser = flags.CommandParser(prog="carico scheduler")
+    flags.add_settings(parser, SchedulerSettings)
+    assert "--profiles JSON" in parser.format_help_all()
+    assert scheduler(flags={"profiles": '{"mine": {"disable": ["Capacity"]}}'}).profiles["mine"]
+
+
+def election(**flags: str) -> SchedulerSettings:
+    return scheduler(flags={f"leader_elect_{name}" if name != "burst" else name: text for name, text in flags.items()})
 
 
 def test_times_of_the_lease_that_allow_two_leaders_are_refused_all_at_once() -> None:
     with pytest.raises(UsageError) as error:
-        scheduler(lease_duration="10", lease_renew="10", lease_retry="9", burst="0")
+        election(lease_duration="10s", renew_deadline="10", retry_period="9", burst="0")
     assert str(error.value).splitlines() == [
         "--burst: '0' is less than 1",
-        "--lease-duration: lease_duration (10 s) must be more than lease_renew (10 s)",
-        "--lease-renew: lease_renew (10 s) must be more than 1.2 times lease_retry (9 s)",
+        "--leader-elect-lease-duration: a lease duration of 10s must be more than the renew deadline of 10s",
+        "--leader-elect-renew-deadline: a renew deadline of 10s must be more than 1.2 times the retry period of 9s",
     ]
     assert error.value.exit_code == 2
 
 
-@pytest.mark.parametrize("flags", [{"lease_renew": "15"}, {"lease_duration": "9"}, {"lease_retry": "9"}])
-def test_one_time_alone_may_not_fit_the_defaults_of_the_others(flags: dict[str, str]) -> None:
-    [name] = flags
-    with pytest.raises(UsageError, match=f"^--{name.replace('_', '-')}: "):
-        scheduler(**flags)
+@pytest.mark.parametrize("name", ["renew_deadline", "lease_duration", "retry_period"])
+def test_one_time_alone_may_not_fit_the_defaults_of_the_others(name: str) -> None:
+    wrong = {"renew_deadline": "15s", "lease_duration": "9s", "retry_period": "9s"}[name]
+    with pytest.raises(UsageError, match=f"^--leader-elect-{name.replace('_', '-')}: "):
+        election(**{name: wrong})
 
 
 def test_a_time_that_is_wrong_by_itself_is_not_held_against_the_others() -> None:
     with pytest.raises(UsageError) as error:
-        scheduler(lease_renew="soon", lease_duration="5")
-    assert str(error.value).splitlines() == ["--lease-renew: 'soon' is not a number"]
+        election(renew_deadline="soon", lease_duration="5")
+    assert len(str(error.value).splitlines()) == 1
+    assert str(error.value).startswith("--leader-elect-renew-deadline: 'soon' is not a duration")
 
 
 def test_without_an_election_its_times_do_not_matter() -> None:
-    assert scheduler(leader_elect="false", lease_duration="1").lease_duration == 1
+    flags = {"leader_elect": "false", "leader_elect_lease_duration": "1"}
+    assert scheduler(flags=flags).leader_elect_lease_duration == 1
 
 
 def test_times_that_fit_are_taken() -> None:
-    assert scheduler(lease_duration="4", lease_renew="3", lease_retry="0.3").lease_renew == 3
+    assert election(lease_duration="4", renew_deadline="3", retry_period="300ms").leader_elect_renew_deadline == 3

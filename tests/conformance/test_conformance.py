@@ -66,7 +66,7 @@ def test_the_feasible_sets_are_equal(plane: Plane) -> None:
 @pytest.mark.timeout(1800)
 def test_pods_are_bound_where_kube_scheduler_would(plane: Plane) -> None:
     total, seed = bound.Bound(), 5000
-    lease = ("--lease-namespace", "default", "--lease-name", "carico")
+    lease = ("--leader-elect-resource-namespace", "default", "--leader-elect-resource-name", "carico")
     process = SchedulerProcess(plane.kubeconfig, free_port(), *lease, *UNLIMITED)
     try:
         while total.bound < BOUND:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,13 +15,14 @@ import pytest
 from cluster.cluster import Cluster
 from cluster.fixtures import needs_scale
 from listening import ListeningScheduler
+from minimal_authority import minimal_authority
 from page.stage import Stage, until
 
 from carico.doctor import endpoints, machine, runtime
 from carico.doctor.finding import Finding
 from carico.health import HealthServer
 from carico.metrics import new_registry
-from carico.settings import AgentSettings, TlsFiles
+from carico.settings import AgentSettings, ServerTlsFiles, TlsFiles
 from carico.wire.certificates import Authority
 from carico.wire.server import GrpcServer
 
@@ -35,7 +37,7 @@ def doctor(*flags: str) -> tuple[int, dict[str, Finding]]:
     found = [Finding(**finding) for finding in report["findings"]]
     assert report["missing"] == sum(finding.state == "missing" for finding in found)
     for finding in found:
-        assert bool(finding.mend) == (finding.state != "ok"), finding  # whatever is not well has a way to mend it
+        assert bool(finding.fix) == (finding.state != "ok"), finding  # whatever is not well has a way to fix it
     return done.returncode, {finding.part: finding for finding in found}
 
 
@@ -49,7 +51,7 @@ def test_pressure_is_there_missing_or_switched_off(tmp_path: Path) -> None:
     off.mkdir()
     (off / "cpu").symlink_to("/proc/self/mem")  # can be opened, and fails when it is read
     finding = machine.pressure(tmp_path)
-    assert (finding.found, finding.mend[:15]) == ("PSI is switched off", "boot with psi=1")
+    assert (finding.found, finding.fix[:15]) == ("PSI is switched off", "boot with psi=1")
 
 
 def test_limits_of_this_process(tmp_path: Path) -> None:
@@ -64,7 +66,7 @@ def test_without_counters_nothing_works(tmp_path: Path) -> None:
     code, found = doctor("--proc-root", str(tmp_path))
     assert code == 1
     assert found["counters"].state == "missing"
-    assert "--proc-root" in found["counters"].mend
+    assert "--proc-root" in found["counters"].fix
 
 
 def test_sockets(tmp_path: Path) -> None:
@@ -100,7 +102,7 @@ def test_problems_with_tls_are_named(authority: Authority, tmp_path: Path) -> No
         assert ask(server.target, tls_ca=authority.cert).found == f"{server.target} answers over TLS"
         stranger = ask(server.target, tls_ca=other)
         assert "its certificate is refused" in stranger.found
-        assert "--tls-ca" in stranger.mend
+        assert "--tls-ca" in stranger.fix
         wrong_name = ask(f"127.0.0.1:{port}", tls_ca=authority.cert)
         assert "IP address mismatch" in wrong_name.found
         assert ask(server.target, plaintext=True).found.endswith("it speaks TLS")
@@ -108,9 +110,25 @@ def test_problems_with_tls_are_named(authority: Authority, tmp_path: Path) -> No
     assert ask(server.target, tls_ca=authority.cert).found.endswith("nobody listens there")
 
 
+def test_a_certificate_that_grpc_accepts_is_not_called_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    default = ssl.create_default_context
+
+    def strict(**places: Any) -> ssl.SSLContext:
+        """As since Python 3.13."""
+        context = default(**places)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+    authority, pair = minimal_authority(tmp_path)
+    with ListeningScheduler(pair.cert, pair.key) as server:
+        target = server.target.replace("localhost", "127.0.0.1")
+        assert ask(target, tls_ca=authority).found == f"{target} answers over TLS"
+
+
 def test_a_server_that_wants_our_certificate(authority: Authority) -> None:
-    pair, ours = authority.issue("carico:scheduler", "localhost"), authority.issue("system:node:n")
-    files = TlsFiles(tls_ca=authority.cert, tls_cert=pair.cert, tls_key=pair.key)
+    pair, ours = authority.issue("carico:scheduler", "localhost"), authority.issue_node("n")
+    files = ServerTlsFiles(client_ca=authority.cert, tls_cert=pair.cert, tls_key=pair.key)
 
     async def scenario() -> list[Finding]:
         server = GrpcServer("127.0.0.1:0", files, {})

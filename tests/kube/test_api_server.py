@@ -107,7 +107,9 @@ def test_a_second_connection_goes_on_with_the_session_of_the_first(any_cluster: 
         await client.call("GET", "/version")
         await asyncio.gather(*(client.call("GET", "/version") for _ in range(3)))
         reused = [getattr(connection._channel._sock, "session_reused", None) for connection, _ in client._pool.idle]
-        assert reused.count(True) == (2 if who.tls else 0)  # the first of three had none to go on with
+        assert reused.count(True) == (
+            2 if (await who.identity()).tls else 0
+        )  # the first of three had none to go on with
         await client.close()
 
     asyncio.run(scenario())

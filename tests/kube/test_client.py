@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import json
 import socket
-import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from scheduling import make_pod
+from vanishing import deafen, hasty, needs_linux
 
 from carico.clock import SystemClock
-from carico.kube import binding, protobuf
+from carico.kube import protobuf
 from carico.kube import socket as sockets
-from carico.kube.binding import Bound
+from carico.kube.binding import Binding, Bound
 from carico.kube.chunked import HttpError
 from carico.kube.client import ApiError, Client, FencedError
-from carico.kube.credentials import Credentials
+from carico.kube.credentials import fixed
 from carico.kube.socket import connect
 from carico.testing import ManualClock
+
+__all__ = ["hasty"]  # a fixture
 
 PATIENCE = 60.0  # s; on a busy machine
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -45,7 +46,7 @@ class Server:
     async def client(self, **settings: Any) -> AsyncIterator[Client]:
         server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
-        client = Client(Credentials("127.0.0.1", self.port, None, lambda: None), **settings)
+        client = Client(fixed(f"http://127.0.0.1:{self.port}"), **settings)
         try:
             yield client
         finally:
@@ -116,7 +117,7 @@ def test_a_redirect_is_an_error_that_says_so() -> None:
                 await client.create("/x", protobuf.BINDING, {"metadata": {}, "target": {}})
             with pytest.raises(ApiError, match="302"):
                 await client.open_stream("/api/v1/pods?watch=1")
-            assert (await binding.bind(client, make_pod("p"), "n", SystemClock())).bound is Bound.FAILED
+            assert (await Binding(client, make_pod("p"), "n", SystemClock()).send()).bound is Bound.FAILED
 
     run(scenario)
 
@@ -276,27 +277,6 @@ def test_no_more_idle_connections_than_places() -> None:
 # --- a peer that vanishes without a word ---
 
 
-def deafen(writer: asyncio.StreamWriter) -> None:
-    """From now on the kernel drops all that comes for this socket, receipts and probes included, as if it were gone."""
-
-    class Filter(ctypes.Structure):
-        _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
-
-    drop = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))  # BPF: return 0
-    program = Filter(1, ctypes.cast(drop, ctypes.c_void_p))
-    attach_filter = 26
-    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, attach_filter, bytes(program))
-
-
-@pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("KEEPALIVE_AFTER", "KEEPALIVE_EVERY", "RECEIPT_WITHIN"):
-        monkeypatch.setattr(sockets, name, 1)
-
-
-needs_linux = pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="a filter and options of Linux")
-
-
 @needs_linux
 @pytest.mark.usefixtures("hasty")
 def test_a_watch_whose_server_has_vanished_breaks() -> None:
@@ -398,7 +378,7 @@ def test_an_address_that_does_not_answer_leaves_time_for_the_others(
 def test_addresses_that_all_stay_silent_are_named() -> None:
     async def scenario() -> None:
         with hole() as dead:
-            client = Client(Credentials(*dead, None, lambda: None), patience=0.3)
+            client = Client(fixed(f"http://{dead[0]}:{dead[1]}"), patience=0.3)
             with pytest.raises(
                 HttpError, match=rf"127\.0\.0\.1:{dead[1]} cannot be reached: .*did not answer within [0-9.]+ s"
             ):

@@ -1,116 +1,441 @@
-"""Who we are: kubeconfig files, service accounts, tokens that change."""
+"""Who we are to a real HTTPS server: tokens, certificates and authorities that change, and what is sent of them."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
-import json
+import logging
+import os
 import ssl
-import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import authority_without_identifiers
+from recording import RecordingServer, another, until, write_kubeconfig
 
 from carico.errors import CaricoError, UsageError
 from carico.kube import credentials
+from carico.kube.client import ApiError, Client, HttpError
+from carico.kube.credentials import Surroundings
+from carico.kube.identity import LOOK_EVERY, READ_EVERY, Credentials
 from carico.testing import ManualClock
+from carico.wire.certificates import Authority, Pair
 
 
-def kubeconfig(folder: Path, cluster: dict[str, Any], user: dict[str, Any]) -> Path:
-    config = {
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": cluster}],
-        "users": [{"name": "u", "user": user}],
-    }
-    path = folder / "config"
-    path.write_text(json.dumps(config))
-    return path
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    (tmp_path / "pki").mkdir()
+    return Authority(tmp_path / "pki")
 
 
-def test_address_prefix_and_token(tmp_path: Path) -> None:
-    path = kubeconfig(tmp_path, {"server": "http://[::1]:8001/k8s/clusters/c1/"}, {"token": "secret"})
+@pytest.fixture
+def pair(authority: Authority) -> Pair:
+    return authority.issue("server", "127.0.0.1", "localhost", "inside.example")
+
+
+def known(
+    path: Path, server: RecordingServer, user: dict[str, Any], clock: ManualClock, cluster: dict[str, Any] | None = None
+) -> Credentials:
+    entry = {"server": server.url, "certificate-authority": "pki/ca.pem"} | (cluster or {})
+    return credentials.from_kubeconfig(write_kubeconfig(path / "config", entry, user), clock=clock)
+
+
+async def with_client(who: Credentials, use: Callable[[Client], Awaitable[None]]) -> None:
+    client = Client(who)
+    try:
+        await use(client)
+    finally:
+        await client.close()
+
+
+def headers(who: Credentials) -> dict[str, str]:
+    return dict(asyncio.run(who.identity()).headers)
+
+
+def test_address_prefix_and_namespace(tmp_path: Path) -> None:
+    path = write_kubeconfig(tmp_path / "c", {"server": "http://[::1]:8001/k8s/clusters/c1/"}, {}, "team")
     found = credentials.from_kubeconfig(path)
-    assert (found.host, found.port, found.prefix, found.tls) == ("::1", 8001, "/k8s/clusters/c1", None)
+    assert (found.host, found.port, found.prefix, found.namespace) == ("::1", 8001, "/k8s/clusters/c1", "team")
     assert found.authority == "[::1]:8001"
-    assert found.token() == "secret"
-
-
-def test_files_are_looked_for_beside_the_kubeconfig(tmp_path: Path) -> None:
-    (tmp_path / "tok").write_text("from-file\n")
-    found = credentials.from_kubeconfig(kubeconfig(tmp_path, {"server": "http://x"}, {"tokenFile": "tok"}))
-    assert found.token() == "from-file"
-
-
-def test_a_credential_plugin_is_run_and_remembered(tmp_path: Path) -> None:
-    marks = tmp_path / "marks"
-    program = (
-        f"import json, pathlib; pathlib.Path({str(marks)!r}).open('a').write('x');"
-        "print(json.dumps({'status': {'token': 't1', 'expirationTimestamp': '2999-01-01T00:00:00Z'}}))"
-    )
-    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": sys.executable, "args": ["-c", program]}
-    found = credentials.from_kubeconfig(kubeconfig(tmp_path, {"server": "http://x"}, {"exec": plugin}))
-    assert [found.token(), found.token()] == ["t1", "t1"]
-    assert marks.read_text() == "x"
-
-
-def test_a_broken_plugin_is_named(tmp_path: Path) -> None:
-    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/no/such/plugin"}
-    found = credentials.from_kubeconfig(kubeconfig(tmp_path, {"server": "http://x"}, {"exec": plugin}))
-    with pytest.raises(CaricoError, match="/no/such/plugin"):
-        found.token()
-
-
-def test_a_token_file_is_read_again_every_minute_and_survives_a_gap(tmp_path: Path) -> None:
-    clock, file = ManualClock(), tmp_path / "token"
-    file.write_text("one")
-    token = credentials.token_file(file, clock.monotonic)
-    assert token() == "one"
-    file.write_text("two")
-    assert token() == "one"
-    clock.advance(61)
-    assert token() == "two"
-    file.unlink()
-    clock.advance(61)
-    assert token() == "two"
-
-
-def test_in_a_pod_the_service_account_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bundle = Path(ssl.get_default_verify_paths().openssl_cafile)
-    if not bundle.exists():
-        pytest.skip("no bundle of authorities on this machine")
-    (tmp_path / "ca.crt").write_bytes(bundle.read_bytes())
-    (tmp_path / "token").write_text("pod-token")
-    environ = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
-    found = credentials.in_cluster(environ, tmp_path)
-    assert (found.host, found.port, found.token()) == ("10.96.0.1", 6443, "pod-token")
-    monkeypatch.setattr(credentials, "in_cluster", lambda env: ("in cluster", dict(env)))
-    assert credentials.find(None, environ)[0] == "in cluster"  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{}", "is not a usable kubeconfig"),
-        ("a: [", "is not a usable kubeconfig"),
-        (json.dumps({"current-context": "x", "contexts": []}), "entry 'x' under contexts"),
-    ],
+    "user", [{"token": "T"}, {"username": "me", "password": "word"}, {"exec": {"command": "/bin/false"}}]
 )
-def test_an_unusable_file_is_one_line(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "config"
-    path.write_text(text)
-    with pytest.raises(UsageError, match=message):
-        credentials.from_kubeconfig(path)
+def test_nothing_secret_goes_over_http(tmp_path: Path, user: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with RecordingServer(None) as server:
+            path = write_kubeconfig(tmp_path / "c", {"server": server.url}, user)
+            await with_client(credentials.find(path, {}), ask)
+            assert server.asked[0].all("authorization") == []
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(scenario())
+    assert "cluster 'k': its server is not https: no credentials are sent" in caplog.text
 
 
-def test_a_missing_file_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--kubeconfig"):
-        credentials.find(tmp_path / "none")
+async def ask(client: Client) -> None:
+    await client.call("GET", "/version")
 
 
-def test_a_bad_certificate_is_one_line(tmp_path: Path) -> None:
-    data = base64.b64encode(b"nonsense").decode()
-    with pytest.raises(UsageError, match="certificates or key cannot be used"):
-        credentials.from_kubeconfig(
-            kubeconfig(tmp_path, {"server": "https://x", "certificate-authority-data": data}, {})
-        )
+def test_user_name_and_password_are_sent(tmp_path: Path) -> None:
+    path = write_kubeconfig(tmp_path / "c", {"server": "https://x"}, {"username": "me", "password": "p:ü"})
+    assert headers(credentials.from_kubeconfig(path)) == {
+        "Authorization": f"Basic {base64.b64encode('me:p:ü'.encode()).decode()}"
+    }
+
+
+def test_requests_are_those_of_the_user_in_as(tmp_path: Path, pair: Pair) -> None:
+    user = {
+        "token": "T",
+        "as": "viewer",
+        "as-uid": "7",
+        "as-groups": ["g1", "g2"],
+        "as-user-extra": {"example.com/team": ["red", "blue"]},
+    }
+
+    async def scenario() -> None:
+        async with RecordingServer(pair) as server:
+            await with_client(known(tmp_path, server, user, ManualClock()), ask)
+            asked = server.asked[0]
+            assert asked.all("authorization") == ["Bearer T"]
+            assert asked.all("impersonate-user") == ["viewer"]
+            assert asked.all("impersonate-uid") == ["7"]
+            assert asked.all("impersonate-group") == ["g1", "g2"]
+            assert asked.all("impersonate-extra-example.com%2fteam") == ["red", "blue"]
+
+    asyncio.run(scenario())
+
+
+def test_a_token_comes_before_a_plugin_as_in_kubectl(tmp_path: Path) -> None:
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/false"}
+    path = write_kubeconfig(tmp_path / "c", {"server": "https://x"}, {"token": "T", "exec": plugin})
+    assert headers(credentials.from_kubeconfig(path)) == {"Authorization": "Bearer T"}
+
+
+# --- tokens in files ---
+
+
+def test_a_token_file_is_read_again_when_it_changes_and_survives_a_gap(tmp_path: Path) -> None:
+    clock, file = ManualClock(), tmp_path / "token"
+    file.write_text("one\n")
+    path = write_kubeconfig(tmp_path / "c", {"server": "https://x"}, {"tokenFile": "token"})
+    who = credentials.from_kubeconfig(path, clock=clock)
+
+    async def scenario() -> None:
+        async def token() -> str:
+            return dict((await who.identity()).headers)["Authorization"]
+
+        assert await token() == "Bearer one"
+        file.write_text("changed")
+        clock.advance(LOOK_EVERY)
+        assert await token() == "Bearer changed"
+        file.unlink()
+        for _ in range(3):
+            clock.advance(LOOK_EVERY)
+            assert await token() == "Bearer changed"
+        file.write_text("")  # half written
+        clock.advance(LOOK_EVERY)
+        assert await token() == "Bearer changed"
+        file.write_text("whole")
+        clock.advance(LOOK_EVERY)
+        assert await token() == "Bearer whole"
+
+    asyncio.run(scenario())
+
+
+def test_a_token_file_that_looks_the_same_is_read_again_after_a_minute(tmp_path: Path) -> None:
+    clock, file = ManualClock(), tmp_path / "token"
+    file.write_text("one")
+    path = write_kubeconfig(tmp_path / "c", {"server": "https://x"}, {"tokenFile": "token"})
+    who = credentials.from_kubeconfig(path, clock=clock)
+    before = file.stat()
+
+    async def scenario() -> None:
+        first = await who.identity()
+        file.write_text("two")
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+        clock.advance(READ_EVERY)
+        assert await who.identity() is first  # good enough until the new one is there
+        assert (await another(who, first)).headers == (("Authorization", "Bearer two"),)
+
+    asyncio.run(scenario())
+
+
+def test_the_token_beside_a_token_file_counts_while_that_is_missing(tmp_path: Path) -> None:
+    path = write_kubeconfig(tmp_path / "c", {"server": "https://x"}, {"tokenFile": "token", "token": "spare"})
+    assert headers(credentials.from_kubeconfig(path)) == {"Authorization": "Bearer spare"}
+    (tmp_path / "token").write_text("better")
+    assert headers(credentials.from_kubeconfig(path)) == {"Authorization": "Bearer better"}
+
+
+def test_a_401_makes_a_token_file_be_read_at_once(tmp_path: Path, pair: Pair) -> None:
+    (tmp_path / "token").write_text("old")
+    clock = ManualClock()
+
+    async def scenario() -> None:
+        async with RecordingServer(pair) as server:
+
+            async def use(client: Client) -> None:
+                await client.call("GET", "/1")
+                (tmp_path / "token").write_text("new")
+                server.status = lambda asked: 200 if asked.all("authorization") == ["Bearer new"] else 401
+                clock.advance(LOOK_EVERY / 2)  # too early to look at the file of itself
+                await client.call("GET", "/2")
+
+            await with_client(known(tmp_path, server, {"tokenFile": "token"}, clock), use)
+            tokens = [asked.all("authorization") for asked in server.asked]
+            assert tokens == [["Bearer old"], ["Bearer old"], ["Bearer new"]]
+
+    asyncio.run(scenario())
+
+
+def test_a_401_for_a_fixed_token_is_an_answer_like_any_other(tmp_path: Path, pair: Pair) -> None:
+    async def scenario() -> None:
+        async with RecordingServer(pair) as server:
+            server.status = lambda _: 401
+
+            async def use(client: Client) -> None:
+                with pytest.raises(ApiError, match="401"):
+                    await client.call("GET", "/version")
+                with pytest.raises(ApiError, match="401"):
+                    await client.open_stream("/api/v1/pods?watch=1")
+
+            await with_client(known(tmp_path, server, {"token": "T"}, ManualClock()), use)
+            assert len(server.asked) == 2
+
+    asyncio.run(scenario())
+
+
+# --- service accounts ---
+
+
+def in_pod(folder: Path, **environ: str) -> Surroundings:
+    return Surroundings({"KUBERNETES_SERVICE_HOST": "10.96.0.1"} | environ, service_account=folder)
+
+
+def test_in_a_pod_the_service_account_is_used(
+    tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ca.crt").write_bytes(authority.cert.read_bytes())
+    (tmp_path / "token").write_text("pod-token")
+    (tmp_path / "namespace").write_text("team\n")
+    found = credentials.in_cluster(in_pod(tmp_path, KUBERNETES_SERVICE_PORT="6443"))
+    assert (found.host, found.port, found.namespace) == ("10.96.0.1", 6443, "team")
+    assert headers(found) == {"Authorization": "Bearer pod-token"}
+    assert credentials.in_cluster(in_pod(tmp_path, POD_NAMESPACE="mine")).namespace == "mine"
+    assert credentials.in_cluster(in_pod(tmp_path, KUBERNETES_SERVICE_HOST="fd00::1")).authority == "[fd00::1]:443"
+    with pytest.raises(UsageError, match=r"\$KUBERNETES_SERVICE_PORT: its port is no number"):
+        credentials.in_cluster(in_pod(tmp_path, KUBERNETES_SERVICE_PORT="x"))
+    monkeypatch.setattr(credentials, "in_cluster", lambda around: ("in cluster", around.environ))
+    assert credentials.find(None, {"KUBERNETES_SERVICE_HOST": "h"})[0] == "in cluster"  # type: ignore[index]
+
+
+def test_a_service_account_without_its_files_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(CaricoError, match=r"the pod's service account: .*token.* cannot be read"):
+        credentials.in_cluster(in_pod(tmp_path))
+
+
+# --- TLS ---
+
+
+def test_a_new_authority_in_the_file_is_believed_without_a_restart(tmp_path: Path, authority: Authority) -> None:
+    """A cluster whose authority is replaced: the API server comes back with a certificate of the new one."""
+    (tmp_path / "new").mkdir()
+    new = Authority(tmp_path / "new")
+    clock = ManualClock()
+
+    async def scenario() -> None:
+        old = RecordingServer(authority.issue("server", "127.0.0.1"))
+        await old.open()
+        who = known(tmp_path, old, {"token": "T"}, clock)
+
+        async def use(client: Client) -> None:
+            await client.call("GET", "/version")
+            await old.shut()
+            server = RecordingServer(new.issue("server", "127.0.0.1"))
+            server.port = old.port
+            async with server:
+                with pytest.raises(HttpError, match="certificate verify failed"):
+                    await client.call("GET", "/version")
+                authority.cert.write_bytes(b"-----BEGIN half written")
+                clock.advance(LOOK_EVERY)
+                with pytest.raises(HttpError, match="certificate verify failed"):  # the old one still counts
+                    await client.call("GET", "/version")
+                authority.cert.write_bytes(new.cert.read_bytes())
+                clock.advance(LOOK_EVERY)
+                await client.call("GET", "/version")
+
+        await with_client(who, use)
+
+    asyncio.run(scenario())
+
+
+def test_a_new_client_certificate_is_shown_on_new_connections(tmp_path: Path, authority: Authority, pair: Pair) -> None:
+    """kubeadm renews the certificates in /etc/kubernetes once a year."""
+    clock, mine = ManualClock(), tmp_path / "mine.pem"
+    first, second = authority.issue("first"), authority.issue("second")
+    mine.write_bytes(first.cert.read_bytes() + first.key.read_bytes())
+
+    async def scenario() -> None:
+        async with RecordingServer(pair, authority.cert) as server:
+            who = known(tmp_path, server, {"client-certificate": "mine.pem", "client-key": "mine.pem"}, clock)
+
+            async def use(client: Client) -> None:
+                await client.call("GET", "/1")
+                await client.call("GET", "/2")
+                assert server.connections == 1
+                stream = await client.open_stream("/watch")
+                mine.write_bytes(second.cert.read_bytes() + second.key.read_bytes())
+                clock.advance(LOOK_EVERY)
+                await client.call("GET", "/3")
+                await client.call("GET", "/4")
+                stream.close()
+                assert server.connections == 3
+                mine.write_bytes(first.cert.read_bytes() + second.key.read_bytes())  # they do not belong together
+                clock.advance(LOOK_EVERY)
+                await client.call("GET", "/5")
+
+            await with_client(who, use)
+            assert [asked.client for asked in server.asked] == ["first"] * 3 + ["second"] * 3
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_that_was_busy_while_the_certificate_changed_is_not_kept(
+    tmp_path: Path, authority: Authority, pair: Pair
+) -> None:
+    clock, mine = ManualClock(), tmp_path / "mine.pem"
+    first, second = authority.issue("first"), authority.issue("second")
+    mine.write_bytes(first.cert.read_bytes() + first.key.read_bytes())
+
+    async def scenario() -> None:
+        async with RecordingServer(pair, authority.cert) as server:
+            who = known(tmp_path, server, {"client-certificate": "mine.pem", "client-key": "mine.pem"}, clock)
+
+            async def use(client: Client) -> None:
+                busy = asyncio.create_task(client.call("GET", "/busy"))
+                await until(lambda: client.sent)
+                mine.write_bytes(second.cert.read_bytes() + second.key.read_bytes())
+                clock.advance(LOOK_EVERY)
+                await asyncio.gather(busy, client.call("GET", "/meanwhile"))
+                for _ in range(3):
+                    await client.call("GET", "/later")
+
+            await with_client(who, use)
+            assert [asked.client for asked in server.asked if "/later" in asked.line] == ["second"] * 3
+
+    asyncio.run(scenario())
+
+
+def test_a_clients_key_is_on_no_disk(tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a temporary file was made")
+
+    monkeypatch.setattr("tempfile.NamedTemporaryFile", refuse)
+    mine = authority.issue("me")
+    user = {
+        "client-certificate-data": base64.b64encode(mine.cert.read_bytes()).decode(),
+        "client-key-data": base64.b64encode(mine.key.read_bytes()).decode(),
+    }
+    who = credentials.from_kubeconfig(write_kubeconfig(tmp_path / "c", {"server": "https://x"}, user))
+    assert asyncio.run(who.identity()).tls is not None
+
+
+def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_a_password(tmp_path: Path, authority: Authority) -> None:
+    from cryptography.hazmat.primitives import serialization as s
+
+    mine = authority.issue("me")
+    key = s.load_pem_private_key(mine.key.read_bytes(), None)
+    locked = key.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, s.BestAvailableEncryption(b"word"))
+    mine.key.write_bytes(locked)
+    user = {"client-certificate": str(mine.cert), "client-key": str(mine.key)}
+    with pytest.raises(UsageError, match="the key is encrypted"):
+        credentials.from_kubeconfig(write_kubeconfig(tmp_path / "c", {"server": "https://x"}, user))
+
+
+def test_the_name_in_the_certificate_may_be_another(tmp_path: Path, pair: Pair) -> None:
+    async def scenario() -> None:
+        async with RecordingServer(pair) as server:
+            here = f"https://localhost:{server.port}"
+            named: dict[str, Any] = {"server": here, "tls-server-name": "inside.example"}
+            await with_client(known(tmp_path, server, {}, ManualClock(), named), ask)
+            named["tls-server-name"] = "elsewhere.example"
+            with pytest.raises(HttpError, match=r"elsewhere\.example"):
+                await with_client(known(tmp_path, server, {}, ManualClock(), named), ask)
+            assert server.asked[0].all("host") == [f"localhost:{server.port}"]
+
+    asyncio.run(scenario())
+
+
+def test_certificates_are_not_checked_only_with_a_warning(
+    tmp_path: Path, pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with RecordingServer(pair) as server:
+            entry = {"server": server.url, "insecure-skip-tls-verify": True}
+            path = write_kubeconfig(tmp_path / "c", entry, {})
+            await with_client(credentials.from_kubeconfig(path), ask)
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(scenario())
+    assert "cluster 'k': insecure-skip-tls-verify is set: the API server's certificate is not checked" in caplog.text
+
+
+def strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Python 3.13 and newer make a default context."""
+    make = ssl.create_default_context
+
+    def made(*args: Any, **more: Any) -> ssl.SSLContext:
+        context = make(*args, **more)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", made)
+
+
+@pytest.mark.parametrize("from_pod", [False, True])
+def test_an_authority_without_key_identifiers_is_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, from_pod: bool
+) -> None:
+    """EKS, microk8s and others have such authorities; Python 3.13 and newer refuse them by default."""
+    strict(monkeypatch)
+    (tmp_path / "pki").mkdir()
+    made = authority_without_identifiers(tmp_path / "pki")
+
+    async def scenario() -> None:
+        async with RecordingServer(made.server) as server:
+            if from_pod:
+                (tmp_path / "token").write_text("T")
+                (tmp_path / "ca.crt").write_bytes(made.root.read_bytes())
+                environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(server.port)}
+                who = credentials.in_cluster(Surroundings(environ, service_account=tmp_path))
+            else:
+                who = known(tmp_path, server, {}, ManualClock(), {"certificate-authority": str(made.root)})
+            await with_client(who, ask)
+
+    asyncio.run(scenario())
+
+
+def test_an_intermediate_authority_is_an_anchor_as_in_kubectl(tmp_path: Path) -> None:
+    (tmp_path / "pki").mkdir()
+    made = authority_without_identifiers(tmp_path / "pki")
+
+    async def scenario() -> None:
+        async with RecordingServer(made.below_intermediate) as server:
+            only = {"certificate-authority": str(made.intermediate)}
+            await with_client(known(tmp_path, server, {}, ManualClock(), only), ask)
+
+    asyncio.run(scenario())
+
+
+def test_the_systems_authorities_are_checked_as_strictly_as_python_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strict(monkeypatch)
+    who = credentials.from_kubeconfig(write_kubeconfig(tmp_path / "c", {"server": "https://x"}, {}))
+    tls = asyncio.run(who.identity()).tls
+    assert tls is not None
+    assert tls.verify_flags & ssl.VERIFY_X509_STRICT

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from carico.kube.client import ApiError, Client
-from carico.kube.credentials import Credentials
+from carico.kube.credentials import fixed
 from carico.kube.lease import Election, LeaseTimes, unique_identity
 from carico.testing import ManualClock
 
@@ -233,7 +233,7 @@ def test_one_of_several_api_servers_loses_its_power_and_the_leader_goes_on() -> 
                 writer.close()
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        client = Client(Credentials("127.0.0.1", server.sockets[0].getsockname()[1], None, lambda: None))
+        client = Client(fixed(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
         leader = Election(client, "n", "l", "me", clock, TIMES)
         await leader.acquire()
         keep = asyncio.create_task(leader.keep())

@@ -101,7 +101,7 @@ def test_the_job_log_and_resume(tmp_path: Path) -> None:
     assert run("--joblog", log, "--resume-failed", command, ":::", "a", "bad", "new").returncode == 1
     assert marks.read_text().split() == ["new", "bad"]
     changed = run("--joblog", log, "--resume", command, ":::", "b", "bad")
-    assert changed.returncode == 2
+    assert changed.returncode == 255
     assert "resume with the same command and list" in changed.stderr
 
 
@@ -115,9 +115,12 @@ def test_a_job_log_whose_writer_was_killed_can_be_resumed(tmp_path: Path) -> Non
 def test_retries(tmp_path: Path) -> None:
     count = tmp_path / "count"
     script = f"echo {{}} >> {count}; [ $(wc -l < {count}) -ge 3 ]"
-    assert run("--retries", "2", script, ":::", "a").returncode == 0
+    assert run("--retries", "3", script, ":::", "a").returncode == 0
     count.unlink()
-    assert run("--retries", "1", script, ":::", "a").returncode == 1
+    assert run("--retries", "2", script, ":::", "a").returncode == 1
+    assert count.read_text() == "a\na\n"
+    count.unlink()
+    assert run("--retries", "0", script, ":::", "a").returncode == 0  # without a limit
 
 
 @pytest.mark.parametrize(("when", "survives"), [("now,fail=1", False), ("soon,fail=1", True)])
@@ -155,11 +158,16 @@ def test_dry_run_runs_nothing(tmp_path: Path) -> None:
         (["-a", "/no/such", "true"], "/no/such: cannot be read"),
         (["true", ":::", "a", ":::", "b"], "':::' stands there twice"),
         (["--results", "/proc/x", "true", ":::", "a"], "name a folder that can be made"),
+        (["--bogus", "true", ":::", "a"], "there is no option --bogus; `carico run --help` tells more"),
+        (["--timeout", "soon", "true", ":::", "a"], "--timeout: 'soon' is not a duration"),
+        (["--jobs", "many", "true", ":::", "a"], "-j/--jobs/--max: 'many' is not a whole number"),
+        (["true", "::::", "list"], "'::::' is GNU parallel's, and not known here; write -a FILE"),
+        (["true", "{1}", ":::", "a"], "{1} is a replacement string of GNU parallel only"),
     ],
 )
-def test_mistakes_are_told_in_one_line(words: list[str], says: str) -> None:
+def test_mistakes_are_told_in_one_line_and_end_with_255(words: list[str], says: str) -> None:
     done = run(*words)
-    assert done.returncode == 2
+    assert done.returncode == 255
     assert len(done.stderr.splitlines()) == 1
     assert says in done.stderr
 

@@ -75,7 +75,8 @@ class Stage:
         """On the stage's own port, or as a further replica on another."""
         address = ("--listen", f"127.0.0.1:{port or self.page_port}")
         grpc = self.grpc_port if port is None else free_port()
-        process = SchedulerProcess(self.kubeconfig, grpc, *address, "--lease-duration", "11", *flags)
+        lease = ("--leader-elect-lease-duration=11s", "--leader-elect-renew-deadline=10s")
+        process = SchedulerProcess(self.kubeconfig, grpc, *address, *lease, *flags)
         if port is None:
             self.scheduler = process
         return process

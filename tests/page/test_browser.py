@@ -46,6 +46,13 @@ def test_it_shows_the_cluster_and_follows_it(stage: Stage, tab: Tab) -> None:
     expect(page.locator("#space .row", has_text="node-3").locator(".badge")).to_have_text("no report")
 
 
+def test_a_label_is_text_whatever_a_node_calls_a_dimension(stage: Stage, tab: Tab) -> None:
+    ask = "async (name) => (await import('/page/nodes.js')).labelOf(name)"
+    page = tab(stage.url)
+    for name, label in {"cpu": "CPU", "constructor": "constructor", "__proto__": "__proto__"}.items():
+        assert page.evaluate(ask, name) == label
+
+
 def test_a_node_in_detail(stage: Stage, tab: Tab) -> None:
     stage.create_pod("here-1", nodeSelector={"kubernetes.io/hostname": "node-2"})
     page = tab(stage.url)

@@ -154,6 +154,19 @@ def test_states() -> None:
     assert world.tick()["nodes"][0][2] == REPORTED + CHURN + CORDONED  # stale without any event of its own
 
 
+def test_invented_dimensions_take_no_columns() -> None:
+    world = World(2)
+    report = make_report("n0", 4.0)
+    names = ("constructor", *(f"invented_{i}" for i in range(8)), "cpu")
+    usage = (*[0.9] * 9, 0.25)
+    liar = dataclasses.replace(report, dimensions=names, estimate=dataclasses.replace(report.estimate, usage=usage))
+    world.live.columns.noted(liar)
+    world.report("n1", 4.0)
+    world.listen()
+    assert world.heard[0]["dimensions"] == ["cpu", "memory"]
+    assert [row[7] for row in world.heard[0]["nodes"]] == [0.25, report.estimate.usage[0]]
+
+
 def test_who_waits_and_why_and_what_was_decided() -> None:
     world = World(1)
     world.report("n0", 1.2)

@@ -28,8 +28,13 @@ PATIENCE = 120.0  # s; an API server takes up to 30 s to come back on a busy mac
 # The rate limit makes the bindings last longer than the blink of an eye, so that the kill comes in their midst.
 SLOWLY = ("--qps", "60", "--burst", "20")
 OPEN = ("--startup-limit", "1000", "--startup-limit-idle", "1000", "--validate")
-LONG = ("--lease-duration", "100", "--lease-renew", "90")  # this leader outlives the absence
-SHORT = ("--lease-duration", "8", "--lease-renew", "6", "--lease-retry", "0.5")  # and this one must end
+# This leader outlives the absence …
+LONG = ("--leader-elect-lease-duration=100s", "--leader-elect-renew-deadline=90s")
+# … and this one must end.
+SHORT = (
+    *("--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=6s"),
+    "--leader-elect-retry-period=500ms",
+)
 
 
 class Stage:
@@ -39,7 +44,7 @@ class Stage:
         self.started: list[SchedulerProcess] = []
 
     def scheduler(self, number: int, *flags: str) -> SchedulerProcess:
-        lease = ("--lease-namespace", self.namespace, "--identity", f"s{len(self.started)}")
+        lease = ("--leader-elect-resource-namespace", self.namespace, "--identity", f"s{len(self.started)}")
         process = SchedulerProcess(self.cluster.kubeconfig, self.ports[number], *OPEN, *lease, *flags)
         self.started.append(process)
         return process

@@ -27,8 +27,10 @@ from carico.scheduler.run import Scheduler
 from carico.settings import SchedulerSettings
 
 NODES, PODS, PATIENCE = 5, 60, 90.0
-SHORT = {"lease_duration": 4.0, "lease_renew": 3.0}  # for those who are to lose it
-LONG = {"lease_duration": 100.0, "lease_renew": 90.0}  # no fault and no busy machine outlasts it
+# For those who are to lose it …
+SHORT = {"leader_elect_lease_duration": 4.0, "leader_elect_renew_deadline": 3.0}
+# … and what no fault and no busy machine outlasts.
+LONG = {"leader_elect_lease_duration": 100.0, "leader_elect_renew_deadline": 90.0}
 
 
 class Stage:
@@ -42,7 +44,7 @@ class Stage:
         self.settings = SchedulerSettings(
             kubeconfig=proxy.kubeconfig, listen="127.0.0.1:0", grpc_listen=f"127.0.0.1:{port}", plaintext=True,
             validate=True, heartbeat=1.0, first_backoff=0.2, last_backoff=0.5, startup_limit=50, startup_limit_idle=50,
-            lease_namespace=namespace, lease_retry=0.3, **LONG,
+            leader_elect_resource_namespace=namespace, leader_elect_retry_period=0.3, **LONG,
         )  # fmt: skip
         self.scheduler = Scheduler(self.settings)
 

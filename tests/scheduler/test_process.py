@@ -88,7 +88,9 @@ def stage(any_cluster: AnyCluster) -> Iterator[Stage]:
         await client.close()
 
     agents = threading.Thread(target=lambda: asyncio.run(report()))
-    process = SchedulerProcess(cluster.kubeconfig, port, "--validate", "--lease-name", "carico-process-test")
+    process = SchedulerProcess(
+        cluster.kubeconfig, port, "--validate", "--leader-elect-resource-name", "carico-process-test"
+    )
     agents.start()
     try:
         yield Stage(cluster, process)

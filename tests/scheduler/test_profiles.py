@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scheduling import make_node, make_pod, make_report
 
+from carico.config import load
 from carico.errors import UsageError
-from carico.knobs import load
 from carico.scheduler.assembly import assemble
 from carico.scheduler.cycle import decide
 from carico.scheduler.plugins import registry

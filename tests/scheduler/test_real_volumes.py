@@ -68,7 +68,7 @@ def volume(name: str, node: str) -> dict[str, Any]:
 def place(any_cluster: AnyCluster) -> Iterator[Place]:
     cluster = any_cluster(NODES)
     with cluster.namespace() as namespace:
-        lease = ("--lease-namespace", namespace, "--lease-name", "carico")
+        lease = ("--leader-elect-resource-namespace", namespace, "--leader-elect-resource-name", "carico")
         process = SchedulerProcess(cluster.kubeconfig, free_port(), *lease, "--on-stale", "requests")
         try:
             yield Place(cluster, namespace)

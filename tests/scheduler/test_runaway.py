@@ -28,8 +28,11 @@ pytestmark = pytest.mark.slow
 NODES, PODS, CAPACITY, LAG = 20, 500, 10, 5.0
 ROOM = NODES * CAPACITY
 # Short, so that a new leader comes within the test's time; long enough for a leader on a machine that stalls.
-QUICK = ("--lease-duration", "10", "--lease-renew", "8", "--lease-retry", "0.5")
-PATIENT = ("--lease-duration", "60", "--lease-renew", "50")
+QUICK = (
+    *("--leader-elect-lease-duration=10s", "--leader-elect-renew-deadline=8s"),
+    "--leader-elect-retry-period=500ms",
+)
+PATIENT = ("--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=50s")
 
 
 class Stage:
@@ -39,7 +42,11 @@ class Stage:
         self.started: list[SchedulerProcess] = []
 
     def scheduler(self, number: int = 0, *flags: str) -> SchedulerProcess:
-        lease = ("--lease-namespace", self.namespace, "--lease-name", "carico", "--identity", f"s{len(self.started)}")
+        lease = (
+            f"--leader-elect-resource-namespace={self.namespace}",
+            "--leader-elect-resource-name=carico",
+            f"--identity=s{len(self.started)}",
+        )
         process = SchedulerProcess(self.cluster.kubeconfig, self.ports[number], "--validate", *lease, *QUICK, *flags)
         self.started.append(process)
         return process

@@ -71,8 +71,8 @@ async def bindings_under_way(folder: Path) -> AsyncIterator[tuple[Client, SlowCl
         slow = SlowClient(folder / "kubeconfig")
         settings = SchedulerSettings(
             listen="127.0.0.1:0", grpc_listen="127.0.0.1:0", plaintext=True, on_stale="requests",
-            lease_namespace="default", lease_name="carico",
-            lease_duration=1000.0, lease_renew=900.0, lease_retry=0.1,
+            leader_elect_resource_namespace="default", leader_elect_resource_name="carico",
+            leader_elect_lease_duration=1000.0, leader_elect_renew_deadline=900.0, leader_elect_retry_period=0.1,
         )  # fmt: skip
         scheduler, end = Scheduler(settings, client=slow), asyncio.Event()
         running = asyncio.create_task(scheduler.run(end))

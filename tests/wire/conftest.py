@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from carico.settings import TlsFiles
+from carico.settings import ServerTlsFiles, TlsFiles
 from carico.types import CostBelief, Estimate, LocalModel, Mode, NodeReport, NodeSize
 from carico.wire.certificates import Authority
 
 
 class Tls(NamedTuple):
-    server: TlsFiles  # demands client certificates
+    server: ServerTlsFiles  # demands client certificates
     node: Callable[[str], TlsFiles]
 
 
@@ -26,10 +26,10 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
     server = authority.issue("carico:aggregator", "localhost", "127.0.0.1")
 
     def node(name: str) -> TlsFiles:
-        pair = authority.issue(f"system:node:{name}")
+        pair = authority.issue_node(name)
         return TlsFiles(tls_ca=authority.cert, tls_cert=pair.cert, tls_key=pair.key)
 
-    return Tls(TlsFiles(tls_ca=authority.cert, tls_cert=server.cert, tls_key=server.key), node)
+    return Tls(ServerTlsFiles(client_ca=authority.cert, tls_cert=server.cert, tls_key=server.key), node)
 
 
 @pytest.fixture(scope="session")

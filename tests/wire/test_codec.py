@@ -40,7 +40,7 @@ def test_every_real_subspace_survives(basis, pods, cores, cost):
     model = LocalModel("node-1", 2**63, 9, size, dimensions, basis, (0.25,) * m, belief, pods, 77)
     back = local.decode(local.parse(local.encode(model)))
     np.testing.assert_array_equal(back.basis, basis)
-    assert dataclasses.replace(back, basis=basis) == model
+    assert dataclasses.replace(back, basis=None) == dataclasses.replace(model, basis=None)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_the_clusters_model_survives_and_unknown_costs_stay_unknown():
     back = cluster.decode(cluster.encode(model))
     assert isinstance(back, ClusterModel)
     np.testing.assert_array_equal(back.gram, gram)
-    assert dataclasses.replace(back, gram=gram) == model
+    assert dataclasses.replace(back, gram=None) == dataclasses.replace(model, gram=None)
     assert cluster.decode(cluster.NONE_YET) is None
 
 

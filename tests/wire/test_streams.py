@@ -3,85 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 
 import grpc
 import pytest
 from cluster.ports import free_port
 from grpc import aio
+from report_streams import PLAIN, Scheduler, ended, running, with_files
 
 from carico.clock import SystemClock
 from carico.errors import CaricoError, UsageError
-from carico.settings import AgentSettings, TlsFiles
+from carico.settings import ServerTlsFiles, TlsFiles
 from carico.wire import channel, client
 from carico.wire.channel import Dialer
 from carico.wire.codec import report as codec
 from carico.wire.report_client import METHOD, ReportClient
-from carico.wire.report_server import ReportService
 from carico.wire.server import GrpcServer
-
-PLAIN = TlsFiles(plaintext=True)
-
-
-class Scheduler:
-    """A listener that remembers, behind a real server."""
-
-    def __init__(self, files, heartbeat=5.0):
-        self.reports, self.silent, self.refused, self._heartbeat = [], [], [], heartbeat
-        self.news = asyncio.Event()
-        self.service = ReportService(self, SystemClock(), self._refuse)
-        self._files = files
-        self.server = None
-
-    async def start(self, port=0):
-        self.server = GrpcServer(f"127.0.0.1:{port}", self._files, {METHOD: self.service.method})
-        return await self.server.start()
-
-    def reported(self, report):
-        self.reports.append(report)
-        self.news.set()
-
-    def fell_silent(self, node):
-        self.silent.append(node)
-        self.news.set()
-
-    def heartbeat(self):
-        return self._heartbeat
-
-    def leads(self):
-        return True
-
-    def _refuse(self, reason):
-        self.refused.append(reason)
-        self.news.set()
-
-    async def until(self, condition):
-        async with asyncio.timeout(30):
-            while not condition():
-                self.news.clear()
-                await self.news.wait()
-
-
-def with_files(files, *targets):
-    return AgentSettings(schedulers=targets, **dataclasses.asdict(files))
-
-
-def running(test):
-    """Runs an async test on its own loop."""
-
-    def run(**arguments):
-        asyncio.run(asyncio.wait_for(test(**arguments), 60))
-
-    run.__name__ = test.__name__
-    run.__doc__ = test.__doc__
-    run.__signature__ = __import__("inspect").signature(test)
-    return run
-
-
-async def ended(task):
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 @running
@@ -167,7 +104,7 @@ async def test_garbage_ends_its_own_stream_with_a_status_and_no_other(node_repor
         refused = codec.decode_ack(await good.read()).refused
         assert refused is not None
         assert (refused.sequence, refused.reason) == (1, "order")
-        await scheduler.service.announce()
+        scheduler.service.announce()
         assert codec.decode_ack(await good.read()).leader
         good.cancel()
     assert scheduler.refused == ["undecodable", "order"]
@@ -178,7 +115,7 @@ async def test_garbage_ends_its_own_stream_with_a_status_and_no_other(node_repor
 async def test_a_client_without_a_certificate_is_not_let_in(tls):
     scheduler = Scheduler(tls.server)
     port = await scheduler.start()
-    stranger = TlsFiles(tls_ca=tls.server.tls_ca)
+    stranger = TlsFiles(tls_ca=tls.server.client_ca)
     async with Dialer(f"127.0.0.1:{port}", stranger, "a test").open(f"127.0.0.1:{port}") as to_server:
         call = to_server.stream_stream(METHOD)()
         with pytest.raises(aio.AioRpcError, match="UNAVAILABLE"):
@@ -200,7 +137,7 @@ async def test_a_server_of_another_name_is_not_believed(tls):
 
 def test_plaintext_has_to_be_asked_for_and_is_warned_about(caplog):
     with pytest.raises(UsageError, match="tls_cert and tls_key, or plaintext"):
-        GrpcServer("127.0.0.1:0", TlsFiles(), {})
+        GrpcServer("127.0.0.1:0", ServerTlsFiles(), {})
     with pytest.raises(UsageError, match="tls_ca, or plaintext"):
         Dialer("127.0.0.1:1", TlsFiles(), "a test")
     with caplog.at_level(logging.WARNING):
@@ -212,8 +149,8 @@ def test_plaintext_has_to_be_asked_for_and_is_warned_about(caplog):
 
 def test_a_certificate_file_that_is_not_there_is_named(tmp_path):
     missing = tmp_path / "no.pem"
-    with pytest.raises(UsageError, match=r"tls_key: cannot read .*no\.pem"):
-        GrpcServer("127.0.0.1:0", TlsFiles(tls_cert=missing, tls_key=missing), {})
+    with pytest.raises(UsageError, match=r"tls_cert: cannot read .*no\.pem"):
+        GrpcServer("127.0.0.1:0", ServerTlsFiles(tls_cert=missing, tls_key=missing, client_ca=missing), {})
 
 
 @running

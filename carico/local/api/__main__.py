@@ -12,9 +12,10 @@ import signal
 import sys
 from pathlib import Path
 
+from carico import logs
 from carico.clock import SystemClock
 from carico.errors import CaricoError
-from carico.local.api import logs
+from carico.local.api.logs import in_folder
 from carico.local.api.server import ApiServer
 
 log = logging.getLogger("carico.local.api")
@@ -24,10 +25,11 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m carico.local.api", description=__doc__)
     parser.add_argument("--listen", default="127.0.0.1:0", help="host:port; port 0 takes a free one")
     parser.add_argument("--kubeconfig", type=Path, required=True, help="the file to write for those who may come in")
-    parser.add_argument("--plaintext", action="store_true", help="speak HTTP without TLS: quicker, and not for kubectl")
+    parser.add_argument("--plaintext", action="store_true", help="speak HTTP without TLS, for measurements only")
     parser.add_argument("--logs", type=Path, help="folder of the containers' logs, as UID/CONTAINER.log")
     args = parser.parse_args(argv)
-    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logs.start()
+    logs.dump_stacks_on_signal()
     try:
         asyncio.run(_serve(args))
     except CaricoError as error:
@@ -42,7 +44,7 @@ async def _serve(args: argparse.Namespace) -> None:
         asyncio.get_running_loop().add_signal_handler(number, over.set)
     async with ApiServer(SystemClock(), args.listen, tls=not args.plaintext) as server:
         if args.logs is not None:
-            server.logs = logs.in_folder(args.logs)
+            server.logs = in_folder(args.logs)
         server.kubeconfig(args.kubeconfig)
         log.info("API server at %s, kubeconfig in %s", server.address, args.kubeconfig)
         await over.wait()

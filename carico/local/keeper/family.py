@@ -2,6 +2,10 @@
 
 A process that is being killed may start another one. So all are stopped first, again and again until no new one is
 found, and only then killed: what is stopped starts nothing.
+
+Between being found and being signalled a process may end, and its number be given to a stranger. So a descriptor is
+opened for whatever was found, and signalled is only who is found once more after that: if the number has changed hands
+meanwhile, the descriptor belongs either to somebody who is not found any more, or to a process that has ended.
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ from typing import NamedTuple
 
 PAUSE = 0.002  # s between two looks whether the killed ones are gone
 PATIENCE = 10.0  # s; a process that hangs in the kernel (a dead disk) dies when the kernel lets it
+
+Find = Callable[[], set[int]]
 
 
 class Look(NamedTuple):
@@ -75,8 +81,49 @@ def children(of: int) -> set[int]:
 
 
 def send(pid: int, number: int) -> None:
+    """To a child that this process has not reaped: its number cannot be anybody else's."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
+
+
+def signal_found(find: Find, number: int) -> None:
+    """To everything that `find` finds."""
+    _signal(find(), find, number)
+
+
+def _signal(pids: set[int], find: Find, number: int) -> set[int]:
+    """To those of `pids` that `find` still finds; returns all that it finds."""
+    held: dict[int, int | None] = {}
+    try:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                held[pid] = _descriptor(pid)
+        found = find()
+        for pid in held.keys() & found:
+            _send_held(pid, held[pid], number)
+        return found
+    finally:
+        for descriptor in held.values():
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def _descriptor(pid: int) -> int | None:
+    """None where there is none to be had: the kernel is older than 5.3, or all descriptors are in use."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise
+    except OSError:
+        return None
+
+
+def _send_held(pid: int, descriptor: int | None, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if descriptor is None:
+            os.kill(pid, number)
+        else:
+            signal.pidfd_send_signal(descriptor, number)
 
 
 def reap(pids: set[int]) -> None:
@@ -86,22 +133,20 @@ def reap(pids: set[int]) -> None:
             os.waitpid(pid, os.WNOHANG)
 
 
-def kill_all(find: Callable[[], set[int]], reap: Callable[[], object] = lambda: None) -> set[int]:
+def kill_all(find: Find, reap: Callable[[], object] = lambda: None) -> set[int]:
     """Kills everything that `find` finds until it finds nothing; what is left after all patience is returned."""
     stopped: set[int] = set()
-    while new := find() - stopped:
-        for pid in new:
-            send(pid, signal.SIGSTOP)
+    found = find()
+    while new := found - stopped:
+        found = _signal(new, find, signal.SIGSTOP)
         stopped |= new
-    for pid in stopped:
-        send(pid, signal.SIGKILL)
+    _signal(found, find, signal.SIGKILL)
     deadline = time.monotonic() + PATIENCE
     reap()
     while left := find():
         if time.monotonic() > deadline:
             return left
-        for pid in left:
-            send(pid, signal.SIGKILL)
+        _signal(left, find, signal.SIGKILL)
         time.sleep(PAUSE)
         reap()
     return set()

@@ -67,17 +67,17 @@ class Jobs:
     def signal(self, number: int, what: int, whole: bool) -> None:
         """To the main process, or to every process of the job."""
         job = self._jobs.get(number)
-        if job is not None:
-            for pid in self._members(job) if whole else {job.pid}:
-                family.send(pid, what)
+        if job is not None and whole:
+            family.signal_found(lambda: self._members(job), what)
+        elif job is not None:
+            family.send(job.pid, what)
 
     def kill(self, number: int) -> None:
         """Its end is told when it is reaped."""
         job = self._jobs.get(number)
         if job is not None:
             for what in (signal.SIGSTOP, signal.SIGKILL):
-                for pid in self._members(job):
-                    family.send(pid, what)
+                family.signal_found(lambda: self._members(job), what)
 
     def reap(self) -> None:
         """Takes note of every child that has ended; orphans that came to the keeper are among them."""

@@ -13,6 +13,7 @@ import signal
 import sys
 from pathlib import Path
 
+from carico import logs
 from carico.clock import Clock, SystemClock
 from carico.errors import CaricoError
 from carico.kube import credentials
@@ -37,7 +38,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--cri-socket", type=Path, required=True, help="where `carico agent --runtime cri` asks")
     parser.add_argument("--dir", type=Path, required=True, help="for the pods' folders and logs")
     args = parser.parse_args(argv)
-    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logs.start()
+    logs.dump_stacks_on_signal()
     try:
         asyncio.run(_run(args))
     except CaricoError as error:

@@ -9,75 +9,80 @@ import json
 import re
 import signal
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
+from carico import flags
 from carico.clock import Clock, SystemClock
 from carico.errors import UsageError
 from carico.local.processes import Guard, sweep
-from carico.local.run import inputs, joblog
+from carico.local.run import inputs
 from carico.local.run.admission import Admission, Bounds
-from carico.local.run.joblog import JobLog
+from carico.local.run.inputs import Batch, Reader
+from carico.local.run.joblog import Done, JobLog
 from carico.local.run.memory import Memory
 from carico.local.run.output import Output
 from carico.local.run.progress import Progress
-from carico.local.run.runner import Halt, Runner
+from carico.local.run.runner import Halt, Rules, Runner
 from carico.local.run.tasks import Result, Tally, Task
 from carico.local.run.template import Template
 
 HALT = re.compile(r"(now|soon),fail=([1-9][0-9]*)")
 INTERRUPTED = 130
-EPILOG = """replacement strings: {} the input, {.} without its ending, {/} its last part, {//} its folder, {/.} its last
-part without its ending, {#} its number. Without any of them the input is appended. The exit code is the number of tasks
-that failed, 101 for more than 100."""
+EPILOG = """COMMAND is executed as it is, not given to a shell: `carico run echo {} '>' x` prints a `>`. A command that
+is one word with blanks or shell metacharacters, `'a {} | b'`, goes to sh, with the inputs quoted for it. Replacement
+strings: {} the input, {.} without its extension, {/} its basename, {//} its directory, {/.} its basename without
+extension, {#} its number. Without any of them the input is appended. The exit code is the number of tasks that failed,
+101 for more than 100, 130 after Ctrl-C, 255 for an error of carico run itself."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.usage = "carico run [flags] [--] COMMAND [WORD …] [::: INPUT …]"
+    parser.usage = f"{parser.prog} [OPTION …] [--] COMMAND [WORD …] [::: INPUT …]"
     add = parser.add_argument
-    add("-a", "--arg-file", type=Path, action="append", default=[], metavar="FILE", help="inputs, one per line")
+    jobs = "never more than N at once (default: what the machine can take)"
+    add("-a", "--arg-file", type=Path, action="append", default=[], metavar="FILE", help="read inputs from FILE")
     add("-0", "--null", action="store_true", help="inputs of files and of standard input end with a zero byte")
-    add("-k", "--keep-order", action="store_true", help="outputs in the order of the inputs")
+    add("-j", "--jobs", "--max", dest="max", type=_number, metavar="N", help=jobs)
+    add("--min", type=_positive, default=1, metavar="N", help="always N at once, however full the machine is")
+    add("-k", "--keep-order", action="store_true", help="print outputs in the order of the inputs")
+    add("--tag", action="store_true", help="begin every line of output with its input and a tab")
+    add("--timeout", type=flags.duration, metavar="DURATION", help="end a task that runs longer, e.g. 30s or 5m")
+    add("--retries", type=_number, default=1, metavar="N", help="try a task up to N times (default: 1; 0: no limit)")
+    add("--halt", default="never", metavar="WHEN", help="now,fail=N or soon,fail=N: stop at the Nth failure")
     add("--results", type=Path, metavar="DIR", help="keep outputs as DIR/NUMBER/stdout and stderr")
-    add("--joblog", type=Path, metavar="FILE", help="one line per ended task, in GNU parallel's columns")
+    add("--joblog", type=Path, metavar="FILE", help="write one line per ended task, in GNU parallel's columns")
     add("--resume", action="store_true", help="leave out the tasks that are in the job log")
     add("--resume-failed", action="store_true", help="leave out the tasks that succeeded according to the job log")
-    add("--retries", type=_number, default=0, metavar="N", help="run a failed task up to N times more (default: 0)")
-    add("--halt", default="never", metavar="WHEN", help="now,fail=N or soon,fail=N: stop at the Nth failure")
-    add("--max", type=_positive, metavar="N", help="never more than N at once (default: what the machine can take)")
-    add("--min", type=_positive, default=1, metavar="N", help="always N at once, however full the machine is")
     add("--dry-run", action="store_true", help="print the commands and run nothing")
-    add("--progress", action="store_true", help="a bar on the terminal")
-    add("--json", action="store_true", help="a summary as the last line")
+    add("--progress", "--bar", "--eta", action="store_true", help="show a bar on the terminal")
+    add("--json", action="store_true", help="print a summary as the last line")
     add("words", nargs=argparse.REMAINDER, metavar="COMMAND", help=argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> int:
     words, given = inputs.split(args.words)
     template = Template(words)
-    halt = _halt(args.halt)
-    if args.max is not None and args.max < args.min:
+    rules = Rules(args.retries, args.timeout, _halt(args.halt))
+    if args.max and args.max < args.min:
         raise UsageError(f"--max {args.max} is less than --min {args.min}; give a larger --max")
     if (args.resume or args.resume_failed) and args.joblog is None:
         raise UsageError("--resume needs the log of the run before; name it with --joblog")
-    texts = inputs.gather(given, args.arg_file, args.null)
-    tasks = [Task(number, text) for number, text in enumerate(texts, 1)]
+    source = inputs.batches(given, args.arg_file, args.null)
     if args.dry_run:
-        for task in tasks:
-            print(template.shown(task.text, task.number))
-        return 0
-    skipped = _skipped(args, template, texts)
-    return asyncio.run(Run(args, template, tasks, skipped, halt, SystemClock()).run())
+        return _print(source, template)
+    resuming = args.joblog if args.resume or args.resume_failed else None
+    done = Done(resuming, failed_too=not args.resume_failed)
+    return asyncio.run(Run(args, template, source, done, rules, SystemClock()).run())
 
 
-def _skipped(args: argparse.Namespace, template: Template, texts: list[str]) -> set[int]:
-    if not (args.resume or args.resume_failed):
-        return set()
-
-    def command(number: int) -> str | None:
-        return template.shown(texts[number - 1], number) if 1 <= number <= len(texts) else None
-
-    return joblog.done(args.joblog, command, failed_too=not args.resume_failed)
+def _print(source: Iterable[Batch], template: Template) -> int:
+    number = 0
+    for texts in source:
+        for text in texts:
+            number += 1
+            print(template.shown(text, number), flush=True)
+    return 0
 
 
 class Run:
@@ -87,30 +92,27 @@ class Run:
         self,
         args: argparse.Namespace,
         template: Template,
-        tasks: list[Task],
-        skipped: set[int],
-        halt: Halt,
+        source: Iterable[Batch],
+        done: Done,
+        rules: Rules,
         clock: Clock,
     ) -> None:
-        self._clock, self._json = clock, args.json
-        self._tally = Tally(len(tasks), skipped=len(skipped & {task.number for task in tasks}))
-        self._output = Output(args.results, args.keep_order)
+        self._clock, self._json, self._template = clock, args.json, template
+        self._source, self._done = source, done
+        self._tally = Tally()
+        self._output = Output(args.results, args.keep_order, args.tag)
         self._log = JobLog(args.joblog, fresh=not (args.resume or args.resume_failed))
         self._progress = Progress(args.progress)
-        for number in skipped:
-            self._output.skip(number)
         self._admission = Admission(1.0, Bounds(args.min, args.max or Bounds().most))
         self._memory = Memory(float("inf"))
         self._runner = Runner(
-            [task for task in tasks if task.number not in skipped],
             template,
             self._output,
             self._tally,
             self._admission,
             self._memory,
             clock,
-            retries=args.retries,
-            halt=halt,
+            rules=rules,
             ended=self._ended,
         )
         self._began = clock.monotonic()
@@ -122,16 +124,19 @@ class Run:
         await asyncio.to_thread(sweep)
         try:
             async with Guard() as guard:
-                measuring = asyncio.create_task(self._measure())
+                beside = [asyncio.create_task(self._measure()), asyncio.create_task(self._feed())]
                 try:
                     await self._runner.run(guard)
                 finally:
-                    measuring.cancel()
-                    await asyncio.gather(measuring, return_exceptions=True)
+                    for task in beside:
+                        task.cancel()
+                    _, fed = await asyncio.gather(*beside, return_exceptions=True)
         finally:
             self._progress.clear()
             self._output.close()
             self._log.close()
+        if isinstance(fed, Exception):
+            raise fed
         self._summarise()
         return INTERRUPTED if self._interrupted else self._tally.exit_code
 
@@ -142,9 +147,36 @@ class Run:
         self._admission.cores, self._memory.limit = size.cores, size.memory_bytes
         await meter.Meter(self._clock, self._admission, self._memory, self._runner.processes).run(self._looked)
 
+    async def _feed(self) -> None:
+        """Gives the runner its tasks as the inputs come.
+
+        Those that an earlier run logged are all compared with its log before the first task starts.
+        """
+        held: list[Task] = []
+        try:
+            async for texts in Reader(self._source):
+                held += [task for text in texts if (task := self._task(text)) is not None]
+                if self._tally.tasks >= self._done.last:
+                    await self._runner.offer(held)
+                    held = []
+            await self._runner.offer(held)
+            self._runner.no_more()
+        except Exception:
+            self._runner.interrupt()
+            raise
+
+    def _task(self, text: str) -> Task | None:
+        """The next one, or None if an earlier run did it."""
+        number = self._tally.tasks = self._tally.tasks + 1
+        if not self._done.has(number, self._template.shown(text, number)):
+            return Task(number, text)
+        self._tally.skipped += 1
+        self._output.skip(number)
+        return None
+
     def _looked(self) -> None:
         self._runner.looked()
-        self._progress.draw(self._tally, self._runner.running, self._seconds())
+        self._progress.draw(self._tally, self._runner.running, self._seconds(), complete=self._runner.complete)
 
     def _seconds(self) -> float:
         return self._clock.monotonic() - self._began
@@ -156,9 +188,9 @@ class Run:
     def _ended(self, result: Result) -> None:
         self._progress.clear()
         if result.message:
-            print(f"carico: task {result.number}: {result.message}", file=sys.stderr)
-        self._output.note(result.number, result.command)
-        self._output.ended(result.number)
+            print(f"carico: task {result.task.number}: {result.message}", file=sys.stderr)
+        self._output.note(result.task.number, result.command)
+        self._output.ended(result.task)
         self._log.write(result)
 
     def _summarise(self) -> None:

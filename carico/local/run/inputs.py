@@ -1,14 +1,25 @@
-"""Where the inputs come from: after `:::`, out of files, or one per line of standard input."""
+"""Where the inputs come from: after `:::`, out of files, or one per line of standard input.
+
+They are read while tasks run: a task starts as soon as its line is there, and of a list without end only a little is
+read ahead.
+"""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from carico.errors import UsageError
 
 SEPARATOR = ":::"
+STANDARD_INPUT = 0
+CHUNK = 1 << 16  # bytes
+AHEAD = 4  # batches that are read before they are asked for
+Batch = list[str]
 
 
 def split(words: list[str]) -> tuple[list[str], list[str] | None]:
@@ -18,6 +29,10 @@ def split(words: list[str]) -> tuple[list[str], list[str] | None]:
     (['echo', '{}'], ['a', 'b'])
     """
     words = words[1:] if words[:1] == ["--"] else words
+    for word in words:
+        if word in ("::::", ":::+", "::::+"):
+            instead = "write -a FILE" if word.startswith("::::") else "give one list"
+            raise UsageError(f"{word!r} is GNU parallel's, and not known here; {instead}")
     if SEPARATOR not in words:
         return words, None
     at = words.index(SEPARATOR)
@@ -26,32 +41,73 @@ def split(words: list[str]) -> tuple[list[str], list[str] | None]:
     return words[:at], words[at + 1 :]
 
 
-def gather(given: list[str] | None, files: Sequence[Path], null: bool) -> list[str]:
+def batches(given: list[str] | None, files: Sequence[Path], null: bool) -> Iterable[Batch]:
+    """The inputs in their order; the next batch may take as long as its writer does.
+
+    Files are opened now, so that a wrong name is an error before anything has run.
+    """
     if given is not None and files:
         raise UsageError("inputs come from ':::' or from --arg-file, not from both")
     if given is not None:
-        return given
+        return [given]
     if files:
-        return [line for file in files for line in _lines(_read(file), null)]
-    if sys.stdin.isatty():
-        raise UsageError("no inputs; write them after ':::', name a file with -a, or pipe them in")
-    return _lines(sys.stdin.buffer.read(), null)
-
-
-def _read(file: Path) -> bytes:
+        return _lines([_open(file) for file in files], null)
     try:
-        return file.read_bytes()
+        if os.isatty(STANDARD_INPUT):
+            raise UsageError("no inputs; write them after ':::', name a file with -a, or pipe them in")
+        os.fstat(STANDARD_INPUT)
+    except OSError:
+        raise UsageError("standard input is closed; write the inputs after ':::', or name a file with -a") from None
+    return _lines([STANDARD_INPUT], null)
+
+
+def _open(file: Path) -> int:
+    try:
+        return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise UsageError(f"{file}: cannot be read ({error.strerror}); check --arg-file") from error
 
 
-def _lines(data: bytes, null: bool) -> list[str]:
-    r"""
-    >>> _lines(b"a\nb c\n\nd", null=False), _lines(b"a\0b\nc\0", null=True)
-    (['a', 'b c', '', 'd'], ['a', 'b\nc'])
-    """
+def _lines(descriptors: Sequence[int], null: bool) -> Iterator[Batch]:
     separator = b"\0" if null else b"\n"
-    parts = data.split(separator)
-    if parts[-1] == b"":
-        parts.pop()
-    return [part.decode("utf-8", "surrogateescape") for part in parts]
+    for descriptor in descriptors:
+        rest = b""
+        while data := os.read(descriptor, CHUNK):
+            *whole, rest = (rest + data).split(separator)
+            if whole:
+                yield [_text(line) for line in whole]
+        if rest:
+            yield [_text(rest)]
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "surrogateescape")
+
+
+class Reader:
+    """Hands over batches that a thread reads, which must not hold up the tasks nor the end of this process."""
+
+    def __init__(self, source: Iterable[Batch]) -> None:
+        self._source = source
+        self._read: asyncio.Queue[Batch | OSError | None] = asyncio.Queue()
+        self._places = threading.Semaphore(AHEAD)
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        loop = asyncio.get_running_loop()
+        # A daemon: nothing can end a read of a pipe whose writer stays silent.
+        threading.Thread(target=self._follow, args=(loop,), daemon=True).start()
+        while (batch := await self._read.get()) is not None:
+            if isinstance(batch, OSError):
+                raise UsageError(f"the inputs cannot be read: {batch.strerror}")
+            yield batch
+            self._places.release()
+
+    def _follow(self, loop: asyncio.AbstractEventLoop) -> None:
+        with suppress(RuntimeError):  # the loop has been closed: nobody wants more
+            try:
+                for batch in self._source:
+                    self._places.acquire()
+                    loop.call_soon_threadsafe(self._read.put_nowait, batch)
+                loop.call_soon_threadsafe(self._read.put_nowait, None)
+            except OSError as error:
+                loop.call_soon_threadsafe(self._read.put_nowait, error)

@@ -5,14 +5,16 @@ Seq  Host  Starttime  JobRuntime  Send  Receive  Exitval  Signal  Command
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from pathlib import Path
+from typing import NamedTuple
 
 from carico.errors import UsageError
 from carico.local.run.tasks import Result
 
 COLUMNS = ("Seq", "Host", "Starttime", "JobRuntime", "Send", "Receive", "Exitval", "Signal", "Command")
 HEAD = "\t".join(COLUMNS) + "\n"
+NUMBER = re.compile(r"-?\d+")
 
 
 class JobLog:
@@ -32,43 +34,63 @@ class JobLog:
 
     def write(self, result: Result) -> None:
         if self._file is not None:
-            command = result.command.replace("\n", " ").replace("\t", " ")
-            row = (result.number, ":", f"{result.started:.3f}", f"{result.seconds:10.3f}", 0, 0)
-            self._file.write("\t".join(map(str, (*row, result.exit_code, result.signal, command))) + "\n")
+            row = (result.task.number, ":", f"{result.started:.3f}", f"{result.seconds:10.3f}", 0, 0)
+            cells = (*row, result.exit_code, result.signal, _in_one_line(result.command))
+            self._file.write("\t".join(map(str, cells)) + "\n")
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
 
 
-def done(file: Path, command: Callable[[int], str | None], *, failed_too: bool) -> set[int]:
-    """The numbers of tasks that an earlier run did; those that failed count only with `failed_too`.
+class Entry(NamedTuple):
+    place: str  # file and line
+    command: str
+    good: bool
 
-    `command` gives the command of a number now. Where the log has another one the list has changed since, and numbers
-    mean something else.
-    """
-    last: dict[int, bool] = {}
+
+class Done:
+    """What an earlier run did; tasks that failed count only with `failed_too`."""
+
+    def __init__(self, file: Path | None, *, failed_too: bool) -> None:
+        self._entries = {} if file is None else _entries(file)
+        self._failed_too = failed_too
+        self.last = max(self._entries, default=0)  # number of the last task in it
+
+    def has(self, number: int, command: str) -> bool:
+        """Where the log has another command the list has changed since, and numbers mean something else."""
+        entry = self._entries.get(number)
+        if entry is None:
+            return False
+        if _in_one_line(command) != entry.command:
+            was = f"task {number} was {entry.command!r} and is {command!r} now"
+            raise UsageError(f"{entry.place}: {was}; resume with the same command and list")
+        return entry.good or self._failed_too
+
+
+def _entries(file: Path) -> dict[int, Entry]:
+    entries = {}
     for line, text in enumerate(_lines(file), 1):
         parts = text.split("\t", len(COLUMNS) - 1)
         if line == 1 and parts[0] == "Seq":
             continue
-        if len(parts) != len(COLUMNS) or not (parts[0].isdigit() and parts[6].isdigit() and parts[7].isdigit()):
+        if len(parts) != len(COLUMNS) or not all(NUMBER.fullmatch(parts[i]) for i in (0, 6, 7)):
             raise UsageError(f"{file}:{line}: is no line of a job log; delete it, or start without --resume")
-        number = int(parts[0])
-        now = command(number)
-        if now is not None and now.replace("\n", " ").replace("\t", " ") != parts[8]:
-            was = f"task {number} was {parts[8]!r} and is {now!r} now"
-            raise UsageError(f"{file}:{line}: {was}; resume with the same command and list")
-        last[number] = parts[6] == "0" and parts[7] == "0"
-    return {number for number, good in last.items() if good or failed_too}
+        entries[int(parts[0])] = Entry(f"{file}:{line}", parts[8], parts[6] == "0" and parts[7] == "0")
+    return entries
+
+
+def _in_one_line(command: str) -> str:
+    return command.replace("\n", " ").replace("\t", " ")
 
 
 def _lines(file: Path) -> list[str]:
     """A last line without an end was being written when the run was killed: it does not count."""
     try:
-        text = file.read_text(errors="surrogateescape")
+        with file.open(errors="surrogateescape", newline="\n") as opened:  # a carriage return ends no line
+            text = opened.read()
     except FileNotFoundError:
         return []
     except OSError as error:
         raise UsageError(f"--joblog {file}: {error.strerror}") from error
-    return text[: text.rfind("\n") + 1].splitlines()
+    return text.split("\n")[:-1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import tempfile
@@ -11,7 +10,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from carico.errors import UsageError
+from carico.local.folder import is_own_folder
 from carico.local.keeper import marks
+from carico.local.run.tasks import Task
 
 PREFIX = "carico-run-"
 
@@ -19,11 +20,12 @@ PREFIX = "carico-run-"
 class Output:
     """Files per task, below `results` or in a folder of its own that goes with the run."""
 
-    def __init__(self, results: Path | None, keep_order: bool) -> None:
+    def __init__(self, results: Path | None, keep_order: bool, tag: bool = False) -> None:
         self._keep = results is not None
+        self._tag = tag
         self._in_order = keep_order
         self._next = 1
-        self._waiting: set[int] = set()
+        self._waiting: dict[int, Task] = {}
         self._skipped: set[int] = set()
         if results is None:
             _clean()
@@ -52,43 +54,44 @@ class Output:
         """A task that is not run this time does not hold up the order."""
         self._skipped.add(number)
 
-    def ended(self, number: int) -> None:
+    def ended(self, task: Task) -> None:
         if not self._in_order:
-            self._show(number)
+            self._show(task)
             return
-        self._waiting.add(number)
+        self._waiting[task.number] = task
         while self._next in self._waiting or self._next in self._skipped:
             if self._next in self._waiting:
-                self._waiting.discard(self._next)
-                self._show(self._next)
+                self._show(self._waiting.pop(self._next))
             self._next += 1
 
     def close(self) -> None:
         """Shows what waited for a task that will not come any more."""
         for number in sorted(self._waiting):
-            self._show(number)
-        self._waiting.clear()
+            self._show(self._waiting.pop(number))
         if not self._keep:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _show(self, number: int) -> None:
-        folder = self._folder / str(number)
-        _copy(folder / "stdout", sys.stdout.buffer)
-        _copy(folder / "stderr", sys.stderr.buffer)
+    def _show(self, task: Task) -> None:
+        folder = self._folder / str(task.number)
+        tag = task.text.encode("utf-8", "surrogateescape") + b"\t" if self._tag else b""
+        _copy(folder / "stdout", sys.stdout.buffer, tag)
+        _copy(folder / "stderr", sys.stderr.buffer, tag)
         if not self._keep:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _copy(file: Path, to: BinaryIO) -> None:
+def _copy(file: Path, to: BinaryIO, tag: bytes) -> None:
     with suppress(FileNotFoundError), file.open("rb") as source:
-        shutil.copyfileobj(source, to)
+        if tag:
+            to.writelines(tag + line for line in source)
+        else:
+            shutil.copyfileobj(source, to)
         to.flush()
 
 
 def _clean() -> None:
-    """Folders of runs that were killed."""
-    with suppress(OSError):
-        for name in os.listdir(tempfile.gettempdir()):
-            mark = name.removeprefix(PREFIX).rpartition("-")[0]
-            if name.startswith(PREFIX) and not marks.supervisor_lives(mark):
-                shutil.rmtree(Path(tempfile.gettempdir(), name), ignore_errors=True)
+    """Folders of this user's runs that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        mark = folder.name.removeprefix(PREFIX).rpartition("-")[0]
+        if is_own_folder(folder) and not marks.supervisor_lives(mark):
+            shutil.rmtree(folder, ignore_errors=True)

@@ -11,16 +11,21 @@ EIGHTHS = " ▏▎▍▌▋▊▉"
 REST_OF_LINE = "\x1b[K"
 
 
-def line(tally: Tally, running: int, seconds: float, width: int) -> str:
-    """
+def line(tally: Tally, running: int, seconds: float, width: int, *, complete: bool = True) -> str:
+    """`complete`: all inputs have been read.
+
     >>> line(Tally(100, succeeded=49, failed=1), running=4, seconds=30.0, width=60)
     '█████████░░░░░░░░░  50/100  4 at once  30 s left  1 failed'
+    >>> line(Tally(100, succeeded=50), running=4, seconds=30.0, width=40, complete=False)
+    '█████████░░░░░░░░░  50/100+  4 at once'
     """
     done = tally.succeeded + tally.failed
     todo = tally.tasks - tally.skipped
-    left = f"{seconds / done * (todo - done):.0f} s left" if done else ""
+    left = f"{seconds / done * (todo - done):.0f} s left" if done and complete else ""
     failed = f"{tally.failed} failed" if tally.failed else ""
-    words = "  ".join(word for word in (f"{done}/{todo}", f"{running} at once", left, failed) if word)
+    words = "  ".join(
+        word for word in (f"{done}/{todo}{'' if complete else '+'}", f"{running} at once", left, failed) if word
+    )
     room = max(5, min(45, width - len(words) - 4))
     eighths = round(done / max(1, todo) * room * 8)
     bar = ("█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()).ljust(room, "░")
@@ -34,10 +39,10 @@ class Progress:
         self._on = wanted and sys.stderr.isatty()
         self._shown = False
 
-    def draw(self, tally: Tally, running: int, seconds: float) -> None:
+    def draw(self, tally: Tally, running: int, seconds: float, *, complete: bool) -> None:
         if self._on:
             width = shutil.get_terminal_size().columns
-            sys.stderr.write(f"\r{line(tally, running, seconds, width)}{REST_OF_LINE}")
+            sys.stderr.write(f"\r{line(tally, running, seconds, width, complete=complete)}{REST_OF_LINE}")
             sys.stderr.flush()
             self._shown = True
 

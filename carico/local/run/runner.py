@@ -9,16 +9,18 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from carico import durations
 from carico.clock import Clock
 from carico.local.processes import Command, Ended, Guard, Process, StartFailed
 from carico.local.run.admission import Admission
 from carico.local.run.memory import Memory
 from carico.local.run.output import Output
-from carico.local.run.tasks import START_FAILED, Result, Tally, Task
+from carico.local.run.tasks import START_FAILED, TIMED_OUT, Result, Tally, Task
 from carico.local.run.template import Template
 
 BLAME = 800  # oom_score_adj: when the kernel has to kill, a task goes before this process does
-GRACE = 10.0  # s that tasks have to end after the first Ctrl-C
+GRACE = 10.0  # s that tasks have to end after the first Ctrl-C, or when their time is over
+AHEAD = 10_000  # tasks that may wait before more inputs are read
 MOST_DISPLACED = 20  # times that a task gives way before it counts as failed
 KILLED = 128 + signal.SIGKILL
 
@@ -31,9 +33,12 @@ class Running:
     process: Process | None = None
     paused: bool = False
     displaced: bool = False  # we killed it, for memory
+    timed_out: bool = False
+    timer: asyncio.TimerHandle | None = None  # ends it, first politely
+    left: float = 0.0  # s of its time, while it is paused
 
 
-@dataclass
+@dataclass(frozen=True)
 class Halt:
     """When to stop before the end: at so many failures, at once or once the running ones have ended."""
 
@@ -41,12 +46,20 @@ class Halt:
     now: bool = False
 
 
+@dataclass(frozen=True)
+class Rules:
+    """What is done about tasks that fail or do not end."""
+
+    tries: int = 1  # of a task that fails; 0: until it succeeds
+    timeout: float | None = None  # s that a task may run
+    halt: Halt = Halt()
+
+
 class Runner:
-    """`run` returns when nothing is left to do; `ended` is told of each result."""
+    """`offer` it tasks; `run` returns when nothing is left to do after `no_more`. `ended` is told of each result."""
 
     def __init__(
         self,
-        tasks: list[Task],
         template: Template,
         output: Output,
         tally: Tally,
@@ -54,19 +67,40 @@ class Runner:
         memory: Memory,
         clock: Clock,
         *,
-        retries: int,
-        halt: Halt,
+        rules: Rules,
         ended: Callable[[Result], None],
     ) -> None:
-        self._queue = deque(tasks)
+        self._queue: deque[Task] = deque()
+        self._complete = False
+        self._room = asyncio.Event()
         self._template, self._output, self._tally = template, output, tally
         self._admission, self._memory, self._clock = admission, memory, clock
-        self._retries, self._halt, self._told = retries, halt, ended
+        self._rules, self._told = rules, ended
         self._running: dict[int, Running] = {}
         self._news = asyncio.Event()
         self._looked = False
         self._stops = 0
         self._folder = os.getcwd()
+
+    async def offer(self, tasks: list[Task]) -> None:
+        """Returns when more tasks are wanted."""
+        self._queue.extend(tasks)
+        self._news.set()
+        while len(self._queue) > AHEAD and not self._ending:
+            self._room.clear()
+            await self._room.wait()
+
+    def no_more(self) -> None:
+        self._complete = True
+        self._news.set()
+
+    @property
+    def complete(self) -> bool:
+        return self._complete
+
+    @property
+    def _ending(self) -> bool:
+        return self._stops > 0 or self._tally.halted
 
     @property
     def running(self) -> int:
@@ -106,7 +140,9 @@ class Runner:
             while True:
                 while self._may_start():
                     self._start(group, guard)
-                if not self._running and not self._queue:
+                if len(self._queue) <= AHEAD or self._ending:
+                    self._room.set()
+                if not self._running and (self._ending or (self._complete and not self._queue)):
                     break
                 if self._stops and killing is None:
                     killing = loop.call_later(GRACE, self.interrupt)
@@ -119,7 +155,7 @@ class Runner:
             killing.cancel()
 
     def _may_start(self) -> bool:
-        if not self._queue or self._stops or self._tally.halted:
+        if not self._queue or self._ending:
             return False
         running = len(self._running)
         if any(one.paused or one.displaced for one in self._running.values()):
@@ -139,17 +175,20 @@ class Runner:
         task, wall, message = one.task, self._clock.wall(), ""
         ended = Ended(START_FAILED, 0)
         out, err = self._output.files(task.number)
-        environment = os.environ | {"CARICO_SEQ": str(task.number)}
+        environment = os.environ | dict.fromkeys(("CARICO_SEQ", "PARALLEL_SEQ"), str(task.number))
         argv = self._template.argv(task.text, task.number)
         try:
             command = Command(argv, environment, self._folder, stdout=out, stderr=err, blame=BLAME)
             one.process = await guard.start(command)
             if self._stops:
                 self._end(one, kill=self._stops > 1)
+            self._limit(one, self._rules.timeout)
             ended = await one.process.wait()
         except StartFailed as error:
             message = str(error)
         finally:
+            if one.timer is not None:
+                one.timer.cancel()
             del self._running[task.number]
             self._news.set()
         seconds = self._clock.monotonic() - one.started
@@ -158,12 +197,26 @@ class Runner:
         self._memory.ended(task.number, ended.peak)
         self._admission.ended(ended.cpu, seconds)
         shown = self._template.shown(task.text, task.number)
-        self._finish(Result(task.number, shown, wall, seconds, ended.code, ended.signal, message))
+        if one.timed_out:
+            message = f"ended after {durations.show(self._rules.timeout or 0.0)}, its --timeout"
+            ended = ended._replace(code=TIMED_OUT, signal=ended.signal or signal.SIGTERM)
+        self._finish(Result(task, shown, wall, seconds, ended.code, ended.signal, message))
+
+    def _limit(self, one: Running, seconds: float | None) -> None:
+        if seconds is not None:
+            one.timer = asyncio.get_running_loop().call_later(seconds, self._time_out, one)
+
+    def _time_out(self, one: Running) -> None:
+        """First politely; whoever has not ended by then is killed."""
+        self._end(one, kill=one.timed_out)
+        if not one.timed_out:
+            one.timed_out = True
+            self._limit(one, GRACE)
 
     def _again(self, one: Running, ended: Ended) -> bool:
         """Puts a task back that had to give way or may try once more."""
         task = one.task
-        if self._stops or self._tally.halted:
+        if self._ending:
             return False
         if ended.lost or one.displaced or (ended.exit_code == KILLED and kernel_kills() > one.kills):
             self._memory.dropped(task.number)
@@ -173,7 +226,8 @@ class Runner:
             again = task.displaced <= MOST_DISPLACED and (one.displaced or ended.lost or bool(self._running))
         else:
             task.failures += 1
-            again = ended.exit_code != 0 and task.failures <= self._retries
+            failed = ended.exit_code != 0 or one.timed_out
+            again = failed and (not self._rules.tries or task.failures < self._rules.tries)
         if again:
             self._queue.appendleft(task)
         return again
@@ -184,10 +238,11 @@ class Runner:
         else:
             self._tally.failed += 1
         self._told(result)
-        if self._halt.failures and self._tally.failed >= self._halt.failures and not self._tally.halted:
+        halt = self._rules.halt
+        if halt.failures and self._tally.failed >= halt.failures and not self._tally.halted:
             self._tally.halted = True
             self._queue.clear()
-            if self._halt.now:
+            if halt.now:
                 for one in self._running.values():
                     self._end(one, kill=False)
 
@@ -210,6 +265,9 @@ class Runner:
         one.process.signal(signal.SIGSTOP, whole=True)
         one.paused = True
         self._tally.paused += 1
+        if one.timer is not None and not one.timed_out:  # its time stands still
+            one.left = one.timer.when() - asyncio.get_running_loop().time()
+            one.timer.cancel()
 
     def _resume_oldest(self, paused: list[Running], active: int) -> None:
         if paused and (not active or self._memory.resumes(paused[0].task.number, active)):
@@ -217,6 +275,8 @@ class Runner:
             assert process is not None
             process.signal(signal.SIGCONT, whole=True)
             paused[0].paused = False
+            if self._rules.timeout is not None and not paused[0].timed_out:
+                self._limit(paused[0], paused[0].left)
 
 
 def kernel_kills() -> int:

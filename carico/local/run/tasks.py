@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 START_FAILED = 127  # exit code of a command that could not be started, as in a shell
+TIMED_OUT = -1  # exit code in the job log of a task that was ended for its time, as GNU parallel's
 MOST_COUNTED = 100  # failed tasks that an exit code can tell; 101 means more
 
 
@@ -12,20 +13,20 @@ MOST_COUNTED = 100  # failed tasks that an exit code can tell; 101 means more
 class Task:
     number: int  # from 1, by its place in the list
     text: str
-    failures: int = 0  # times that it failed and was started again
+    failures: int = 0  # times that it failed
     displaced: int = 0  # times that it had to give way and was started again
     least: float = 0.0  # bytes that it is known to take
 
 
 @dataclass(frozen=True)
 class Result:
-    number: int
+    task: Task
     command: str
     started: float  # s since the epoch
     seconds: float
     exit_code: int  # 0 when a signal ended it
     signal: int
-    message: str = ""  # why it could not be started
+    message: str = ""  # why it could not be started, or was ended
 
     @property
     def good(self) -> bool:
@@ -36,7 +37,7 @@ class Result:
 class Tally:
     """What the exit code and the summary are made of."""
 
-    tasks: int
+    tasks: int = 0  # that have been read so far
     skipped: int = 0  # done by an earlier run
     succeeded: int = 0
     failed: int = 0

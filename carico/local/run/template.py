@@ -1,10 +1,10 @@
 """The command of a task: words with replacement strings, as in GNU parallel.
 
-    {}   the input                     {/}   its last part         {#}  its number, from 1
-    {.}  without its ending            {//}  its folder            {/.} its last part without its ending
+    {}   the input                     {/}   its basename           {#}  its number, from 1
+    {.}  without its extension         {//}  its directory          {/.} its basename without extension
 
 A command of several words is executed as it is: an input is one word, or a part of one, whatever is in it. A command
-that is a single word with blanks or signs of the shell goes to `sh`, and inputs are quoted for it.
+that is a single word with blanks or shell metacharacters goes to `sh`, and inputs are quoted for it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from carico.errors import UsageError
 
 STRINGS: dict[str, Callable[[str, int], str]] = {
     "{}": lambda text, _: text,
-    "{.}": lambda text, _: _without_ending(text),
+    "{.}": lambda text, _: _without_extension(text),
     "{/}": lambda text, _: os.path.basename(text),
     "{//}": lambda text, _: os.path.dirname(text) or ".",
-    "{/.}": lambda text, _: _without_ending(os.path.basename(text)),
+    "{/.}": lambda text, _: _without_extension(os.path.basename(text)),
     "{#}": lambda _, number: str(number),
 }
 PATTERN = re.compile("|".join(re.escape(string) for string in sorted(STRINGS, key=len, reverse=True)))
+# Others that GNU parallel replaces: positions, slots, Perl, and those of its --plus. ${1} is the shell's own.
+FOREIGN = re.compile(r"(?<!\$)\{(?:-?\d+[./]{0,4}|0?%|##|0#|=.*?=|\+[./]{1,3}|\.{2,3}|/\.{2,3})\}")
 FOR_A_SHELL = re.compile(r"[\s;&|<>$`\"'*?()]")
 
 
@@ -41,6 +43,10 @@ class Template:
     def __init__(self, words: list[str]) -> None:
         if not words or not words[0]:
             raise UsageError("no command; write it after the flags, e.g. carico run -- gzip {} ::: *.txt")
+        for word in words:
+            if foreign := FOREIGN.search(word):
+                known = " ".join(STRINGS)
+                raise UsageError(f"{foreign[0]} is a replacement string of GNU parallel only; known here: {known}")
         self._shell = len(words) == 1 and FOR_A_SHELL.search(words[0]) is not None
         self._words = words
         if not any(PATTERN.search(word) for word in words):
@@ -65,9 +71,9 @@ class Template:
         return PATTERN.sub(value, word)
 
 
-def _without_ending(text: str) -> str:
+def _without_extension(text: str) -> str:
     """
-    >>> _without_ending("a.b/c.tar.gz"), _without_ending("a.b/c")
+    >>> _without_extension("a.b/c.tar.gz"), _without_extension("a.b/c")
     ('a.b/c.tar', 'a.b/c')
     """
     folder, name = os.path.split(text)

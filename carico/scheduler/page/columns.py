@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from carico.scheduler.ledger import Ledger
 from carico.scheduler.rows import RowArray
 from carico.scheduler.snapshot import Snapshot
+from carico.settings import DIMENSIONS
 from carico.types import Mode, NodeReport
 
 Matrix32 = NDArray[np.float32]
@@ -26,14 +27,13 @@ FRESH, REPORTED, CHURN, CORDONED = 1, 2, 4, 8
 # What has to move before a reader is told again: less than a page shows.
 TOLERANCE = {STATE: 0.5, CAPACITY: 0.05, RESERVED: 0.005, PODS: 0.5, STARTING: 0.5}
 USAGE_TOLERANCE = 0.005
-DIMENSIONS = 8  # as many as are shown; an agent knows six
 
 
 class Columns:
     def __init__(self, snapshot: Snapshot, ledger: Ledger) -> None:
         self._snapshot, self._ledger = snapshot, ledger
         self.dimensions: list[str] = []  # in the order in which reports first named them
-        self._usage: Matrix32 = np.zeros((0, DIMENSIONS), dtype=np.float32)
+        self._usage: Matrix32 = np.zeros((0, len(DIMENSIONS)), dtype=np.float32)
         self._churn: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._reported: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._pods: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
@@ -130,8 +130,9 @@ class Columns:
             self._usage[row], self._churn[row], self._reported[row] = np.nan, False, False
 
     def _number(self, dimension: str) -> int | None:
+        """Names that no agent of ours uses get no column: a few invented ones would take the place of the real ones."""
         if dimension not in self.dimensions:
-            if len(self.dimensions) == DIMENSIONS:
+            if dimension not in DIMENSIONS:
                 return None
             self.dimensions.append(dimension)
         return self.dimensions.index(dimension)

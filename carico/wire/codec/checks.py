@@ -15,6 +15,8 @@ from carico.errors import CaricoError, RefusedMessage
 from carico.types import Vector
 
 REASONS = ("undecodable", "identity", "name", "dimensions", "shape", "not-finite", "range", "subspace", "order")
+OTHER_REASON = "other"  # a reason that this version does not know
+DETAIL_LIMIT = 500  # characters of a refusal that are read
 
 NAME_LIMIT = 253  # characters of a Kubernetes node name
 DIMENSION_LIMIT = 32  # names per message; more is no node's

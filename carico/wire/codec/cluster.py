@@ -22,6 +22,13 @@ class Refused(NamedTuple):
     detail: str
 
 
+def refused(message: common.Refusal) -> Refused:
+    """The reason becomes a label of a metric and the detail a line of a log, so neither is whatever came."""
+    reason = message.reason if message.reason in checks.REASONS else checks.OTHER_REASON
+    detail = message.detail[: checks.DETAIL_LIMIT]
+    return Refused(message.sequence, reason, detail if detail.isprintable() else repr(detail))
+
+
 NONE_YET: bytes = pb.GlobalSubspace(none_yet=pb.NoneYet()).SerializeToString()
 
 
@@ -50,7 +57,7 @@ def decode(data: bytes) -> ClusterModel | Refused | None:
     message = checks.parsed(pb.GlobalSubspace, data)
     kind = message.WhichOneof("answer")
     if kind == "refusal":
-        return Refused(message.refusal.sequence, message.refusal.reason, message.refusal.detail)
+        return refused(message.refusal)
     return _model(message.model) if kind == "model" else None
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from carico.errors import RefusedMessage
 from carico.types import CostPoints, Matrix, ReplicaModel
-from carico.wire.codec import checks
+from carico.wire.codec import checks, cluster
 from carico.wire.codec.cluster import Refused
 from carico.wire.v1 import aggregation_pb2 as pb
 from carico.wire.v1 import common_pb2 as common
@@ -55,7 +55,7 @@ def decode_reply(data: bytes) -> ReplicaModel | Refused | None:
     message = checks.parsed(pb.PeerReply, data)
     kind = message.WhichOneof("answer")
     if kind == "refusal":
-        return Refused(message.refusal.sequence, message.refusal.reason, message.refusal.detail)
+        return cluster.refused(message.refusal)
     return decode(message.model) if kind == "model" else None
 
 

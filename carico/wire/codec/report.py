@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from carico.errors import RefusedMessage
 from carico.types import Estimate, Mode, NodeReport
-from carico.wire.codec import checks
+from carico.wire.codec import checks, cluster
 from carico.wire.codec.cluster import Refused
 from carico.wire.v1 import capacity_pb2 as pb
 from carico.wire.v1 import common_pb2 as common
@@ -117,6 +117,6 @@ def decode_ack(data: bytes) -> Ack:
     message = checks.parsed(pb.ReportAck, data)
     refused = None
     if message.HasField("refusal"):
-        refused = Refused(message.refusal.sequence, message.refusal.reason, message.refusal.detail)
+        refused = cluster.refused(message.refusal)
     heartbeat = checks.number("heartbeat_seconds", message.heartbeat_seconds, least=0.1, most=3600.0)
     return Ack(heartbeat, message.leader, refused)

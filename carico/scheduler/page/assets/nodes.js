@@ -16,8 +16,9 @@ const WHICH = {
   cordoned: (node) => (node.state & CORDONED) > 0,
 };
 
-const LABELS = { memory: "Memory", cpu: "CPU", memory_pressure: "Mem pressure", io_pressure: "I/O pressure", disk: "Disk", network: "Network" };
-export const labelOf = (dimension) => LABELS[dimension] ?? dimension;
+// A Map: an object would also answer to "constructor", and not with a label.
+const LABELS = new Map([["memory", "Memory"], ["cpu", "CPU"], ["memory_pressure", "Mem pressure"], ["io_pressure", "I/O pressure"], ["disk", "Disk"], ["network", "Network"]]);
+export const labelOf = (dimension) => LABELS.get(dimension) ?? dimension;
 
 /** Columns: what they are called, what they sort by, and which way first. */
 function columnsFor(dimensions) {

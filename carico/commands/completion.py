@@ -1,4 +1,4 @@
-"""`carico completion bash|zsh|fish`: a script that completes words, flags and the choices of flags.
+"""`carico completion bash|zsh|fish`: a script that completes commands, flags and the choices of flags.
 
     source <(carico completion bash)                            # in ~/.bashrc
     carico completion zsh > "${fpath[1]}/_carico"
@@ -10,13 +10,13 @@ The script is made from the parsers themselves and holds everything: completing 
 from __future__ import annotations
 
 import argparse
-import importlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from carico.cli import WORDS, build_parser
+from carico.cli import COMMANDS, build_parser, command_parser
+from carico.system import runs_here
 
-FILE_VALUES = ("FILE", "PATH", "DIR")  # metavars of flags and arguments that name files
+FILE_VALUES = ("FILE", "DIR", "SOCKET")  # metavars of flags and arguments that name files
 
 
 class Flag(NamedTuple):
@@ -28,7 +28,7 @@ class Flag(NamedTuple):
 
 
 class Described(NamedTuple):
-    """A word and what can follow it."""
+    """A command and what can follow it."""
 
     name: str
     about: str
@@ -38,24 +38,21 @@ class Described(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = f"{parser.prog} bash|zsh|fish"
     parser.add_argument("shell", choices=list(SCRIPTS), help="the shell to complete in")
 
 
 def run(args: argparse.Namespace) -> int:
-    print(SCRIPTS[args.shell](described_words(), _flags(build_parser(None))), end="")
+    here = [_described(name) for name in COMMANDS if runs_here(name)]
+    print(SCRIPTS[args.shell](here, _flags(build_parser(None))), end="")
     return 0
 
 
-def described_words() -> list[Described]:
-    return [_described(name) for name in WORDS]
-
-
 def _described(name: str) -> Described:
-    parser = argparse.ArgumentParser(prog=f"carico {name}")
-    importlib.import_module(WORDS[name].module).add_arguments(parser)
+    parser = command_parser(build_parser(name), name)
     arguments = [action for action in parser._actions if not action.option_strings]
     choices = tuple(map(str, arguments[0].choices)) if arguments and arguments[0].choices else ()
-    return Described(name, WORDS[name].about, _flags(parser), choices, any(_is_file(action) for action in arguments))
+    return Described(name, COMMANDS[name].about, _flags(parser), choices, any(_is_file(action) for action in arguments))
 
 
 def _flags(parser: argparse.ArgumentParser) -> list[Flag]:
@@ -73,7 +70,7 @@ def _flags(parser: argparse.ArgumentParser) -> list[Flag]:
 
 
 def _choices(metavar: object) -> tuple[str, ...]:
-    """Knobs write their choices as {a,b}.
+    """Settings write their choices as {a,b}.
 
     >>> _choices("{auto,none}"), _choices("TEXT")
     (('auto', 'none'), ())
@@ -89,37 +86,37 @@ def _is_file(action: argparse.Action) -> bool:
 # --- bash ---
 
 
-def bash(words: list[Described], top: list[Flag]) -> str:
+def bash(commands: list[Described], top: list[Flag]) -> str:
     """Where nothing is offered bash completes file names, which is right for flags that take one."""
-    names = " ".join(word.name for word in words)
+    names = " ".join(command.name for command in commands)
     lines = [
         "# carico completion bash",
         "_carico() {",
-        '  local current="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" word= i',
+        '  local current="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" command= i',
     ]
     lines += [
         "  for ((i = 1; i < COMP_CWORD; i++)); do",
-        f'    case "${{COMP_WORDS[i]}}" in {"|".join(names.split())}) word="${{COMP_WORDS[i]}}"; break ;; esac',
+        f'    case "${{COMP_WORDS[i]}}" in {"|".join(names.split())}) command="${{COMP_WORDS[i]}}"; break ;; esac',
         "  done",
     ]
-    lines += ["  COMPREPLY=()", '  case "$word $before" in']
-    for name, flag in _with_values(words, top):
+    lines += ["  COMPREPLY=()", '  case "$command $before" in']
+    for name, flag in _with_values(commands, top):
         offered = f"COMPREPLY=($(compgen -W '{' '.join(flag.choices)}' -- \"$current\")); " if flag.choices else ""
         lines.append(f"    {'|'.join(_quoted(f'{name} {one}') for one in flag.names)}) {offered}return ;;")
     lines += [
         "  esac",
-        '  case "$word" in',
+        '  case "$command" in',
         f"    '') COMPREPLY=($(compgen -W '{names} {_all_names(top)}' -- \"$current\")) ;;",
     ]
-    for word in words:
-        offered = " ".join([*word.choices, _all_names(word.flags)])
-        only = ' [[ "$current" == -* ]] || return;' if word.takes_files and not word.choices else ""
-        lines.append(f"    {word.name}){only} COMPREPLY=($(compgen -W '{offered}' -- \"$current\")) ;;")
+    for command in commands:
+        offered = " ".join([*command.choices, _all_names(command.flags)])
+        only = ' [[ "$current" == -* ]] || return;' if command.takes_files and not command.choices else ""
+        lines.append(f"    {command.name}){only} COMPREPLY=($(compgen -W '{offered}' -- \"$current\")) ;;")
     return "\n".join([*lines, "  esac", "}", "complete -o default -F _carico carico", ""])
 
 
-def _with_values(words: list[Described], top: list[Flag]) -> Iterator[tuple[str, Flag]]:
-    for name, flags in [("", top), *((word.name, word.flags) for word in words)]:
+def _with_values(commands: list[Described], top: list[Flag]) -> Iterator[tuple[str, Flag]]:
+    for name, flags in [("", top), *((command.name, command.flags) for command in commands)]:
         yield from ((name, flag) for flag in flags if flag.takes_value)
 
 
@@ -134,26 +131,26 @@ def _quoted(text: str) -> str:
 # --- zsh ---
 
 
-def zsh(words: list[Described], top: list[Flag]) -> str:
-    described = " ".join(_quoted(f"{word.name}:{word.about.replace(':', ' -')}") for word in words)
+def zsh(commands: list[Described], top: list[Flag]) -> str:
+    described = " ".join(_quoted(f"{command.name}:{command.about.replace(':', ' -')}") for command in commands)
     lines = ["#compdef carico", "_carico() {", "  local -a offered", f"  offered=({described})"]
-    lines += ["  local i word=", "  for ((i = 2; i < CURRENT; i++)); do", '    case "$words[i]" in']
+    lines += ["  local i command=", "  for ((i = 2; i < CURRENT; i++)); do", '    case "$words[i]" in']
     lines += [
-        f"      {'|'.join(word.name for word in words)}) word=$words[i]; break ;;",
+        f"      {'|'.join(command.name for command in commands)}) command=$words[i]; break ;;",
         "    esac",
         "  done",
-        '  case "$word" in',
+        '  case "$command" in',
     ]
-    lines.append(f"    '') _arguments {_zsh_flags(top)} '1:word:{{_describe word offered}}' ;;")
-    for word in words:
+    lines.append(f"    '') _arguments {_zsh_flags(top)} '1:command:{{_describe command offered}}' ;;")
+    for command in commands:
         first = (
-            [f"'*:{word.name}:({' '.join(word.choices)})'"]
-            if word.choices
+            [f"'*:{command.name}:({' '.join(command.choices)})'"]
+            if command.choices
             else ["'*:file:_files'"]
-            if word.takes_files
+            if command.takes_files
             else []
         )
-        lines.append(f"    {word.name}) _arguments '1:word: ' {' '.join([_zsh_flags(word.flags), *first])} ;;")
+        lines.append(f"    {command.name}) _arguments '1:command: ' {' '.join([_zsh_flags(command.flags), *first])} ;;")
     return "\n".join(
         [
             *lines,
@@ -184,17 +181,21 @@ def _zsh_value(flag: Flag) -> str:
 # --- fish ---
 
 
-def fish(words: list[Described], top: list[Flag]) -> str:
-    names = " ".join(word.name for word in words)
+def fish(commands: list[Described], top: list[Flag]) -> str:
+    names = " ".join(command.name for command in commands)
     lines = ["# carico completion fish", "complete -c carico -f"]
     none = f"not __fish_seen_subcommand_from {names}"
-    lines += [f"complete -c carico -n {_fish(none)} -a {word.name} -d {_fish(word.about)}" for word in words]
+    lines += [
+        f"complete -c carico -n {_fish(none)} -a {command.name} -d {_fish(command.about)}" for command in commands
+    ]
     lines += [_fish_flag(none, flag) for flag in top]
-    for word in words:
-        seen = f"__fish_seen_subcommand_from {word.name}"
-        lines += [f"complete -c carico -n {_fish(seen)} -a {_fish(' '.join(word.choices))}"] if word.choices else []
-        lines += [f"complete -c carico -n {_fish(seen)} -F"] if word.takes_files else []
-        lines += [_fish_flag(seen, flag) for flag in word.flags]
+    for command in commands:
+        seen = f"__fish_seen_subcommand_from {command.name}"
+        lines += (
+            [f"complete -c carico -n {_fish(seen)} -a {_fish(' '.join(command.choices))}"] if command.choices else []
+        )
+        lines += [f"complete -c carico -n {_fish(seen)} -F"] if command.takes_files else []
+        lines += [_fish_flag(seen, flag) for flag in command.flags]
     return "\n".join([*lines, ""])
 
 

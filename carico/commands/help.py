@@ -1,0 +1,20 @@
+"""`carico help [COMMAND]`: what `carico COMMAND --help` shows."""
+
+from __future__ import annotations
+
+import argparse
+
+from carico import cli
+from carico.system import runs_here
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = f"{parser.prog} [COMMAND]"
+    here = [command for command in cli.COMMANDS if runs_here(command)]
+    parser.add_argument("about", nargs="?", choices=here, metavar="COMMAND", help="the command")
+
+
+def run(args: argparse.Namespace) -> int:
+    parser = cli.build_parser(args.about)
+    print((parser if args.about is None else cli.command_parser(parser, args.about)).format_help(), end="")
+    return 0

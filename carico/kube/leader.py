@@ -1,0 +1,55 @@
+"""Which pod leads: the holder of a Lease."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import msgspec
+
+from carico.kube.client import ApiError, Client
+
+FORBIDDEN, NOT_FOUND = 403, 404
+
+
+class Leader(NamedTuple):
+    holder: str  # identity in the Lease; empty: nobody holds it
+    namespace: str = ""  # of its pod; empty if the holder is no pod
+    pod: str = ""
+
+
+async def find(client: Client, namespace: str, lease: str) -> Leader | None:
+    """None where there is no such Lease. A replica's identity is `<pod name>_<something of its own>`."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases/{quote(lease, safe='')}"
+    try:
+        spec = (await _get(client, path)).get("spec") or {}
+    except ApiError as error:
+        if error.status == NOT_FOUND:
+            return None
+        raise
+    holder = str(spec.get("holderIdentity") or "")
+    name = holder.rpartition("_")[0]
+    if not name:
+        return Leader(holder)
+    found = await _namespace_of(client, name, namespace)
+    return Leader(holder, found, name) if found else Leader(holder)
+
+
+async def _namespace_of(client: Client, pod: str, likely: str) -> str:
+    """Of a pod that may run in another namespace than its Lease lies in; empty if there is none."""
+    name = quote(pod, safe="")
+    try:
+        found = (await _get(client, f"/api/v1/pods?fieldSelector=metadata.name%3D{name}")).get("items") or []
+    except ApiError as error:
+        if error.status != FORBIDDEN:
+            raise
+        try:
+            found = [await _get(client, f"/api/v1/namespaces/{quote(likely, safe='')}/pods/{name}")]
+        except ApiError:
+            return ""
+    return str(found[0]["metadata"]["namespace"]) if len(found) == 1 else ""
+
+
+async def _get(client: Client, path: str) -> dict[str, Any]:
+    answer: dict[str, Any] = msgspec.json.decode(await client.call("GET", path))
+    return answer

@@ -1,0 +1,49 @@
+"""Sources of credentials that need no program: fixed ones, and tokens in files that somebody replaces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from carico.kube.identity import CredentialError, Grant, Headers, bearer
+
+
+class Fixed:
+    """The same for ever."""
+
+    slow = False
+
+    def __init__(self, headers: Headers = ()) -> None:
+        self.files: list[Path] = []
+        self._grant = Grant(headers)
+
+    def obtain(self) -> Grant:
+        return self._grant
+
+    def stop(self) -> None: ...
+
+
+class TokenFile:
+    """A token that the kubelet or another program replaces; `otherwise` counts while the file cannot be read."""
+
+    slow = False
+
+    def __init__(self, file: Path, at: str, otherwise: str = "") -> None:
+        self.files = [file]
+        self._file, self._at, self._otherwise = file, at, otherwise
+
+    def obtain(self) -> Grant:
+        return Grant(bearer(self._token(), f"{self._at}: {self._file}"))
+
+    def stop(self) -> None: ...
+
+    def _token(self) -> str:
+        try:
+            token = self._file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            if self._otherwise:
+                return self._otherwise
+            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise CredentialError(f"{self._at}: the token in {self._file} cannot be read ({why})") from error
+        if not (token or self._otherwise):
+            raise CredentialError(f"{self._at}: {self._file} is empty and should hold a token")
+        return token or self._otherwise

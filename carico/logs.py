@@ -1,0 +1,52 @@
+"""Log lines on standard error: text or JSON, with times in RFC 3339; and the stacks of a process that hangs."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import logging
+import signal
+import sys
+from datetime import UTC, datetime
+
+
+class TextFormatter(logging.Formatter):
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002
+        return timestamp(record.created)
+
+
+class JsonFormatter(logging.Formatter):
+    """One object per line, so that a collector need not guess where a message ends."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": timestamp(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def timestamp(wall: float) -> str:
+    """
+    >>> timestamp(0.25)
+    '1970-01-01T00:00:00.250Z'
+    """
+    return datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def start(level: str = "info", form: str = "text") -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+
+
+def dump_stacks_on_signal() -> None:
+    """`kill -USR1` prints the stack of every thread to standard error; the process goes on."""
+    faulthandler.register(signal.SIGUSR1, all_threads=True)

@@ -1,0 +1,181 @@
+"""The pages of a running scheduler: where they are, and what they answer.
+
+They are named by --server or $CARICO_SERVER. Otherwise the Lease names the pod that leads, and `kubectl port-forward`
+makes its pages reachable for as long as the question takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from carico.errors import CaricoError, UsageError
+from carico.flags import CommandParser
+from carico.kube import flags, leader
+from carico.kube.client import Client
+from carico.kube.leader import Leader
+from carico.settings import LeaseSettings
+
+VARIABLE = "CARICO_SERVER"
+PORT = 9467  # of a scheduler's pages, unless somebody changed it
+PATIENCE = 30.0  # s for an answer
+LOOK = 10.0  # s to find the leader
+FORWARDING = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+) ->")
+
+
+class Pages(NamedTuple):
+    url: str = ""
+    why_not: str = ""  # why there is no url
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """--server, --lease, and those of the cluster."""
+    flags.add_cluster(parser)
+    lease = f"{LeaseSettings.leader_elect_resource_namespace}/{LeaseSettings.leader_elect_resource_name}"
+    group = parser.add_argument_group("Scheduler")
+    about = f"a scheduler's pages (default: ${VARIABLE}, or those of the pod that holds the Lease)"
+    group.add_argument("--server", metavar="HOST:PORT", help=about)
+    action = group.add_argument(
+        "--lease", metavar="NAMESPACE/NAME", default=lease, help=f"the schedulers' Lease (default: {lease})"
+    )
+    if isinstance(parser, CommandParser):
+        parser.rare.append(action)
+
+
+def named(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> str:
+    """The address that somebody named, or an empty text."""
+    server = args.server or environ.get(VARIABLE, "")
+    return url_of(server, "--server" if args.server else f"${VARIABLE}") if server else ""
+
+
+def url_of(server: str, where: str = "--server") -> str:
+    """
+    >>> url_of("127.0.0.1:9467"), url_of("http://[::1]:9467/")
+    ('http://127.0.0.1:9467', 'http://[::1]:9467')
+    """
+    url = server if "://" in server else f"http://{server}"
+    with contextlib.suppress(ValueError):
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and (parts.port or parts.port is None):
+            return url.rstrip("/")
+    raise UsageError(f"{where} {server!r}: write it like 127.0.0.1:{PORT} or https://HOST:PORT")
+
+
+def lease_of(args: argparse.Namespace) -> tuple[str, str]:
+    namespace, slash, name = args.lease.partition("/")
+    if not slash or not namespace or not name:
+        raise UsageError(f"--lease {args.lease!r}: write it like kube-system/carico-scheduler")
+    return namespace, name
+
+
+@asynccontextmanager
+async def reach(args: argparse.Namespace) -> AsyncIterator[Pages]:
+    """The pages of the named scheduler or of the one that leads, while the context lasts."""
+    if url := named(args):
+        yield Pages(url)
+        return
+    try:
+        found = await _leader(args)
+    except (CaricoError, OSError) as error:
+        yield Pages(why_not=f"no scheduler was found: {str(error) or 'the API server does not answer'}")
+        return
+    if found is None or not found.holder:
+        yield Pages(why_not=f"no scheduler was found: nobody holds the Lease {args.lease}")
+    elif found.pod:
+        async with _forwarded(args, found) as pages:
+            yield pages
+    elif found.holder.rpartition("_")[0] == socket.gethostname() and _listens():
+        yield Pages(f"http://127.0.0.1:{PORT}")
+    else:
+        yield Pages(why_not=f"{found.holder} leads, which is no pod; name its pages with --server")
+
+
+async def _leader(args: argparse.Namespace) -> Leader | None:
+    client = Client(flags.find(args))
+    try:
+        async with asyncio.timeout(LOOK):
+            return await leader.find(client, *lease_of(args))
+    finally:
+        await client.close()
+
+
+def _listens() -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(("127.0.0.1", PORT)) == 0
+
+
+@asynccontextmanager
+async def _forwarded(args: argparse.Namespace, found: Leader) -> AsyncIterator[Pages]:
+    chosen = [f"--kubeconfig={args.kubeconfig}"] if args.kubeconfig else []
+    chosen += [f"--context={args.context}"] if args.context else []
+    command = ["kubectl", *chosen, "-n", found.namespace, "port-forward", f"pod/{found.pod}"]
+    by_hand = f"`{shlex.join([*command, f'{PORT}:{PORT}'])}` makes it reachable for --server 127.0.0.1:{PORT}"
+    if shutil.which("kubectl") is None:
+        yield Pages(why_not=f"pod {found.namespace}/{found.pod} leads, and there is no kubectl here; {by_hand}")
+        return
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, f":{PORT}", stdout=pipe, stderr=pipe)
+    try:
+        port = await _port(process)
+        if port:
+            yield Pages(f"http://127.0.0.1:{port}")
+        else:
+            why = await _complaint(process)
+            yield Pages(why_not=f"pod {found.namespace}/{found.pod} leads, and cannot be reached: {why}; {by_hand}")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGKILL)
+        await process.communicate()
+
+
+async def _port(process: asyncio.subprocess.Process) -> int:
+    """The port on this machine that kubectl chose; 0 if it could not."""
+    assert process.stdout is not None
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LOOK):
+            while line := await process.stdout.readline():
+                if match := FORWARDING.match(line):
+                    return int(match[1])
+    return 0
+
+
+async def _complaint(process: asyncio.subprocess.Process) -> str:
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    _, said = await process.communicate()
+    lines = said.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "kubectl port-forward did not answer"
+
+
+def ask(url: str, path: str, body: bytes | None = None) -> bytes:
+    """What the page answers; an answer that is no success is an error with the server's own text."""
+    request = urllib.request.Request(url + path, body, {"Content-Type": "application/json"} if body else {})
+    # Whatever proxy is set, this machine is not behind it.
+    here = urlsplit(url).hostname in ("127.0.0.1", "::1", "localhost")
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({})) if here else urllib.request.build_opener()
+    try:
+        with opener.open(request, timeout=PATIENCE) as answer:
+            return bytes(answer.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            raise CaricoError(f"{url}: {error.read().decode(errors='replace').strip() or error.reason}") from error
+    except (OSError, ValueError) as error:
+        why = getattr(error, "reason", None) or error
+        if isinstance(why, ssl.SSLError):
+            why = f"TLS: {why.reason}"
+        raise CaricoError(f"{url}: no scheduler answers there ({why}); check --server") from error

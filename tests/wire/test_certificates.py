@@ -1,0 +1,91 @@
+"""The self-made authority under the strict checks of Python 3.13, and foreign authorities that would not pass them."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import pytest
+from minimal_authority import minimal_authority
+
+from carico.clock import SystemClock
+from carico.kube import credentials
+from carico.kube.client import Client
+from carico.local.api.server import ApiServer
+from carico.tls import lenient_context
+from carico.wire.certificates import Authority, Pair
+
+
+def handshake(server: Pair, context: ssl.SSLContext, name: str = "localhost", client_ca: Path | None = None) -> None:
+    """In memory; raises ssl.SSLError when one side does not like the other."""
+    listening = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    listening.load_cert_chain(server.cert, server.key)
+    if client_ca is not None:
+        listening.verify_mode = ssl.CERT_REQUIRED
+        listening.verify_flags |= ssl.VERIFY_X509_STRICT
+        listening.load_verify_locations(client_ca)
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        context.wrap_bio(to_client, to_server, server_hostname=name),
+        listening.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    while sides:
+        for side in list(sides):
+            try:
+                side.do_handshake()
+                sides.remove(side)
+            except ssl.SSLWantReadError:
+                continue
+
+
+def strict_context(authority: Authority) -> ssl.SSLContext:
+    """What `create_default_context` gives since Python 3.13."""
+    context = ssl.create_default_context(cafile=str(authority.cert))
+    context.verify_flags |= ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
+def test_both_sides_pass_the_strict_checks(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    server, node = authority.issue("localhost", "localhost", "127.0.0.1"), authority.issue_node("n1")
+    context = strict_context(authority)
+    context.load_cert_chain(node.cert, node.key)
+    handshake(server, context, client_ca=authority.cert)
+    handshake(server, strict_context(authority), "127.0.0.1")
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        handshake(server, strict_context(authority), "elsewhere")
+
+
+def test_a_client_of_the_embedded_api_server_comes_in_with_any_python(tmp_path: Path) -> None:
+    async def scenario() -> bytes:
+        async with ApiServer(SystemClock()) as server:
+            server.kubeconfig(tmp_path / "kubeconfig")
+            found = credentials.from_kubeconfig(tmp_path / "kubeconfig")
+            identity = found._identity
+            assert identity is not None
+            assert identity.tls is not None
+            identity.tls.verify_flags |= ssl.VERIFY_X509_STRICT
+            client = Client(found)
+            try:
+                return await client.call("GET", "/api/v1/nodes")
+            finally:
+                await client.close()
+
+    assert b"NodeList" in asyncio.run(scenario())
+
+
+def test_an_authority_without_key_identifiers_is_believed_and_everything_else_is_checked(tmp_path: Path) -> None:
+    authority, server = minimal_authority(tmp_path)
+    context = lenient_context(cafile=str(authority))
+    handshake(server, context, "127.0.0.1")
+    handshake(server, lenient_context(cadata=authority.read_text()), "127.0.0.1")
+    with pytest.raises(ssl.SSLCertVerificationError, match="IP address mismatch"):
+        handshake(server, context, "127.0.0.2")
+    (tmp_path / "other").mkdir()
+    stranger = lenient_context(cafile=str(Authority(tmp_path / "other").cert))
+    with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):
+        handshake(server, stranger, "127.0.0.1")
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    with pytest.raises(ssl.SSLCertVerificationError, match="Missing Authority Key Identifier"):
+        handshake(server, context, "127.0.0.1")

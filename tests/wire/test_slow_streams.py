@@ -1,0 +1,185 @@
+"""Streams whose other side does not read, opens too many or pings too often: real gRPC, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+
+import grpc
+import pytest
+from grpc import aio
+from report_streams import PLAIN, Scheduler, running
+
+from carico.settings import TlsFiles
+from carico.wire import server
+from carico.wire.channel import Dialer
+from carico.wire.codec import report as codec
+from carico.wire.report_server import METHOD
+from carico.wire.v1 import capacity_pb2 as pb
+
+# A client that makes no room for more than a few messages and reads none.
+SMALL_WINDOW = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1024)]
+
+
+async def until(condition):
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110  (gRPC tells nobody)
+            await asyncio.sleep(0.01)
+
+
+async def dropped(call):
+    """Reads what is left: the status comes behind it."""
+    with contextlib.suppress(aio.AioRpcError):
+        while await call.read() is not aio.EOF:
+            pass
+    return await call.code()
+
+
+@running
+async def test_a_stream_that_does_not_read_its_answers_is_dropped(node_report):
+    scheduler = Scheduler(PLAIN)
+    port = await scheduler.start()
+    method = scheduler.service.method
+    async with aio.insecure_channel(f"127.0.0.1:{port}", options=SMALL_WINDOW) as channel:
+        call = channel.stream_stream(METHOD)()
+        await call.write(codec.encode(node_report(sequence=1)))
+        await scheduler.until(lambda: scheduler.reports)
+        refused = pb.NodeReport(node="n1").SerializeToString()  # each gets an answer, and none is read
+
+        async def flood():
+            while True:
+                await call.write(refused)
+
+        flooding = asyncio.create_task(flood())
+        await scheduler.until(lambda: scheduler.silent)  # dropped
+        assert method.streams == 0
+        call.cancel()
+        await asyncio.gather(flooding, return_exceptions=True)
+    await scheduler.server.stop()
+
+
+@running
+async def test_an_announcement_waits_for_no_stream(node_report):
+    """A new leader tells all agents that it leads, before it schedules."""
+    scheduler = Scheduler(PLAIN)
+    port = await scheduler.start()
+    service = scheduler.service
+    async with (
+        aio.insecure_channel(f"127.0.0.1:{port}", options=SMALL_WINDOW) as slow,
+        aio.insecure_channel(f"127.0.0.1:{port}") as quick,
+    ):
+        deaf = slow.stream_stream(METHOD)()
+        await deaf.write(codec.encode(node_report(sequence=1)))
+        await scheduler.until(lambda: scheduler.reports)
+        for _ in range(5_000):  # more than the other side makes room for
+            assert service.announce() is None, "it is a call that returns, nothing to be awaited"
+        good = quick.stream_stream(METHOD)()
+        await good.read()
+        assert service.method.streams == 2
+        service.announce()
+        assert codec.decode_ack(await good.read()).leader, "the other stream hears it while the first one is stuck"
+        await scheduler.until(lambda: scheduler.silent)
+        assert service.method.streams == 1
+        assert await dropped(deaf) is grpc.StatusCode.RESOURCE_EXHAUSTED
+        good.cancel()
+    await scheduler.server.stop()
+
+
+@running
+async def test_a_dropped_stream_leaves_no_traceback_when_its_client_goes(node_report, caplog):
+    scheduler = Scheduler(PLAIN)
+    port = await scheduler.start()
+    async with aio.insecure_channel(f"127.0.0.1:{port}", options=SMALL_WINDOW) as channel:
+        call = channel.stream_stream(METHOD)()
+        await call.write(codec.encode(node_report(sequence=1)))
+        await scheduler.until(lambda: scheduler.reports)
+        for _ in range(5_000):
+            scheduler.service.announce()
+        await scheduler.until(lambda: scheduler.silent)
+    await until(lambda: not scheduler.service.method._of_caller)  # gRPC has let go of it too
+    await scheduler.server.stop()
+    assert [record.message for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == [
+        "the gRPC server at 127.0.0.1:0 speaks plaintext: anybody on this network can read and forge it",
+        "refused, not-reading: a stream of an unknown caller: this stream does not read what is sent to it"
+        " (and 0 more before)",
+    ]
+
+
+@running
+async def test_a_node_has_so_many_streams_and_no_more(tls):
+    scheduler = Scheduler(tls.server)
+    port = await scheduler.start()
+    address = f"127.0.0.1:{port}"
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def opened(name):
+            channel = Dialer(address, tls.node(name), "a test").open(address)
+            await stack.enter_async_context(channel)
+            call = channel.stream_stream(METHOD)()
+            return call, await call.read()
+
+        first, _ = await opened("n1")
+        for _ in range(server.STREAMS_PER_NODE - 1):
+            await opened("n1")
+        with pytest.raises(aio.AioRpcError, match="too many streams at once"):
+            await opened("n1")
+        await opened("n2")
+        first.cancel()
+        await until(lambda: scheduler.service.method.streams == server.STREAMS_PER_NODE)
+        await opened("n1")  # one went, one may come
+    await scheduler.server.stop()
+
+
+@running
+async def test_a_connection_carries_so_many_streams_and_no_more(monkeypatch):
+    monkeypatch.setattr(
+        server, "OPTIONS", [(name, 3 if "concurrent_streams" in name else v) for name, v in server.OPTIONS]
+    )
+    scheduler = Scheduler(PLAIN)
+    address = f"127.0.0.1:{await scheduler.start()}"
+    async with Dialer(address, TlsFiles(plaintext=True), "a test").open(address) as channel:
+        calls = [channel.stream_stream(METHOD)() for _ in range(4)]
+        reads = [asyncio.create_task(call.read()) for call in calls]
+        done, waiting = await asyncio.wait(reads, return_when=asyncio.FIRST_COMPLETED)
+        while len(done) < 3:
+            more, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            done |= more
+        assert scheduler.service.method.streams == 3
+        calls[reads.index(next(iter(done)))].cancel()  # makes room for the fourth
+        async with asyncio.timeout(30):
+            await asyncio.wait(waiting)
+        for call in calls:
+            call.cancel()
+    await scheduler.server.stop()
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
+PING = b"\x00\x00\x08\x06\x00" + bytes(4) + b"8 bytes "
+GOAWAY = 7
+
+
+def frames(data):
+    """The types of the HTTP/2 frames in it."""
+    found = []
+    while len(data) >= 9:
+        found.append(data[3])
+        data = data[9 + int.from_bytes(data[:3], "big") :]
+    return found
+
+
+@running
+async def test_a_client_that_pings_all_the_time_loses_its_connection():
+    scheduler = Scheduler(PLAIN)
+    port = await scheduler.start()
+
+    def heard():
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+            connection.sendall(PREFACE + 10 * PING)
+            data = b""
+            while GOAWAY not in frames(data) and (more := connection.recv(65536)):
+                data += more
+            return frames(data)
+
+    assert GOAWAY in await asyncio.to_thread(heard)
+    await scheduler.server.stop()

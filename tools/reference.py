@@ -1,0 +1,163 @@
+"""Writes docs/commands.md and docs/settings.md from the parsers and the settings themselves: `make docs`.
+
+python tools/reference.py [FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+import textwrap
+import typing
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from carico import cli, config, durations, flags
+from carico.flags import CommandParser
+from carico.settings import AgentSettings, AggregatorSettings, SchedulerSettings
+
+MADE = "<!-- Made by `make docs`; change the help texts in carico/, not this file. -->\n"
+COMMANDS_HEAD = f"""# Commands
+
+{MADE}
+`carico COMMAND --help` shows the common options, `--help-all` all of them. `kubectl carico COMMAND` is the same.
+Durations are written like `30s`, `5m`, `1h30m`, or as a number of seconds.
+
+Exit codes: 0, 1 for what went wrong, 2 for a wrong call; `carico run` has its own.
+
+These options may stand before the command or behind it:
+"""
+SETTINGS_HEAD = f"""# Settings
+
+{MADE}
+A setting can stand in a TOML file, in the environment and in a flag; the later one wins. The file is named by
+`--config`, else by `$CARICO_CONFIG`, else it is `/etc/carico/carico.toml` if that exists. One file may hold the
+sections of all processes:
+
+    [agent]
+    rate_hz = 5
+    ask_every = "30s"
+
+    [scheduler]
+    leader_elect = false
+
+The same in the environment: `CARICO_AGENT__RATE_HZ=5`; as a flag: `--rate-hz 5`. Durations are written like `30s`,
+`5m`, `1h30m`, `250ms`, or as a number of seconds. Lists are `a,b` and tables `a=1,b=2` in environment and flags, and
+TOML's own in the file; `profiles` is JSON outside of it. A switch is `--name` or `--no-name`, also `--name=true` or
+`--name=false`. Everything is checked at the start; all that is wrong is reported at once, with exit code 2.
+"""
+SECTIONS: dict[str, tuple[type[Any], str]] = {
+    "agent": (AgentSettings, "`carico agent`; `top`, `record`, `replay` and `doctor` read this section too."),
+    "aggregator": (AggregatorSettings, "`carico aggregator`."),
+    "scheduler": (SchedulerSettings, "`carico scheduler`."),
+}
+
+
+def main(folder: Path) -> None:
+    (folder / "commands.md").write_text("\n".join(commands()) + "\n")
+    (folder / "settings.md").write_text("\n".join(settings()) + "\n")
+
+
+# --- commands ---
+
+
+def commands() -> Iterator[str]:
+    yield COMMANDS_HEAD
+    yield from _options(_global(cli.build_parser(None)))
+    for group in dict.fromkeys(command.group for command in cli.COMMANDS.values()):
+        yield from ("", f"## {group}")
+        for name, command in cli.COMMANDS.items():
+            if command.group == group:
+                yield from _command(name, command)
+
+
+def _command(name: str, command: cli.Command) -> Iterator[str]:
+    parser = cli.command_parser(cli.build_parser(name), name)
+    yield from ("", f"### carico {name}", "", f"{command.about[0].upper()}{command.about[1:]}.", "")
+    yield f"    {parser.usage}"
+    skipped = {id(action) for action in [*_global(parser), *parser.rare]}
+    shown = [action for action in parser._actions if id(action) not in skipped and action.help != argparse.SUPPRESS]
+    if shown:
+        yield ""
+        yield from _options(shown)
+    if parser.rare:
+        about = "Rarer options, under `--help-all`"
+        settings = "; [settings.md](settings.md) describes those that are settings" if parser.reads_settings else ""
+        names = ", ".join(f"`{action.option_strings[0]}`" for action in parser.rare)
+        yield from ("", f"{about}{settings}: {names}.")
+    if parser.epilog:
+        yield from ("", *textwrap.wrap(_text(parser.epilog), 200, break_long_words=False))
+
+
+def _global(parser: CommandParser) -> list[argparse.Action]:
+    return [action for group in parser._action_groups if group.title == flags.GLOBAL for action in group._group_actions]
+
+
+def _options(actions: Iterable[argparse.Action]) -> Iterator[str]:
+    yield from ("| option | |", "| --- | --- |")
+    for action in actions:
+        yield f"| {_option(action)} | {_escaped((action.help or '').replace('%%', '%'))} |"
+
+
+def _option(action: argparse.Action) -> str:
+    choices = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else ""
+    value = str(action.metavar or choices or action.dest.upper()) if action.nargs != 0 else ""
+    if not action.option_strings:
+        return f"`{_cell(value)}`"
+    joined = ", ".join(action.option_strings)
+    return f"`{_cell(f'{joined} {value}'.strip())}`"
+
+
+# --- settings ---
+
+
+def settings() -> Iterator[str]:
+    yield SETTINGS_HEAD
+    for section, (cls, about) in SECTIONS.items():
+        yield from (f"## [{section}]", "", about, "")
+        yield from ("| setting, flag, environment | value | default | |", "| --- | --- | --- | --- |")
+        kinds = typing.get_type_hints(cls)
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        for _, names in flags.groups(cls, flags.names(cls)):
+            for name in names:
+                yield _row(section, fields[name], kinds[name])
+        yield ""
+    yield from ("## Old names", "", "Still read, with a warning:", "", "| old | new |", "| --- | --- |")
+    yield from (f"| `{old}` | `{new}` |" for old, new in config.RENAMED.items())
+
+
+def _row(section: str, field: dataclasses.Field[Any], kind: Any) -> str:
+    name = f"`{field.name}`<br>`{flags.flag_of(field.name)}`<br>`CARICO_{section.upper()}__{field.name.upper()}`"
+    default = flags.shown_default(field) or ("off" if kind is bool else "")
+    shown = f"`{_cell(default)}`" if default else ""
+    return f"| {name} | {_value(field, kind)} | {shown} | {_escaped(field.metadata['about'])} |"
+
+
+def _value(field: dataclasses.Field[Any], kind: Any) -> str:
+    if kind is bool:
+        return "switch"
+    text = f"`{_cell(flags.metavar(field, kind))}`".replace("{", "").replace("}", "").replace(",", ", ")
+    show = durations.show if config.is_duration(field) else "{:g}".format
+    least, most = (field.metadata[bound] for bound in ("least", "most"))
+    if least is not None and most is not None:
+        return f"{text}<br>{show(least)} to {show(most)}"
+    return text if least is None else f"{text}<br>at least {show(least)}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _text(text: str) -> str:
+    """Outside of code, GitHub takes angle brackets and stars for its own."""
+    return " ".join(text.split()).replace("<", "&lt;").replace("*", "\\*")
+
+
+def _escaped(text: str) -> str:
+    return _cell(_text(text))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "docs")
