@@ -296,6 +296,12 @@ def test_the_first_minutes_and_single_jumps_do_not_count() -> None:
     assert growth(jump) == 0
 
 
+def test_a_short_look_does_not_take_noise_for_growth() -> None:
+    assert growth(samples(8.0, minutes=16)) == 0  # 0.8 MB in all
+    assert growth(samples(8.0, minutes=60)) > 7
+    assert growth(samples(30.0, minutes=16)) > 25
+
+
 def test_growth_of_processes_that_did_not_live_long_is_unknown() -> None:
     short = [*samples(0.0, "a-1", 12), *samples(500.0, "a-2", 13, 12)]
     assert checks.memory_growth([*samples(0.0, "a-1", 12), *samples(0.0, "a-2", 13, 12)]) is None
