@@ -53,7 +53,14 @@ class Replica:
     def start(self) -> None:
         self.lives += 1
         self.killed = False
-        addresses = ("--grpc-listen", f"127.0.0.1:{self.grpc_port}", "--listen", f"127.0.0.1:{self.page_port}")
+        addresses = (
+            "--grpc-listen",
+            f"127.0.0.1:{self.grpc_port}",
+            "--listen",
+            "127.0.0.1:0",
+            "--debug-listen",
+            f"127.0.0.1:{self.page_port}",
+        )
         words = ("scheduler", "--kubeconfig", str(self.kubeconfig), *addresses, "--identity", self.identity)
         # Marked as the cluster's own, so that whatever ends the cluster ends this too.
         environment = os.environ | self.cluster.run.environment | {"OPENBLAS_NUM_THREADS": "1"}

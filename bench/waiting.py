@@ -77,7 +77,12 @@ class World:
     def __init__(self, folder: Path, waiting: int) -> None:
         (folder / "kubeconfig").write_text(KUBECONFIG)
         settings = SchedulerSettings(
-            kubeconfig=folder / "kubeconfig", leader_elect=False, page=False, listen="127.0.0.1:0", plaintext=True
+            kubeconfig=folder / "kubeconfig",
+            leader_elect=False,
+            page=False,
+            listen="127.0.0.1:0",
+            debug_listen="127.0.0.1:0",
+            plaintext=True,
         )
         self.api = PlayedApiServer(folder / "kubeconfig")
         self.garbage = Garbage(ours=True)

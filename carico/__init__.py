@@ -12,7 +12,7 @@ The data's way, and the folder of each stage:
     scheduler/    9   ledger → filter → score → reserve → bind
 
 Around it: cli.py (the program and its commands), settings.py, config.py and flags.py (every setting, how its value is
-found, its flag), logs.py, types.py (the nouns that travel), errors.py, clock.py, metrics.py, health.py.
+found, its flag), logs.py, types.py (the nouns that travel), errors.py, clock.py, metrics.py, http/.
 docs/architecture.md draws the picture.
 """
 

@@ -50,6 +50,7 @@ COMMANDS: dict[str, Command] = {
     "explain": Command("carico.scheduler.ask", "explain why a pod runs where it runs, or why it does not", ASK),
     "simulate-placement": Command("carico.scheduler.ask", "show where a pod would go, without creating it", ASK),
     "decisions": Command("carico.scheduler.review", "show and re-check past decisions of a scheduler", ASK),
+    "certificates": Command("carico.wire.issue", "make the certificates of agents, aggregator and scheduler", CLUSTER),
     "doctor": Command("carico.doctor.command", "find what is missing here or in the cluster, and how to fix it", ASK),
     "completion": Command("carico.commands.completion", "print a completion script for bash, zsh or fish", OTHER),
     "version": Command("carico.commands.version", "print the version", OTHER),
@@ -139,7 +140,7 @@ class TopParser(CommandParser):
 def build_parser(name: str | None) -> CommandParser:
     """With the arguments of command `name`; the others are only known by their names."""
     prog = "kubectl carico" if Path(sys.argv[0]).name == "kubectl-carico" else "carico"
-    parser = TopParser(prog=prog)
+    parser = TopParser(prog=prog, allow_abbrev=False)  # `command_in` knows the whole names only
     common = flags.add_global(parser, in_command=False)
     common.add_argument("--version", action="version", version=f"carico {__version__}", help="print the version")
     commands = parser.add_subparsers(dest="command", parser_class=CommandParser)

@@ -154,7 +154,7 @@ class AgentSettings(NodeSettings, TlsFiles):
 
     node_name: str = setting("", "this node's name in Kubernetes; empty: the host name", metavar="NAME", common=True)
     listen: str = setting(
-        "127.0.0.1:9464", "address of /metrics, /healthz and /readyz", metavar="HOST:PORT", common=True
+        "127.0.0.1:9464", "address of /metrics, /healthz, /livez and /readyz", metavar="HOST:PORT", common=True
     )
     schedulers: tuple[str, ...] = setting(
         (),
@@ -189,7 +189,10 @@ class AggregatorSettings(ServerTlsFiles):
     """Aggregator."""
 
     listen: str = setting(
-        "127.0.0.1:9465", "address of /metrics, /healthz, /readyz and /debug/model", metavar="HOST:PORT", common=True
+        "127.0.0.1:9465",
+        "address of /metrics, /healthz, /livez, /readyz and /debug/model",
+        metavar="HOST:PORT",
+        common=True,
     )
     grpc_listen: str = setting("127.0.0.1:9466", "address of the gRPC service", metavar="HOST:PORT", common=True)
     merge: str = setting(
@@ -296,9 +299,21 @@ class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, ServerTls
     )
     listen: str = setting(
         "127.0.0.1:9467",
-        "address of the web page, /metrics, /healthz, /readyz, /explain, /extender and /debug",
+        "address of /metrics, /healthz, /livez and /readyz, for whoever can reach it",
         metavar="HOST:PORT",
         common=True,
+    )
+    debug_listen: str = setting(
+        "127.0.0.1:9469",
+        "address of the web page, /debug, /explain and /simulate; beyond loopback with TLS and tokens of the cluster",
+        metavar="HOST:PORT",
+        common=True,
+    )
+    extender_listen: str = setting(
+        "", "address of the extender for kube-scheduler; empty: off", metavar="HOST:PORT", common=True
+    )
+    extender_client_ca: Path | None = setting(
+        None, "PEM file with the authority of kube-scheduler's client certificate; needed beyond loopback"
     )
     grpc_listen: str = setting(
         "127.0.0.1:9468", "address of the gRPC service that the agents report to", metavar="HOST:PORT", common=True
@@ -318,6 +333,6 @@ class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, ServerTls
     writers: int = setting(16, "evictions and nominations sent at once, and as many conditions", least=1)
     event_queue: int = setting(20_000, "Events of pods without a node that may wait to be sent; the oldest go", least=1)
     event_workers: int = setting(400, "Events sent at once while no pod waits for its binding", least=1)
-    page: bool = setting(True, "serve the web page at / of the address above")
+    page: bool = setting(True, "serve the web page at / of debug_listen")
     decisions: int = setting(10_000, "decisions kept for /debug/decisions", least=1)
     per_node_metrics: int = setting(1000, "nodes above which /metrics has no series per node", least=0, metavar="NODES")

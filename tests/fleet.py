@@ -112,7 +112,14 @@ class SchedulerProcess(Process):
     """A real `carico scheduler` on fixed ports, so that agents find the one that comes after it."""
 
     def __init__(self, kubeconfig: Path, grpc_port: int, *flags: str) -> None:
-        addresses = ("--grpc-listen", f"127.0.0.1:{grpc_port}", "--listen", "127.0.0.1:0")
+        addresses = (
+            "--grpc-listen",
+            f"127.0.0.1:{grpc_port}",
+            "--listen",
+            "127.0.0.1:0",
+            "--debug-listen",
+            "127.0.0.1:0",
+        )
         super().__init__("scheduler", "--kubeconfig", str(kubeconfig), "--plaintext", *addresses, *flags)
-        self.page_port = int(self.wait_for(r"pages on port (\d+)", 60)[1])
+        self.page_port = int(self.wait_for(r"debug_listen on port (\d+)", 60)[1])
         self.identity = self.wait_for(r"scheduler \S+, (\S+): gRPC")[1]

@@ -19,8 +19,9 @@ from carico.agent.node import Node
 from carico.beat import BeatLoop
 from carico.clock import Clock, SystemClock
 from carico.estimate.pipeline import Pipeline
-from carico.health import HealthServer, probe
-from carico.metrics import new_registry
+from carico.http.routes import exposition, health
+from carico.http.server import HttpServer
+from carico.metrics import new_registry, request_counter
 from carico.runtime import open_source
 from carico.settings import AgentSettings
 from carico.telemetry.sampler import Sampler
@@ -73,12 +74,12 @@ class Agent:
         self._loop = Loop(clock, settings.rate_hz, self._sampler, count, self._pipeline, beat, self._publish)
         registry.register(NodeCollector(name, settings.dimensions, lambda: self._loop.estimate, self._sources))
         registry.register(LinkCollector(self._links))
-        pages = {"/healthz": probe(self._loop.why_not_alive), "/readyz": probe(self._loop.why_not_ready)}
-        self._health = HealthServer(settings.listen, registry, pages)
+        routes = exposition(registry) | health(self._loop.why_not_alive, self._loop.why_not_ready)
+        self._pages = HttpServer(settings.listen, routes, count=request_counter(registry))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set. Whatever else ends is a fault, and ends the agent."""
-        port = await self._health.start()
+        port = await self._pages.start()
         self._memory.recall()
         log.info("carico %s on %s, metrics on port %d", __version__, self._node.name, port)
         gc.collect()
@@ -94,7 +95,7 @@ class Agent:
                 task.cancel()
             await asyncio.gather(stopping, *tasks, return_exceptions=True)
             self._memory.keep()
-            await self._health.stop()
+            await self._pages.stop()
         log.info("stopped")
 
     def _parts(self) -> Iterator[Coroutine[object, object, None]]:

@@ -31,11 +31,11 @@ class Door:
         self.on_exchange = on_exchange
         self.refusals = Refusals(log, on_refused)
         self.answer = cluster.NONE_YET
-        self.exchange = StreamMethod(lambda caller: _Exchange(self, caller))
-        self.peer = StreamMethod(lambda caller: _PeerStream(self, caller))
+        self.exchange = StreamMethod(lambda caller: _Exchange(self, caller), self.refuse)
+        self.peer = StreamMethod(lambda caller: _PeerStream(self, caller), self.refuse)
         self.methods: dict[str, StreamMethod | UnaryMethod] = {
             f"{SERVICE}/Exchange": self.exchange,
-            f"{SERVICE}/Once": UnaryMethod(lambda caller: _Exchange(self, caller)),
+            f"{SERVICE}/Once": UnaryMethod(lambda caller: _Exchange(self, caller), self.refuse),
             f"{SERVICE}/Peer": self.peer,
         }
 

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from carico.aggregator.door import Door
-from carico.health import Page
+from carico.http.message import Page
 from carico.types import ClusterModel, CostBelief
 from carico.wire.codec.checks import REASONS
 

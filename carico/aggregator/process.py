@@ -13,7 +13,8 @@ import logging
 import secrets
 import signal
 import socket
-from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry
 
 from carico import __version__, metrics
 from carico.aggregator import pages, peers
@@ -22,7 +23,8 @@ from carico.aggregator.state import State
 from carico.clock import Clock, SystemClock, Ticker
 from carico.errors import UsageError
 from carico.flags import CommandParser, add_settings, settings_of
-from carico.health import HealthServer, Page, probe
+from carico.http.routes import Route, exposition, health, shown
+from carico.http.server import HttpServer
 from carico.settings import AggregatorSettings
 from carico.wire.server import GrpcServer
 
@@ -47,16 +49,16 @@ class Aggregator:
         self._door = Door(self.state, clock, counters.exchange, counters.refused)
         registry.register(pages.Figures(self._door))
         self._grpc = GrpcServer(settings.grpc_listen, settings, self._door.methods)
-        self._pages = HealthServer(settings.listen, registry, self._made_pages())
+        self._pages = HttpServer(settings.listen, self._routes(registry), count=metrics.request_counter(registry))
         self._tasks: list[asyncio.Task[None]] = []
         self._refreshed_at = clock.monotonic()
         self._ready = False
 
-    def _made_pages(self) -> dict[str, Callable[[], Page]]:
+    def _routes(self, registry: CollectorRegistry) -> dict[str, Route]:
         return {
-            "/healthz": probe(self._stalled),
-            "/readyz": probe(lambda: None if self._ready else "not serving"),
-            "/debug/model": lambda: pages.debug_model(self._door),
+            **exposition(registry),
+            **health(self._stalled, lambda: None if self._ready else "not serving"),
+            "/debug/model": shown(lambda: pages.debug_model(self._door)),
         }
 
     async def start(self) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from carico.doctor.finding import Finding, ok, wanting
 from carico.errors import CaricoError, UsageError
 from carico.kube import credentials
 from carico.kube.client import ApiError, Client
+from carico.kube.paths import segment
 from carico.scheduler.watches import NODES, OTHERS, PODS
 from carico.settings import SchedulerSettings
 
@@ -152,7 +153,7 @@ async def _may(client: Client, right: Right) -> bool:
 async def _lease(client: Client, settings: SchedulerSettings) -> Finding:
     namespace, lease = settings.leader_elect_resource_namespace, settings.leader_elect_resource_name
     name = f"{namespace}/{lease}"
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{lease}"
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases/{segment(lease)}"
     start = "start `carico scheduler`; its log says why it does not lead"
     try:
         spec = msgspec.json.decode(await client.call("GET", path), type=dict[str, Any])["spec"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from carico.doctor.finding import Finding, ok, wanting
 from carico.errors import UsageError
-from carico.health import split_address
+from carico.http.address import split_address
 from carico.scheduler.remote import PORT
 from carico.settings import AgentSettings, TlsFiles
 from carico.tls import lenient_context

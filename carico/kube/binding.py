@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import Enum
-from urllib.parse import quote
 
 import msgspec
 
@@ -21,6 +20,7 @@ from carico.kube import protobuf
 from carico.kube.client import ApiError, Client, FencedError
 from carico.kube.decode import decode
 from carico.kube.objects import Pod
+from carico.kube.paths import segment
 
 RETRIES = 4  # times that a binding is sent again in a row after 429, 5xx or a broken connection
 IN_A_ROW = 5.0  # s after which it is not sent again in a row: tries that are not answered take long
@@ -51,7 +51,11 @@ DONE = Outcome(Bound.DONE)
 
 
 def pod_path(pod: Pod, sub: str = "") -> str:
-    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}{sub}"
+    return _pod_path(pod.namespace, pod.name) + sub
+
+
+def _pod_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{segment(namespace)}/pods/{segment(name)}"
 
 
 def now_text(wall: float) -> str:
@@ -176,4 +180,4 @@ class Binding:
 
 
 async def get_pod(client: Client, namespace: str, name: str) -> Pod:
-    return decode(Pod, await client.call("GET", f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}"))
+    return decode(Pod, await client.call("GET", _pod_path(namespace, name)))

@@ -12,6 +12,7 @@ arrives twice (binding.py does: the second one is a conflict that it looks into)
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ UNKNOWN_MEDIA = 415
 CONNECT_PATIENCE = 10.0  # s
 ANSWER_PATIENCE = 30.0  # s for a whole answer; lists of 30,000 pods come in pages
 RETRY_AFTER_LIMIT = 60.0  # s
+_UNSAFE = re.compile(r"[^!-~]")  # what would end the request line, or be read differently by two servers
 
 
 # Asked right before a request is sent, when its connection is there: False keeps it from being sent.
@@ -280,6 +282,8 @@ class Client:
         rest = self._heads.get((method, content_type))
         if rest is None:
             rest = self._heads[method, content_type] = self._head(content_type)
+        if _UNSAFE.search(self._credentials.prefix + path):
+            raise CaricoError(f"{path[:80]!r} cannot be sent: a path has visible ASCII characters only")
         start = f"{method} {self._credentials.prefix}{path} HTTP/1.1\r\nContent-Length: {len(body)}\r\n".encode()
         return start + rest + body
 

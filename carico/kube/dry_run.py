@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 
 from carico.kube.client import ApiError, Client
+from carico.kube.paths import segment
 
 TAKEN = 409  # HTTP's word for a name that another object has
 
@@ -31,6 +31,6 @@ async def create_pod(client: Client, pod: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _create(client: Client, pod: dict[str, Any]) -> dict[str, Any]:
-    path = f"/api/v1/namespaces/{quote(pod['metadata']['namespace'], safe='')}/pods?dryRun=All"
+    path = f"/api/v1/namespaces/{segment(pod['metadata']['namespace'])}/pods?dryRun=All"
     answer: dict[str, Any] = msgspec.json.decode(await client.call("POST", path, msgspec.json.encode(pod)))
     return answer

@@ -25,6 +25,7 @@ from carico.kube import protobuf
 from carico.kube.binding import now_text
 from carico.kube.client import MERGE_PATCH, ApiError, Client, Fence
 from carico.kube.objects import Pod
+from carico.kube.paths import segment
 from carico.kube.writer import QueueFullError, Writer
 from carico.kube.writes import Urgency, Write
 
@@ -105,7 +106,7 @@ class _Series(msgspec.Struct, eq=False, gc=False):
 
     @property
     def path(self) -> str:
-        return f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events"
+        return f"/apis/events.k8s.io/v1/namespaces/{segment(self.namespace)}/events"
 
     def repeat(self, note: str, wall: float, now: float) -> None:
         self.count += 1
@@ -222,7 +223,7 @@ class Recorder:
     async def _continued(self, series: _Series, fence: Fence) -> bool:
         """Whether the Event is still there; otherwise it has expired."""
         count, patch = series.count, msgspec.json.encode(series.repetitions())
-        path = f"{series.path}/{series.name}"
+        path = f"{series.path}/{segment(series.name)}"
         try:
             await self._client.call("PATCH", path, patch, MERGE_PATCH, urgent=True, fence=fence)
         except ApiError as error:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import msgspec
 
 from carico.kube.client import ApiError, Client
+from carico.kube.paths import segment
 
 FORBIDDEN, NOT_FOUND = 403, 404
 
@@ -20,7 +20,7 @@ class Leader(NamedTuple):
 
 async def find(client: Client, namespace: str, lease: str) -> Leader | None:
     """None where there is no such Lease. A replica's identity is `<pod name>_<something of its own>`."""
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases/{quote(lease, safe='')}"
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases/{segment(lease)}"
     try:
         spec = (await _get(client, path)).get("spec") or {}
     except ApiError as error:
@@ -37,14 +37,14 @@ async def find(client: Client, namespace: str, lease: str) -> Leader | None:
 
 async def _namespace_of(client: Client, pod: str, likely: str) -> str:
     """Of a pod that may run in another namespace than its Lease lies in; empty if there is none."""
-    name = quote(pod, safe="")
+    name = segment(pod)
     try:
         found = (await _get(client, f"/api/v1/pods?fieldSelector=metadata.name%3D{name}")).get("items") or []
     except ApiError as error:
         if error.status != FORBIDDEN:
             raise
         try:
-            found = [await _get(client, f"/api/v1/namespaces/{quote(likely, safe='')}/pods/{name}")]
+            found = [await _get(client, f"/api/v1/namespaces/{segment(likely)}/pods/{name}")]
         except ApiError:
             return ""
     return str(found[0]["metadata"]["namespace"]) if len(found) == 1 else ""

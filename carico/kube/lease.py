@@ -27,6 +27,7 @@ from carico.errors import CaricoError
 from carico.kube.binding import now_text
 from carico.kube.client import ApiError, Client
 from carico.kube.decode import decode
+from carico.kube.paths import segment
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ class Election:
 
     @property
     def _path(self) -> str:
-        return f"/apis/coordination.k8s.io/v1/namespaces/{self._namespace}/leases"
+        return f"/apis/coordination.k8s.io/v1/namespaces/{segment(self._namespace)}/leases"
 
     async def acquire(self) -> None:
         """Returns once this process is the leader."""
@@ -120,13 +121,21 @@ class Election:
 
     async def release(self) -> None:
         """Gives the Lease back, so that another replica need not wait for it to run out."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.gather(self._keeping, return_exceptions=True)
+        await self._stop_keeping()
         if self.elected:
             self.elected = False
             await self._give_back()
         await self._client.close()
+
+    async def stop(self) -> None:
+        """Renews no longer; a Lease that was not given back runs out."""
+        await self._stop_keeping()
+        await self._client.close()
+
+    async def _stop_keeping(self) -> None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Acquire, lead until the Lease is lost, then return: a process that lost its Lease starts anew.
@@ -205,7 +214,7 @@ class Election:
 
     async def _get(self) -> _Lease | None:
         try:
-            return decode(_Lease, await self._call("GET", f"{self._path}/{self._name}"))
+            return decode(_Lease, await self._call("GET", f"{self._path}/{segment(self._name)}"))
         except ApiError as error:
             if error.status == 404:
                 return None
@@ -214,7 +223,7 @@ class Election:
     async def _put(self, lease: _Lease) -> None:
         body = msgspec.json.encode(lease)
         if lease.metadata.resource_version:
-            await self._call("PUT", f"{self._path}/{self._name}", body)
+            await self._call("PUT", f"{self._path}/{segment(self._name)}", body)
         else:
             await self._call("POST", self._path, msgspec.json.encode(_without_version(lease)))
 

@@ -31,7 +31,7 @@ from carico.wire.identity import NODE_PREFIX, NODES
 PATIENCE = 30.0  # s for each process to say that it is ready
 # Below those that Linux gives to outgoing connections: none takes one before its process listens, seconds later.
 PORTS = range(20_000, 32_000)
-PAGE_PORT = 9467  # of the scheduler's page, if it is free: people can find it again
+PAGE_PORT = 9469  # of the scheduler's page, if it is free: people can find it again
 LAST_WORDS = 5  # lines of a log
 SETTINGS = """\
 [scheduler]
@@ -67,11 +67,12 @@ class LocalCluster:
         serving = ["--client-ca", authority.cert, *_pair(server)]
         aggregator, scheduler = free_port(), free_port()
         self._reports_to = f"localhost:{scheduler}"
-        pages = {"scheduler": self._page_port(), "aggregator": free_port(), "agent": free_port()}
-        self.page = f"http://127.0.0.1:{pages['scheduler']}/"
+        pages = {name: free_port() for name in ("scheduler", "aggregator", "agent")}
+        page = self._page_port()
+        self.page = f"http://127.0.0.1:{page}/"
         await self._command("aggregator", pages, "--grpc-listen", f"localhost:{aggregator}", *serving)
         await self._command(
-            *("scheduler", pages, "--kubeconfig", self.kubeconfig),
+            *("scheduler", pages, "--kubeconfig", self.kubeconfig, "--debug-listen", f"127.0.0.1:{page}"),
             *("--grpc-listen", f"localhost:{scheduler}", *serving),
         )
         await self._node()

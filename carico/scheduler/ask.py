@@ -117,9 +117,8 @@ async def _here(args: argparse.Namespace, pod: Pod | None, name: tuple[str, str]
         async with asyncio.timeout(PATIENCE):
             await watches.synced()
         assert pod is not None
-        log.warning("%s", why_here)
         result = explain(parts, pod, clock.monotonic())
-        result.notes.append("Pod-Capacity is not considered: only a running scheduler knows it")
+        result.notes.append(f"Pod-Capacity, which only a running scheduler knows, is not considered: {why_here}")
         return result
     except TimeoutError as error:
         raise CaricoError("the API server did not answer in time") from error

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from carico.clock import Clock
@@ -124,11 +125,12 @@ def _texts(bits: int, reasons: tuple[Reason, ...]) -> list[str]:
 
 
 def judge(parts: Parts, pod: Pod, now: float) -> Judged:
-    """Asks all plugins. For a pod that runs already: as if it were not there."""
+    """Asks all plugins. For a pod that runs already: as if it were not there, and not bound yet."""
     name = pod.spec.scheduler_name if pod.spec.scheduler_name in parts.profiles else next(iter(parts.profiles))
     profile = parts.profiles[name]
     info = PodInfo(pod)
-    cycle = Cycle(info, parts.snapshot)
+    unbound = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
+    cycle = Cycle(PodInfo(unbound), parts.snapshot)
     with _without(parts, info), _given_back(parts, profile, cycle) as given_back:
         feasibility = profile.feasible.run(cycle)
         result = _opening(parts, profile, info)

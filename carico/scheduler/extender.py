@@ -1,7 +1,9 @@
 """The same ledger, filter and score as an HTTP extender, for clusters that keep the stock kube-scheduler.
 
     extenders:
-    - urlPrefix: http://carico-scheduler.kube-system:9467/extender
+    - urlPrefix: https://carico-scheduler.kube-system:9470/extender
+      enableHTTPS: true
+      tlsConfig: {certFile: …, keyFile: …, caFile: …}
       filterVerb: filter
       prioritizeVerb: prioritize
       bindVerb: bind
@@ -17,12 +19,16 @@ other node is good for the pod.
 Without `bindVerb` nobody tells an extender which node was chosen. The node that it scored best itself is charged then,
 for some seconds or until the watch brings the binding. kube-scheduler may weigh otherwise; until the watch tells, one
 node carries a charge too many and another one too few, and the error is bounded by the pods in flight.
+
+What a caller says of a pod only names it. Charged, remembered and bound is the pod that the watch has under this name
+and UID, and only if no profile of ours schedules it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -30,9 +36,8 @@ import msgspec
 import numpy as np
 
 from carico.clock import Clock
-from carico.errors import CaricoError
-from carico.health import Page, Request, text
-from carico.kube import binding
+from carico.http.message import JSON, Page, Request, text
+from carico.http.routes import POST, Route
 from carico.kube.binding import Binding, Bound, Outcome
 from carico.kube.client import Client
 from carico.kube.decode import decode
@@ -48,9 +53,10 @@ from carico.scheduler.template import PodInfo
 from carico.scheduler.unknown_outcome import settle
 from carico.scheduler.waiting import InFlightPod
 
-JSON = "application/json"
 HIGHEST = 10  # an extender scores from 0 to this
 REMEMBERED = 1000  # pods that were filtered and may come to be bound
+ARGUMENTS_LIMIT = 16 << 20  # bytes: what a kube-scheduler sends about 5,000 nodes
+STANDBY = "this replica does not hold the Lease; try again"
 
 
 class _NodeList(msgspec.Struct):
@@ -85,16 +91,33 @@ class _Answer(msgspec.Struct):
 
 
 class Extender:
-    def __init__(self, parts: Parts, clock: Clock, client: Client | None = None, writer: Writer | None = None) -> None:
-        self._parts, self._clock, self._client = parts, clock, client
+    def __init__(
+        self,
+        parts: Parts,
+        clock: Clock,
+        pods: Mapping[str, Pod],
+        client: Client | None = None,
+        writer: Writer | None = None,
+        may_bind: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`pods` are those that the watch has, by namespace/name."""
+        self._parts, self._clock, self._pods, self._client = parts, clock, pods, client
+        self._may_bind = may_bind
         self.charges = Charges(parts.ledger, clock.monotonic)
         self.nudge = Nudge(client, writer, clock)
-        self._filtered: OrderedDict[str, Pod] = OrderedDict()
+        self._filtered: OrderedDict[str, None] = OrderedDict()  # UIDs
         self._in_flight: dict[str, InFlightPod] = {}  # by UID: bindings whose outcome is not known
         self._settling: set[asyncio.Task[None]] = set()
         parts.cluster.on_room = self.nudge.free_changed
         found = next((p.capacity for p in parts.profiles.values() if p.capacity is not None), None)
         self._capacity = found or Capacity(parts.ledger, clock.monotonic)
+
+    def routes(self) -> dict[str, Route]:
+        return {
+            "/extender/filter": Route(self.filter, POST, ARGUMENTS_LIMIT),
+            "/extender/prioritize": Route(self.prioritize, POST, ARGUMENTS_LIMIT),
+            "/extender/bind": Route(self.bind, POST),
+        }
 
     # --- the verbs ---
 
@@ -106,15 +129,13 @@ class Extender:
         if (in_flight := self._in_flight.get(asked.pod.uid)) is not None:
             self._count("filter", "in flight")
             return _filtered(request, _only(in_flight.node, asked.names), names_only=asked.node_names is not None)
-        self.charges.withdraw(asked.pod.uid)
-        self._remember(asked.pod)
-        answer = self._judge(asked.pod, asked.names)
-        if answer.good:
-            self.nudge.placed(asked.pod.uid)
+        pod = self._find(asked.pod.namespace, asked.pod.name, asked.pod.uid)
+        if pod is None:  # kube-scheduler's watch may be ahead of ours
+            answer = self._judge(asked.pod, asked.names)
         else:
-            self.nudge.refused(asked.pod.uid, self._capacity.need(self._cycle(asked.pod)))
-        if len(answer.good) == 1:  # there is nothing to prioritize then, and kube-scheduler does not ask
-            self.charges.put(asked.pod, answer.good[0])
+            self.charges.withdraw(pod.uid)
+            answer = self._judge(pod, asked.names)
+            self._remember(pod, answer)
         self._count("filter", "fits" if answer.good else "refused")
         return _filtered(request, answer, names_only=asked.node_names is not None)
 
@@ -122,13 +143,14 @@ class Extender:
         asked = _decoded(request, _Arguments)
         if asked is None:
             return _nonsense("ExtenderArgs")
-        cycle, (rows, known) = self._cycle(asked.pod), self._rows(asked.names)
+        pod = self._find(asked.pod.namespace, asked.pod.name, asked.pod.uid)
+        cycle, (rows, known) = self._cycle(pod or asked.pod), self._rows(asked.names)
         scores = dict.fromkeys(asked.names, 0)
         if len(rows):
             found = np.rint(self._capacity.score(cycle, rows) * HIGHEST / 100).astype(int)
             scores.update(zip(known, found.tolist(), strict=True))
-            if asked.pod.uid not in self._in_flight:
-                self.charges.put(asked.pod, known[int(np.argmax(self._capacity.free(cycle, rows)))])
+            if pod is not None and pod.uid not in self._in_flight:
+                self.charges.put(pod, known[int(np.argmax(self._capacity.free(cycle, rows)))])
         return _json([{"Host": name, "Score": score} for name, score in scores.items()])
 
     async def bind(self, request: Request) -> Page:
@@ -152,17 +174,15 @@ class Extender:
             return Outcome(Bound.FAILED, "nothing is bound in a dry run")
         if asked.uid in self._in_flight:
             return _in_flight(self._in_flight[asked.uid].node)
-        pod = self._filtered.pop(asked.uid, None)
-        try:  # its volumes may have taken longer than we remember
-            pod = pod or await binding.get_pod(self._client, asked.pod_namespace, asked.pod_name)
-        except (CaricoError, OSError) as error:
-            return Outcome(Bound.FAILED, str(error))
-        if pod.uid != asked.uid:
-            return Outcome(Bound.GONE, "another pod has this name now")
-        if pod.uid in self._in_flight:
-            return _in_flight(self._in_flight[pod.uid].node)
+        if not self._may_bind():
+            return Outcome(Bound.FAILED, STANDBY)
+        pod = self._find(asked.pod_namespace, asked.pod_name, asked.uid)
+        if pod is None:
+            return Outcome(Bound.FAILED, "no such pod of another scheduler is known here; try again")
         # Nothing waits from here to the charge: two bindings cannot both take the last place.
         self.charges.withdraw(pod.uid)
+        if why := self._whatever_is_wrong(pod, asked.node):
+            return Outcome(Bound.FAILED, why)
         answer = self._judge(pod, [asked.node])
         if not answer.good:
             why = (answer.failed | answer.hopeless)[asked.node]
@@ -170,7 +190,7 @@ class Extender:
         self.charges.put(pod, asked.node, UNTIL_KNOWN)
         in_flight = self._in_flight[pod.uid] = self._parts.waiting.enter(PodInfo(pod), asked.node)
         in_flight.sent = True
-        sent = Binding(self._client, pod, asked.node, self._clock)
+        sent = Binding(self._client, pod, asked.node, self._clock, self._may_bind)
         outcome = await sent.send()
         if outcome.bound is Bound.UNKNOWN:
             task = asyncio.create_task(self._follow(sent, in_flight))
@@ -193,10 +213,40 @@ class Extender:
         else:
             self.charges.put(pod, outcome.pod.spec.node_name if outcome.pod else in_flight.node, BOUND)
 
-    def _remember(self, pod: Pod) -> None:
-        self._filtered[pod.uid] = pod
+    def _find(self, namespace: str, name: str, uid: str) -> Pod | None:
+        """The pod as the watch has it, if it is one that a kube-scheduler may decide on."""
+        pod = self._pods.get(f"{namespace}/{name}")
+        if pod is None or pod.uid != uid or pod.spec.scheduler_name in self._parts.profiles:
+            return None
+        return pod
+
+    def _remember(self, pod: Pod, answer: _Answer) -> None:
+        self._filtered[pod.uid] = None
         if len(self._filtered) > REMEMBERED:
             self._filtered.popitem(last=False)
+        if answer.good:
+            self.nudge.placed(pod.uid)
+        else:
+            self.nudge.refused(pod.uid, self._capacity.need(self._cycle(pod)))
+        if len(answer.good) == 1:  # there is nothing to prioritize then, and kube-scheduler does not ask
+            self.charges.put(pod, answer.good[0])
+
+    def _whatever_is_wrong(self, pod: Pod, node: str) -> str:
+        """Asks every filter about a pod that was not filtered here: by another replica, or before a restart."""
+        if pod.uid in self._filtered:
+            del self._filtered[pod.uid]
+            return ""
+        row = self._parts.snapshot.rows.number.get(node)
+        if row is None:
+            return f"{node} is not known here; try again"
+        profile = next(iter(self._parts.profiles.values()))
+        feasibility = profile.feasible.run(self._cycle(pod))
+        if not feasibility.status.ok:
+            return feasibility.status.message
+        if feasibility.mask[row]:
+            return ""
+        reasons = [reason.text for found in feasibility.why(row).values() for reason in found]
+        return f"{node} {', '.join(reasons) or 'is kept for another pod'}"
 
     def _judge(self, pod: Pod, names: list[str]) -> _Answer:
         """The verdict of Pod-Capacity about these nodes."""

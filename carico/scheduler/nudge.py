@@ -21,6 +21,7 @@ import msgspec
 from carico.clock import Clock
 from carico.kube.binding import now_text
 from carico.kube.client import MERGE_PATCH, Client, Fence
+from carico.kube.paths import segment
 from carico.kube.writer import Writer
 from carico.kube.writes import Urgency, Write
 
@@ -94,7 +95,7 @@ class Nudge:
         body = msgspec.json.encode({"metadata": {"annotations": {ANNOTATION: at}}})
 
         async def send(fence: Fence) -> None:
-            await client.call("PATCH", f"/api/v1/nodes/{node}", body, MERGE_PATCH, urgent=True, fence=fence)
+            await client.call("PATCH", f"/api/v1/nodes/{segment(node)}", body, MERGE_PATCH, urgent=True, fence=fence)
 
         def ended(error: Exception | None) -> None:
             if error is not None:

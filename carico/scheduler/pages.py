@@ -1,9 +1,9 @@
-"""The scheduler's pages: health, what it holds, what it decided, why, and the extender."""
+"""The scheduler's pages: health and metrics for everybody; what it holds, what it decided and why for some."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +12,13 @@ import numpy as np
 from prometheus_client.core import GaugeMetricFamily
 
 from carico.errors import UsageError
-from carico.health import Asked, Page, Request, probe, text, verbose_probe
+from carico.http.message import JSON, Page, Request, text
+from carico.http.routes import POST, Route, exposition, health, shown
+from carico.kube.decode import FAILURES
 from carico.kube.objects import Pod
 from carico.scheduler import manifest
 from carico.scheduler.explain import Busy, Explainer
 from carico.scheduler.explanation import as_table
-from carico.scheduler.extender import JSON
 from carico.scheduler.metrics import Present, gauge
 from carico.scheduler.page import site
 from carico.scheduler.watches import progress_lines
@@ -26,30 +27,33 @@ if TYPE_CHECKING:
     from carico.scheduler.run import Scheduler
 
 
-def plain(scheduler: Scheduler) -> dict[str, Callable[[], Page]]:
-    parts = scheduler.parts
-    parts.registry.register(Present(lambda: _present(scheduler)))
+POD_LIMIT = 2 << 20  # bytes: etcd does not take more
+
+
+def open_routes(scheduler: Scheduler) -> dict[str, Route]:
+    """What probes and Prometheus need; its address may be reached by all."""
+    return exposition(scheduler.parts.registry) | health(
+        scheduler.why_not_alive, scheduler.why_not_ready, lambda: _watch_lines(scheduler)
+    )
+
+
+def private_routes(scheduler: Scheduler) -> dict[str, Route]:
+    """The web page and everything that names pods, beside the same."""
+    explainer, live = Explainer(scheduler.parts, scheduler.clock), scheduler.live
     return {
-        "/healthz": probe(scheduler.why_not_alive),
-        "/livez": probe(scheduler.why_not_alive),
-        "/debug/ledger": lambda: _json(ledger_rows(scheduler)),
-        "/debug/queue": lambda: _json(queue_rows(scheduler)),
-        "/debug/decisions": lambda: Page(HTTPStatus.OK, "application/jsonl", parts.ring.dump()),
-        **(site.files() if scheduler.live is not None else {}),
+        **open_routes(scheduler),
+        "/debug/ledger": shown(lambda: _json(ledger_rows(scheduler))),
+        "/debug/queue": shown(lambda: _json(queue_rows(scheduler))),
+        "/debug/decisions": shown(lambda: Page(HTTPStatus.OK, "application/jsonl", scheduler.parts.ring.dump())),
+        "/explain": Route(lambda request: _explain(scheduler, explainer, request)),
+        "/simulate": Route(lambda request: _simulate(explainer, request), POST, POD_LIMIT),
+        **(site.routes(live) if live is not None else {}),
     }
 
 
-def asked(scheduler: Scheduler) -> dict[str, Asked]:
-    extender, explainer = scheduler.extender, Explainer(scheduler.parts, scheduler.clock)
-    return {
-        "/readyz": verbose_probe("readyz", scheduler.why_not_ready, lambda: _watch_lines(scheduler)),
-        "/explain": lambda request: _explain(scheduler, explainer, request),
-        "/simulate": lambda request: _simulate(explainer, request),
-        "/extender/filter": extender.filter,
-        "/extender/prioritize": extender.prioritize,
-        "/extender/bind": extender.bind,
-        **(site.asked(scheduler.live) if scheduler.live is not None else {}),
-    }
+def present(scheduler: Scheduler) -> Present:
+    """Metrics that are read when they are asked for."""
+    return Present(lambda: _present(scheduler))
 
 
 def ledger_rows(scheduler: Scheduler) -> dict[str, Any]:
@@ -100,7 +104,7 @@ async def _simulate(explainer: Explainer, request: Request) -> Page:
     try:
         plain = msgspec.json.decode(request.body, type=dict[str, Any])
         pod = manifest.as_pod(plain, "the body")
-    except (msgspec.DecodeError, UsageError) as error:
+    except (*FAILURES, UsageError) as error:
         return text(HTTPStatus.BAD_REQUEST, f"the body is not a pod: {error}")
     # Only an API server gives UIDs.
     return await _explained(explainer, pod, request, *(() if pod.uid else (manifest.UNKNOWN,)))

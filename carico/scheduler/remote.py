@@ -31,7 +31,7 @@ from carico.kube.leader import Leader
 from carico.settings import LeaseSettings
 
 VARIABLE = "CARICO_SERVER"
-PORT = 9467  # of a scheduler's pages, unless somebody changed it
+PORT = 9469  # of a scheduler's pages, unless somebody changed it
 PATIENCE = 30.0  # s for an answer
 LOOK = 10.0  # s to find the leader
 FORWARDING = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+) ->")
@@ -64,8 +64,8 @@ def named(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> 
 
 def url_of(server: str, where: str = "--server") -> str:
     """
-    >>> url_of("127.0.0.1:9467"), url_of("http://[::1]:9467/")
-    ('http://127.0.0.1:9467', 'http://[::1]:9467')
+    >>> url_of("127.0.0.1:9469"), url_of("http://[::1]:9469/")
+    ('http://127.0.0.1:9469', 'http://[::1]:9469')
     """
     url = server if "://" in server else f"http://{server}"
     with contextlib.suppress(ValueError):
@@ -164,7 +164,7 @@ async def _complaint(process: asyncio.subprocess.Process) -> str:
 
 def ask(url: str, path: str, body: bytes | None = None) -> bytes:
     """What the page answers; an answer that is no success is an error with the server's own text."""
-    request = urllib.request.Request(url + path, body, {"Content-Type": "application/json"} if body else {})
+    request = urllib.request.Request(url + path, body, {"Content-Type": "application/json"} if body is not None else {})
     # Whatever proxy is set, this machine is not behind it.
     here = urlsplit(url).hostname in ("127.0.0.1", "::1", "localhost")
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({})) if here else urllib.request.build_opener()

@@ -111,4 +111,5 @@ def _summary(records: list[Record], wrong: list[str]) -> list[str]:
     for record in records:
         counts[record.result] = counts.get(record.result, 0) + 1
     told = ", ".join(f"{count} {result}" for result, count in sorted(counts.items())) or "none"
-    return [f"replayed {len(records)} decisions ({told}): {len(wrong) or 'none'} broke the rules", *wrong]
+    decisions = "1 decision" if len(records) == 1 else f"{len(records)} decisions"
+    return [f"replayed {decisions} ({told}): {len(wrong) or 'none'} broke the rules", *wrong]

@@ -21,7 +21,6 @@ import numpy as np
 from carico import __version__
 from carico.clock import Clock, SystemClock
 from carico.errors import CaricoError
-from carico.health import HealthServer
 from carico.kube import credentials
 from carico.kube.client import Client
 from carico.kube.events import Recorder
@@ -29,7 +28,7 @@ from carico.kube.lease import Election, LeaseTimes, unique_identity
 from carico.kube.watch import Reflector
 from carico.kube.writer import Writer
 from carico.kube.writes import Urgency
-from carico.scheduler import pages
+from carico.scheduler import listeners, pages
 from carico.scheduler.assembly import Parts, assemble
 from carico.scheduler.binder import Binder
 from carico.scheduler.concluder import Concluder
@@ -100,7 +99,7 @@ class Scheduler:
             self.client, concluder, self.clock,
             slots=self.parts.slots, waiting=self.parts.waiting, may_bind=self.may_bind,
         )  # fmt: skip
-        self.extender = Extender(self.parts, self.clock, self.client, self.writer)
+        self.extender = self._extender() if settings.extender_listen else None
         self.rejections = Rejections(self.client, metrics, self.clock, self.parts.profiles)
         times = LeaseTimes(
             settings.leader_elect_lease_duration,
@@ -121,7 +120,8 @@ class Scheduler:
             self.listener.on_report = self.live.columns.noted
         self.reports = ReportService(self.listener, self.clock, self.listener.refused)
         self._grpc = GrpcServer(settings.grpc_listen, settings, {METHOD: self.reports.method})
-        self._pages = HealthServer(settings.listen, self.parts.registry, pages.plain(self), pages.asked(self))
+        self.parts.registry.register(pages.present(self))
+        self._servers = listeners.servers(self)
         self._garbage = garbage or Garbage(ours=False)
         self._rng = np.random.default_rng()
         self._turned_at = self.clock.monotonic()
@@ -132,13 +132,14 @@ class Scheduler:
 
     async def run(self, end: asyncio.Event) -> None:
         """Runs until `end` is set, the Lease is lost, or something breaks that cannot be mended here."""
-        grpc_port, page_port = await self._grpc.start(), await self._pages.start()
-        log.info(
-            "scheduler %s, %s: gRPC on port %d, pages on port %d", __version__, self.identity, grpc_port, page_port
-        )
+        grpc_port = await self._grpc.start()
+        ports = [f"{server.name} on port {await server.start()}" for server in self._servers]
+        log.info("scheduler %s, %s: gRPC on port %d, %s", __version__, self.identity, grpc_port, ", ".join(ports))
         lead = asyncio.create_task(self._lead())
         others = [self.watches.run(), self.recorder.run(), self.writer.run(), self._keep_house(), end.wait()]
-        others += [self.extender.nudge.run(), self.rejections.run()]
+        others.append(self.rejections.run())
+        if self.extender is not None:
+            others.append(self.extender.nudge.run())
         if self.live is not None:
             others.append(self.live.run())
         tasks: list[asyncio.Task[Any]] = [lead, *(asyncio.create_task(one) for one in others)]
@@ -155,7 +156,6 @@ class Scheduler:
         A Lease under which a binding may still arrive is not given back: it runs out, and the next leader waits for it.
         """
         await _cancelled(lead)
-        keep = asyncio.create_task(self.election.keep()) if self.election.leading else None
         try:
             async with asyncio.timeout(DRAIN):
                 await self.binder.drain()
@@ -163,17 +163,18 @@ class Scheduler:
                 await self.writer.drain()
         except TimeoutError:
             log.warning("ending with %d bindings and %d other writes unsent", self.binder.under_way, len(self.writer))
-        if keep is not None:
-            await _cancelled(keep)
         if not self.binder.under_way:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RELEASE):
                     await self.election.release()
+        await self.election.stop()
         await self.binder.abandon()
-        await self.extender.close()
+        if self.extender is not None:
+            await self.extender.close()
         await _cancelled(*tasks)
         await self._grpc.stop()
-        await self._pages.stop()
+        for server in self._servers:
+            await server.stop()
         await self.client.close()
 
     async def _lead(self) -> None:
@@ -197,6 +198,10 @@ class Scheduler:
     def _expect_reports(self) -> None:
         """Agents may still be connecting to a process that has just started."""
         self.parts.ledger.expect_reports(self.clock.monotonic() + self.listener.heartbeat())
+
+    def _extender(self) -> Extender:
+        pods = self.watches.pods.store
+        return Extender(self.parts, self.clock, pods, self.client, self.writer, self.may_bind)
 
     def may_bind(self) -> bool:
         return self.election.leading or not self.settings.leader_elect
@@ -302,7 +307,8 @@ class Scheduler:
             if now - flushed_at >= FLUSH_EVERY:
                 flushed_at = now
                 self.parts.queue.flush(now)
-            self.extender.charges.let_go()
+            if self.extender is not None:
+                self.extender.charges.let_go()
             self.parts.cluster.tick()
             self._garbage.tidy()
             if not self.parts.queue.counts()["active"]:

@@ -11,5 +11,6 @@ exchange.py         the node's side towards the aggregator
 report_client.py    the node's side towards the schedulers
 report_server.py    the scheduler's side
 server.py client.py channel.py tls.py   gRPC itself, with bytes in and bytes out
-certificates.py     a self-made authority for tests and the demo
+certificates.py     a self-made authority for tests, the demo and issue.py
+issue.py            the command `carico certificates`
 """

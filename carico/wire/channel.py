@@ -8,7 +8,7 @@ import socket
 
 from grpc import aio
 
-from carico.health import split_address
+from carico.http.address import split_address
 from carico.settings import TlsFiles
 from carico.wire import tls
 from carico.wire.server import MESSAGE_LIMIT

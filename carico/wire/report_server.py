@@ -50,10 +50,13 @@ class ReportService:
         self.streams = OpenStreams(self.order)
         self.refusals = Refusals(log, on_refused)
         self._streams = itertools.count(1)
-        self.method = StreamMethod(lambda caller: _Session(self, caller, next(self._streams)))
+        self.method = StreamMethod(lambda caller: _Session(self, caller, next(self._streams)), self.refuse)
 
     def ack(self, refused: Refused | None = None) -> bytes:
         return codec.encode_ack(codec.Ack(self.listener.heartbeat(), self.listener.leads(), refused))
+
+    def refuse(self, error: RefusedMessage) -> None:
+        self.refusals.note(error, self.clock.monotonic())
 
     def announce(self) -> None:
         """Tells every node the heartbeat and the leadership of this moment, e.g. after a change of leader.
@@ -78,12 +81,12 @@ class _Session:
         try:
             parsed = codec.parse(message)
         except Undecodable as error:
-            self._service.refusals.note(RefusedMessage("undecodable", str(error)), self._service.clock.monotonic())
+            self._service.refuse(RefusedMessage("undecodable", str(error)))
             raise
         try:
             report = self._checked(codec.decode(parsed))
         except RefusedMessage as error:
-            self._service.refusals.note(error, self._service.clock.monotonic())
+            self._service.refuse(error)
             return self._service.ack(Refused(parsed.sequence, error.reason, error.detail))
         if self._before is None:
             self._service.streams.speaks(self._stream, report.node)

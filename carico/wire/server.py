@@ -10,7 +10,6 @@ Whoever does not read what is written to it loses its stream, and nobody else wa
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple, Protocol
@@ -23,9 +22,6 @@ from carico.settings import ServerTlsFiles
 from carico.wire import tls
 from carico.wire.codec.checks import Undecodable
 from carico.wire.identity import Caller, Identity, Unauthenticated
-from carico.wire.refusals import Refusals
-
-log = logging.getLogger(__name__)
 
 MESSAGE_LIMIT = 2**20  # bytes: a replica's aggregate with all its points of cost; nodes' messages are far smaller
 STREAMS_PER_CONNECTION = 256  # an agent has one; the simulated nodes share a connection among 250 of them
@@ -74,8 +70,10 @@ class End(NamedTuple):
 
 SERVER_ENDS = End(grpc.StatusCode.UNAVAILABLE, "this replica ends")
 NOT_READING = End(grpc.StatusCode.RESOURCE_EXHAUSTED, "this stream does not read what is sent to it")
+TOO_MANY = End(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams at once")
 
 Sessions = Callable[[Caller], Session]
+Refuse = Callable[[RefusedMessage], None]  # counts and logs what is refused before a session hears of it
 Context = Any  # grpc.aio.ServicerContext, whose type needs the message types that bytes replace here
 
 
@@ -140,11 +138,10 @@ class _Stream:
 class StreamMethod:
     """A method that both sides stream on."""
 
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
+    def __init__(self, sessions: Sessions, refuse: Refuse) -> None:
+        self._sessions, self._refuse = sessions, refuse
         self._open: set[_Stream] = set()
         self._of_caller: Counter[Caller] = Counter()  # streams, those too whose end has not reached the other side
-        self._refusals = Refusals(log)
 
     @property
     def streams(self) -> int:
@@ -162,7 +159,7 @@ class StreamMethod:
 
     def handler(self, identity: Identity) -> Any:
         async def handle(requests: AsyncIterator[bytes], context: Context) -> None:
-            caller = await _caller(identity, context)
+            caller = await _caller(identity, context, self._refuse)
             self._of_caller[caller] += 1
             try:
                 end = await self._serve(caller, requests, context)
@@ -180,7 +177,7 @@ class StreamMethod:
 
     async def _serve(self, caller: Caller, requests: AsyncIterator[bytes], context: Context) -> End | None:
         if self._of_caller[caller] > _streams_of(caller):
-            return self._noted("streams", caller, End(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams at once"))
+            return self._refused("streams", caller, TOO_MANY)
         session, stream = self._sessions(caller), _Stream(context)
         self._open.add(stream)
         try:
@@ -188,11 +185,10 @@ class StreamMethod:
         finally:
             self._open.discard(stream)
             session.closed()
-        return self._noted("not-reading", caller, end) if end is NOT_READING else end
+        return self._refused("not-reading", caller, end) if end is NOT_READING else end
 
-    def _noted(self, reason: str, caller: Caller, end: End) -> End:
-        now = asyncio.get_running_loop().time()
-        self._refusals.note(RefusedMessage(reason, f"a stream of {caller}: {end.detail}"), now)
+    def _refused(self, reason: str, caller: Caller, end: End) -> End:
+        self._refuse(RefusedMessage(reason, f"a stream of {caller}: {end.detail}"))
         return end
 
 
@@ -206,15 +202,15 @@ def _streams_of(caller: Caller) -> float:
 class UnaryMethod:
     """A method with one question and one answer: a session of one message."""
 
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
+    def __init__(self, sessions: Sessions, refuse: Refuse) -> None:
+        self._sessions, self._refuse = sessions, refuse
 
     def end(self) -> None:
         """Its calls are answered at once; none is open for long."""
 
     def handler(self, identity: Identity) -> Any:
         async def handle(request: bytes, context: Context) -> bytes:
-            session = self._sessions(await _caller(identity, context))
+            session = self._sessions(await _caller(identity, context, self._refuse))
             try:
                 return session.answer(request) or b""
             except Undecodable as error:
@@ -226,11 +222,12 @@ class UnaryMethod:
         return grpc.unary_unary_rpc_method_handler(handle)
 
 
-async def _caller(identity: Identity, context: Context) -> Caller:
+async def _caller(identity: Identity, context: Context, refuse: Refuse) -> Caller:
     metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
     try:
         return identity.caller(context.auth_context(), metadata)
     except Unauthenticated as error:
+        refuse(RefusedMessage("identity", str(error)))
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
         raise
 

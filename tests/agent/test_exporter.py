@@ -45,7 +45,7 @@ def page(estimate: Estimate | None) -> str:
     registry.register(NodeCollector("node-1", ("cpu", "memory"), lambda: estimate, lambda: sources))
     registry.register(LinkCollector(lambda: {"aggregator": 1, "scheduler": 2}))
     refusal_counter(registry)("identity")
-    return metrics.page(registry).decode()
+    return metrics.page(registry)[1].decode()
 
 
 def values(text: str) -> dict[tuple[str, tuple[str, ...]], float]:

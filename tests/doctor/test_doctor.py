@@ -20,8 +20,7 @@ from page.stage import Stage, until
 
 from carico.doctor import endpoints, machine, runtime
 from carico.doctor.finding import Finding
-from carico.health import HealthServer
-from carico.metrics import new_registry
+from carico.http.server import HttpServer
 from carico.settings import AgentSettings, ServerTlsFiles, TlsFiles
 from carico.wire.certificates import Authority
 from carico.wire.server import GrpcServer
@@ -146,7 +145,7 @@ def test_a_server_that_wants_our_certificate(authority: Authority) -> None:
 
 def test_the_port_of_the_pages_is_not_the_port_of_grpc() -> None:
     async def scenario() -> Finding:
-        server = HealthServer("127.0.0.1:0", new_registry("test"), {})
+        server = HttpServer("127.0.0.1:0", {})
         finding = await endpoints.grpc("g", f"127.0.0.1:{await server.start()}", TlsFiles(plaintext=True))
         await server.stop()
         return finding

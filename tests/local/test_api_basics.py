@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import stat
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from carico.clock import SystemClock
 from carico.kube import credentials
 from carico.kube.client import ApiError, Client
+from carico.local.api import http
 from carico.local.api.server import ApiServer
 
 
@@ -35,3 +37,64 @@ def test_only_who_can_read_the_kubeconfig_comes_in(tmp_path: Path, tls: bool) ->
             await stranger.close()
 
     asyncio.run(scenario())
+
+
+def test_who_never_shows_the_token_is_turned_away_and_the_owner_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with ApiServer(SystemClock(), tls=False) as server:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
+            asked = f"GET /version HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n\r\n".encode()
+            writer.write(asked)
+            await reader.readuntil(b"HTTP/1.1 200 OK")
+            monkeypatch.setattr(http, "STRANGER_PATIENCE", 0.05)
+            listening, speaking = await asyncio.open_connection("127.0.0.1", port_of(server))
+            with contextlib.suppress(ConnectionError):
+                assert await listening.read() == b""
+            writer.write(asked)
+            await reader.readuntil(b"HTTP/1.1 200 OK")
+            writer.close()
+            speaking.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_strangers_are_few_and_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "STRANGERS", 10)
+
+    async def scenario() -> None:
+        async with ApiServer(SystemClock(), tls=False) as server:
+            port = port_of(server)
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
+            for reader, _ in silent[:2]:
+                with contextlib.suppress(ConnectionError):
+                    assert await reader.read() == b""
+            assert len(server._strangers) <= 10
+            for _, writer in silent:
+                writer.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def port_of(server: ApiServer) -> int:
+    return int(server.address.rpartition(":")[2])
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "code"),
+    [
+        (b"GET /version HTTP/1.1\r\n\r\n", b"400"),  # no Host
+        (b"GET /version HTTP/1.1\r\nHost: x\r\n%b\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", b"400"),
+    ],
+)
+def test_malformed_heads_are_refused_without_a_traceback(
+    request_bytes: bytes, code: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with ApiServer(SystemClock(), tls=False) as server:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
+            writer.write(request_bytes.replace(b"%b", f"Authorization: Bearer {server.token}".encode()))
+            assert (await reader.read()).split(b" ", 2)[1] == code
+            writer.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+    assert caplog.text == ""

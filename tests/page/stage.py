@@ -73,7 +73,7 @@ class Stage:
 
     def start_scheduler(self, *flags: str, port: int | None = None) -> SchedulerProcess:
         """On the stage's own port, or as a further replica on another."""
-        address = ("--listen", f"127.0.0.1:{port or self.page_port}")
+        address = ("--debug-listen", f"127.0.0.1:{port or self.page_port}")
         grpc = self.grpc_port if port is None else free_port()
         lease = ("--leader-elect-lease-duration=11s", "--leader-elect-renew-deadline=10s")
         process = SchedulerProcess(self.kubeconfig, grpc, *address, *lease, *flags)

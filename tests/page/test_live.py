@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scheduling import make_report
 
-from carico.health import Request
+from carico.http.message import Request
 from carico.scheduler.assembly import Parts, assemble
 from carico.scheduler.cycle import decide
 from carico.scheduler.decisions import Record
@@ -261,7 +261,7 @@ def test_readers_are_bounded() -> None:
             for _ in range(readers_module.MOST)
         ]
         await asyncio.sleep(0)
-        answer = site.asked(world.live)["/page/live"](Request("GET", {}, b""))
+        answer = site.routes(world.live)["/page/live"].answer(Request("GET", {}, b""))
         for task in tasks:
             task.cancel()
         return int(answer.status)  # type: ignore[union-attr]

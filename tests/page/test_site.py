@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from importlib import resources
 
+from carico.http.message import Page, Request
 from carico.scheduler.page import site
 
 
 def test_every_file_forbids_what_the_page_does_not_need() -> None:
-    for path, page in site.files().items():
-        headers = dict(page().headers)
+    for path, route in site.files().items():
+        page = route.answer(Request("GET", {}))
+        assert isinstance(page, Page)
+        headers = dict(page.headers)
         policy = headers["Content-Security-Policy"]
         assert "default-src 'none'" in policy, path
         assert "unsafe" not in policy

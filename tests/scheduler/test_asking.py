@@ -22,7 +22,7 @@ from carico.scheduler import bounded_yaml, remote
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 FORWARDER = """#!/bin/sh
 printf '%s\\n' "$*" >> {log}
-echo "Forwarding from 127.0.0.1:{port} -> 9467"
+echo "Forwarding from 127.0.0.1:{port} -> 9469"
 exec sleep 600
 """
 DENIED = "#!/bin/sh\necho 'error: pods \"leader\" is forbidden' >&2\nexit 1\n"
@@ -139,9 +139,9 @@ def test_a_pod_is_simulated_in_the_namespace_that_was_named(stage: Stage, tmp_pa
 @pytest.mark.parametrize(
     ("server", "url"),
     [
-        ("127.0.0.1:9467", "http://127.0.0.1:9467"),
+        ("127.0.0.1:9469", "http://127.0.0.1:9469"),
         ("localhost", "http://localhost"),
-        ("[::1]:9467", "http://[::1]:9467"),
+        ("[::1]:9469", "http://[::1]:9469"),
         ("https://carico.example:443/", "https://carico.example:443"),
     ],
 )
@@ -151,7 +151,7 @@ def test_an_address_needs_no_scheme(server: str, url: str) -> None:
 
 @pytest.mark.parametrize("server", ["", "ftp://host", "host:port", "http://", "a:99999"])
 def test_what_is_no_address_is_refused(server: str) -> None:
-    with pytest.raises(UsageError, match=r"write it like 127\.0\.0\.1:9467"):
+    with pytest.raises(UsageError, match=r"write it like 127\.0\.0\.1:9469"):
         remote.url_of(server)
 
 
@@ -185,7 +185,7 @@ def test_the_pod_that_holds_the_lease_is_forwarded_to(stage: Stage, tmp_path: Pa
         done = carico(stage, *command, *chosen, path=path)
         assert (done.returncode, done.stderr) == (0, "")
         assert "default/web" in done.stdout
-    assert log.read_text() == "-n carico-system port-forward pod/leader :9467\n" * 2
+    assert log.read_text() == "-n carico-system port-forward pod/leader :9469\n" * 2
     processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert "sleep 600" not in processes  # the forwarder has ended with the command
 
@@ -197,7 +197,7 @@ def test_what_kubectl_says_is_told_with_the_command_to_try(stage: Stage, tmp_pat
     done = carico(stage, "decisions", *chosen, path=with_kubectl(tmp_path, DENIED))
     assert done.returncode == 1
     assert 'pod default/denied leads, and cannot be reached: error: pods "leader" is forbidden' in done.stderr
-    assert "`kubectl -n default port-forward pod/denied 9467:9467` makes it reachable" in done.stderr
+    assert "`kubectl -n default port-forward pod/denied 9469:9469` makes it reachable" in done.stderr
 
 
 def test_without_kubectl_the_command_is_printed_and_the_rest_is_answered(stage: Stage, tmp_path: Path) -> None:
@@ -206,8 +206,10 @@ def test_without_kubectl_the_command_is_printed_and_the_rest_is_answered(stage: 
     chosen = lease(stage, "default", "alone_2f0c")
     done = carico(stage, "explain", "web", *chosen, path=str(tmp_path))
     assert done.returncode == 0
-    assert "there is no kubectl here; `kubectl -n default port-forward pod/alone 9467:9467`" in done.stderr
-    assert "note: Pod-Capacity is not considered: only a running scheduler knows it" in done.stdout
+    assert (
+        "note: Pod-Capacity, which only a running scheduler knows, is not considered: pod default/alone" in done.stdout
+    )
+    assert "there is no kubectl here; `kubectl -n default port-forward pod/alone 9469:9469`" in done.stdout
     assert carico(stage, "decisions", *chosen, path=str(tmp_path)).returncode == 1
 
 
@@ -263,7 +265,7 @@ def test_aliases_of_reasonable_size_stay() -> None:
 def test_kubectl_forwards_to_a_real_pod(node_cluster: Cluster) -> None:
     """The pod answers as a scheduler would; finding it, kubectl and the way through the kubelet are real."""
     record = json.dumps({"at": 1.0, "pod": "default/a", "uid": "u", "profile": "carico", "attempt": 1, "node": "n1"})
-    serve = f"mkdir -p /tmp/w/debug && echo '{record}' > /tmp/w/debug/decisions && httpd -f -p 9467 -h /tmp/w"
+    serve = f"mkdir -p /tmp/w/debug && echo '{record}' > /tmp/w/debug/decisions && httpd -f -p 9469 -h /tmp/w"
     with node_cluster.namespace() as namespace:
         node_cluster.create(pod("leader", ["sh", "-c", serve]), namespace)
         path = f"/api/v1/namespaces/{namespace}/pods/leader"

@@ -47,6 +47,17 @@ def test_a_running_pod_is_explained_as_if_it_were_not_there_and_stays() -> None:
     assert parts.snapshot.free("cpu")[0] == 0
 
 
+def test_a_running_pod_could_have_gone_elsewhere() -> None:
+    """Its node is its own only since it was bound: that is no reason against the others."""
+    parts, _ = world({"a": 5.0, "b": 3.0, "c": 0.4})
+    pod = make_pod("p", node="a", phase="Running")
+    parts.cluster.pod_changed(None, pod)
+    result = explain(parts, pod, now=1.0)
+    assert (result.bound_to, result.choice) == ("a", ["a"])
+    assert [verdict.node for verdict in result.nodes if verdict.feasible] == ["a", "b"]
+    assert result.nodes[2].reasons == {"Capacity": ["had no free capacity"]}
+
+
 def test_the_table_says_it_all() -> None:
     parts, _ = world({"a": 5.0, "b": 0.4})
     table = as_table(explain(parts, make_pod("p", units=2), now=0.0))

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from scheduling import make_node, make_pod, make_report
 
-from carico.health import Request
+from carico.http.message import Request
 from carico.kube.client import ApiError
 from carico.kube.objects import Pod
 from carico.kube.writer import Writer
@@ -51,12 +51,22 @@ class ApiServer:
 class Tandem:
     def __init__(self, nodes: dict[str, float], **settings: Any) -> None:
         self.clock, self.server = ManualClock(), ApiServer()
+        self.pods: dict[str, Pod] = {}  # as the watch has them
+        self.leads = True
         self.parts: Parts = assemble(SchedulerSettings(validate=True, **settings), self.clock, None)
         for name, capacity in nodes.items():
             self.parts.cluster.node_changed(None, make_node(name))
             self.report(name, capacity)
         self.writer = Writer(self.server, self.clock, lambda: False)  # type: ignore[arg-type]
-        self.extender = Extender(self.parts, self.clock, self.server, self.writer)  # type: ignore[arg-type]
+        self.extender = self.new_extender()
+
+    def new_extender(self) -> Extender:
+        return Extender(self.parts, self.clock, self.pods, self.server, self.writer, lambda: self.leads)  # type: ignore[arg-type]
+
+    def pod(self, name: str, **options: Any) -> Pod:
+        """One of the stock scheduler, which the watch knows."""
+        pod = self.pods[f"default/{name}"] = make_pod(name, schedulerName="default-scheduler", **options)
+        return pod
 
     def report(self, node: str, capacity: float, counted: tuple[str, ...] = ()) -> None:
         self.parts.ledger.report(make_report(node, capacity, counted), self.clock.monotonic())
@@ -95,11 +105,11 @@ class Tandem:
 
 def test_it_filters_and_scores_by_the_ledger() -> None:
     tandem = Tandem({"a": 5.0, "b": 0.4, "c": 2.5})
-    answer = tandem.ask("filter", make_pod("p"), ["a", "b", "c", "new"])
+    answer = tandem.ask("filter", tandem.pod("p"), ["a", "b", "c", "new"])
     assert answer["NodeNames"] == ["a", "c"]
     refused = {"b": "had no free capacity", "new": "had no recent capacity report"}
     assert (answer["FailedAndUnresolvableNodes"], answer["FailedNodes"]) == (refused, {})
-    scores = {entry["Host"]: entry["Score"] for entry in tandem.ask("prioritize", make_pod("p"), ["a", "c"])}
+    scores = {entry["Host"]: entry["Score"] for entry in tandem.ask("prioritize", tandem.pod("p"), ["a", "c"])}
     assert scores == {"a": 10, "c": 5}
 
 
@@ -111,12 +121,12 @@ def test_evicting_helps_only_if_it_may() -> None:
 def test_nodes_without_a_report_follow_the_rule_for_stale_ones() -> None:
     tandem = Tandem({"a": 0.0}, on_stale="requests")
     tandem.clock.advance(60)
-    assert tandem.good(make_pod("p"), "a", "new") == ["a", "new"]
+    assert tandem.good(tandem.pod("p"), "a", "new") == ["a", "new"]
 
 
 def test_pods_of_daemon_sets_pass_or_no_agent_could_ever_start() -> None:
     tandem = Tandem({"a": 0.0})
-    agent = make_pod("agent", owner="DaemonSet")
+    agent = tandem.pod("agent", owner="DaemonSet")
     assert tandem.good(agent, "a", "new") == ["a", "new"]
     assert tandem.bind(agent, "a") == ""
     assert tandem.free("a") == 0
@@ -129,31 +139,31 @@ def test_units_that_are_no_number_are_refused_with_the_reason() -> None:
 
 def test_the_likely_node_is_charged_until_the_watch_knows_better() -> None:
     tandem = Tandem({"a": 1.5, "b": 1.2})
-    tandem.ask("prioritize", make_pod("p"), ["a", "b"])
-    assert tandem.good(make_pod("q"), "a", "b") == ["b"]
+    tandem.ask("prioritize", tandem.pod("p"), ["a", "b"])
+    assert tandem.good(tandem.pod("q"), "a", "b") == ["b"]
     tandem.clock.advance(GUESSED)
-    assert tandem.good(make_pod("q"), "a", "b") == ["a", "b"]
-    tandem.ask("prioritize", make_pod("r"), ["a", "b"])
+    assert tandem.good(tandem.pod("q"), "a", "b") == ["a", "b"]
+    tandem.ask("prioritize", tandem.pod("r"), ["a", "b"])
     tandem.parts.cluster.pod_changed(None, make_pod("r", node="b"))
     tandem.clock.advance(GUESSED)
-    assert tandem.good(make_pod("s"), "a", "b") == ["a"]
+    assert tandem.good(tandem.pod("s"), "a", "b") == ["a"]
 
 
 def test_the_only_node_is_charged_at_once_because_nobody_asks_for_its_score() -> None:
     tandem = Tandem({"a": 1.5, "b": 0.0})
-    assert tandem.good(make_pod("p"), "a", "b") == ["a"]
-    assert tandem.good(make_pod("q"), "a", "b") == []
+    assert tandem.good(tandem.pod("p"), "a", "b") == ["a"]
+    assert tandem.good(tandem.pod("q"), "a", "b") == []
 
 
 def test_a_pod_does_not_stand_in_its_own_way() -> None:
     tandem = Tandem({"a": 1.5})
     for _ in range(3):
-        assert tandem.good(make_pod("p"), "a") == ["a"]
+        assert tandem.good(tandem.pod("p"), "a") == ["a"]
 
 
 def test_a_charge_that_ran_out_goes_even_if_nobody_asks_again() -> None:
     tandem = Tandem({"a": 1.5})
-    tandem.good(make_pod("p"), "a")
+    tandem.good(tandem.pod("p"), "a")
     tandem.clock.advance(GUESSED)
     tandem.extender.charges.let_go()
     assert (tandem.free("a"), len(tandem.extender.charges)) == (1.5, 0)
@@ -163,23 +173,23 @@ def test_binding_is_the_last_word() -> None:
     """Both pods were filtered while there was room for one; kube-scheduler chose the same node for both."""
     tandem = Tandem({"a": 1.5, "b": 1.5})
     for name in ("p", "q"):
-        assert tandem.good(make_pod(name), "a", "b") == ["a", "b"]
-    assert tandem.bind(make_pod("p"), "a") == ""
-    assert tandem.bind(make_pod("q"), "a") == "a had no free capacity any more"
-    assert tandem.good(make_pod("q"), "a", "b") == ["b"]  # it comes back from kube-scheduler's queue
-    assert tandem.bind(make_pod("q"), "b") == ""
+        assert tandem.good(tandem.pod(name), "a", "b") == ["a", "b"]
+    assert tandem.bind(tandem.pod("p"), "a") == ""
+    assert tandem.bind(tandem.pod("q"), "a") == "a had no free capacity any more"
+    assert tandem.good(tandem.pod("q"), "a", "b") == ["b"]  # it comes back from kube-scheduler's queue
+    assert tandem.bind(tandem.pod("q"), "b") == ""
     assert tandem.server.bound == [("p", "a"), ("q", "b")]
     tandem.clock.advance(GUESSED)  # a slow watch
-    assert tandem.good(make_pod("r"), "a", "b") == []
+    assert tandem.good(tandem.pod("r"), "a", "b") == []
     tandem.report("a", 0.5, counted=("uid-p",))
     assert tandem.free("a") == 0.5
 
 
 def test_a_binding_that_failed_gives_its_charge_back() -> None:
     tandem = Tandem({"a": 1.5})
-    tandem.good(make_pod("p"), "a")
+    tandem.good(tandem.pod("p"), "a")
     tandem.server.refuse = 422
-    assert tandem.bind(make_pod("p"), "a") == "made up by a test"
+    assert tandem.bind(tandem.pod("p"), "a") == "made up by a test"
     assert tandem.free("a") == 1.5
 
 
@@ -187,14 +197,14 @@ def test_a_node_that_rose_is_nudged_only_for_those_who_wait_for_it() -> None:
     tandem = Tandem({"a": 0.0, "b": 0.0})
     tandem.report("a", 2.0)
     tandem.report("a", 0.0)
-    assert tandem.good(make_pod("p", units=2), "a", "b") == []
+    assert tandem.good(tandem.pod("p", units=2), "a", "b") == []
     tandem.report("a", 1.5)  # not enough
     tandem.report("b", 2.5)
     tandem.nudge()
     assert tandem.server.annotated == ["b"]
     tandem.nudge()
     assert tandem.server.annotated == ["b"]
-    assert tandem.good(make_pod("p", units=2), "a", "b") == ["b"]
+    assert tandem.good(tandem.pod("p", units=2), "a", "b") == ["b"]
     tandem.report("a", 5.0)
     tandem.nudge()
     assert tandem.server.annotated == ["b"]
@@ -214,3 +224,66 @@ def test_nonsense_is_refused(body: bytes) -> None:
     assert extender.filter(request).status == HTTPStatus.BAD_REQUEST
     assert extender.prioritize(request).status == HTTPStatus.BAD_REQUEST
     assert asyncio.run(extender.bind(request)).status == HTTPStatus.BAD_REQUEST
+
+
+# --- callers who say more than they know ---
+
+
+def test_what_a_caller_says_of_a_pod_only_names_it() -> None:
+    """As a pod of a DaemonSet it would pass everywhere, and its units would take every node away."""
+    tandem = Tandem({"a": 0.0, "b": 5.0})
+    tandem.pod("p")
+    forged = make_pod("p", owner="DaemonSet", units=1_000_000)
+    assert tandem.good(forged, "a", "b") == ["b"]
+    tandem.ask("prioritize", forged, ["b"])
+    assert tandem.free("b") == 4
+    assert tandem.bind(forged, "a") == "a had no free capacity any more"
+    assert tandem.server.bound == []
+
+
+def test_a_pod_that_no_watch_has_brought_is_judged_but_neither_charged_nor_bound() -> None:
+    tandem = Tandem({"a": 1.5})
+    unknown = make_pod("p", schedulerName="default-scheduler")
+    assert tandem.good(unknown, "a") == ["a"]
+    tandem.ask("prioritize", unknown, ["a"])
+    assert (len(tandem.extender.charges), tandem.free("a")) == (0, 1.5)
+    assert tandem.good(make_pod("q", units=5), "a") == []
+    tandem.report("a", 9.0)
+    tandem.nudge()
+    assert tandem.server.annotated == []  # nobody whom we know waits for it
+    assert tandem.bind(unknown, "a") == "no such pod of another scheduler is known here; try again"
+    assert tandem.server.bound == []
+
+
+def test_a_pod_of_our_own_and_one_made_anew_under_the_name_are_not_bound() -> None:
+    tandem = Tandem({"a": 5.0})
+    ours = tandem.pods["default/ours"] = make_pod("ours")
+    tandem.pod("p", uid="uid-of-the-next")
+    for pod in (ours, make_pod("p", schedulerName="default-scheduler")):
+        assert tandem.good(pod, "a") == ["a"]
+        assert "known here" in tandem.bind(pod, "a")
+    assert (len(tandem.extender.charges), tandem.server.bound) == (0, [])
+
+
+def test_a_replica_without_the_lease_refuses_to_bind_and_the_next_try_may_succeed() -> None:
+    tandem = Tandem({"a": 5.0})
+    pod = tandem.pod("p")
+    tandem.good(pod, "a")
+    tandem.leads = False
+    assert tandem.bind(pod, "a") == "this replica does not hold the Lease; try again"
+    assert tandem.server.bound == []
+    tandem.leads = True
+    assert tandem.bind(pod, "a") == ""
+
+
+def test_after_a_restart_between_filter_and_bind_every_filter_is_asked() -> None:
+    tandem = Tandem({"a": 5.0, "b": 5.0})
+    plain, choosy = tandem.pod("p"), tandem.pod("q", nodeSelector={"kubernetes.io/hostname": "b"})
+    for pod in (plain, choosy):
+        tandem.good(pod, "a", "b")
+    tandem.extender = tandem.new_extender()
+    assert tandem.bind(plain, "a") == ""
+    assert "didn't match" in tandem.bind(choosy, "a")
+    assert "not known here" in tandem.bind(choosy, "elsewhere")
+    assert tandem.bind(choosy, "b") == ""
+    assert tandem.server.bound == [("p", "a"), ("q", "b")]

@@ -12,7 +12,7 @@ import pytest
 from binding_world import AWAY, DROP, LOSE, TAKE, PlayedServer
 from scheduling import make_node, make_pod, make_report
 
-from carico.health import Request
+from carico.http.message import Request
 from carico.kube.objects import Pod
 from carico.scheduler.assembly import assemble
 from carico.scheduler.charges import BOUND
@@ -28,11 +28,13 @@ class Tandem:
         for name, capacity in nodes.items():
             self.parts.cluster.node_changed(None, make_node(name))
             self.parts.ledger.report(make_report(name, capacity), self.clock.monotonic())
-        self.extender = Extender(self.parts, self.clock, self.server)  # type: ignore[arg-type]
+        self.pods: dict[str, Pod] = {}  # as the watch has them
+        self.extender = Extender(self.parts, self.clock, self.pods, self.server)  # type: ignore[arg-type]
 
     def pod(self, name: str) -> Pod:
         pod = make_pod(name, schedulerName="default-scheduler")
         self.server.add(pod)
+        self.pods[pod.key] = pod
         self.parts.cluster.pod_changed(None, pod)
         return pod
 

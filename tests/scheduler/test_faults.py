@@ -42,7 +42,8 @@ class Stage:
         nodes = {f"kwok-{i:04d}": 50.0 for i in range(NODES)}
         self.fleet = Fleet(client, nodes, [f"127.0.0.1:{port}"], namespace, lag=0.5)
         self.settings = SchedulerSettings(
-            kubeconfig=proxy.kubeconfig, listen="127.0.0.1:0", grpc_listen=f"127.0.0.1:{port}", plaintext=True,
+            kubeconfig=proxy.kubeconfig, listen="127.0.0.1:0", debug_listen="127.0.0.1:0",
+            grpc_listen=f"127.0.0.1:{port}", plaintext=True,
             validate=True, heartbeat=1.0, first_backoff=0.2, last_backoff=0.5, startup_limit=50, startup_limit_idle=50,
             leader_elect_resource_namespace=namespace, leader_elect_retry_period=0.3, **LONG,
         )  # fmt: skip

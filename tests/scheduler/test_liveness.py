@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import generate_latest
 
-from carico.health import Page, Request
+from carico.http.message import Page, Request
 from carico.scheduler import pages
 from carico.scheduler.run import RENEWAL_LIMIT, STALL_LIMIT, Scheduler
 from carico.settings import SchedulerSettings
@@ -26,7 +26,9 @@ def scheduler(tmp_path: Path) -> Scheduler:
     file = tmp_path / "kubeconfig"
     file.write_text(KUBECONFIG)
     clock = ManualClock()
-    return Scheduler(SchedulerSettings(kubeconfig=file, listen="127.0.0.1:0", plaintext=True), clock)
+    return Scheduler(
+        SchedulerSettings(kubeconfig=file, listen="127.0.0.1:0", debug_listen="127.0.0.1:0", plaintext=True), clock
+    )
 
 
 def turn(scheduler: Scheduler, seconds: float) -> None:
@@ -61,7 +63,7 @@ def test_nobody_is_ready_before_the_first_lists(scheduler: Scheduler) -> None:
 
 
 def lines(scheduler: Scheduler) -> dict[str, str]:
-    page = pages.asked(scheduler)["/readyz"](Request("GET", {"verbose": ""}, b""))
+    page = pages.open_routes(scheduler)["/readyz"].answer(Request("GET", {"verbose": ""}, b""))
     assert isinstance(page, Page)
     *watches, _ = page.body.decode().splitlines()
     return {line[len("[+]watch ") :]: line[:3] for line in watches}

@@ -15,7 +15,7 @@ from scheduling import make_node
 
 from carico.cli import main
 from carico.errors import UsageError
-from carico.health import Page, Request
+from carico.http.message import Page, Request
 from carico.scheduler import manifest, pages
 from carico.scheduler.assembly import assemble
 from carico.scheduler.explain import Explainer

@@ -32,7 +32,9 @@ class Stage:
 
     def page(self, path: str, body: Any = None) -> str:
         data = json.dumps(body).encode() if body is not None else None
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.process.page_port}{path}", data, timeout=30) as answer:
+        headers = {"Content-Type": "application/json"} if data is not None else {}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.process.page_port}{path}", data, headers)
+        with urllib.request.urlopen(request, timeout=30) as answer:
             return str(answer.read().decode())
 
     def word(self, *argv: str, stdin: str = "") -> str:

@@ -13,7 +13,6 @@ import pytest
 from binding_world import BindingWorld, a_claim, a_class, of_claim
 from scheduling import make_node, make_pod
 
-from carico.kube import credentials
 from carico.kube.client import Client
 from carico.kube.meta import KubeObject
 from carico.kube.objects import Pod
@@ -29,11 +28,15 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/carico"
 class SlowClient(Client):
     """Bindings wait at the door until it is opened; `seen` has what was answered, in its order."""
 
-    def __init__(self, kubeconfig: Path) -> None:
-        super().__init__(credentials.from_kubeconfig(kubeconfig), connections=PODS + 10)
+    def __init__(self, like: Client) -> None:
+        super().__init__(like._credentials, connections=PODS + 10)
         self.door = asyncio.Event()
         self.at_door = 0
         self.seen: list[str] = []
+
+    def apart(self, patience: float) -> Client:
+        """The Lease's own connection is looked at too."""
+        return _Recorded(self.seen, self._credentials, connections=1, patience=patience)
 
     async def create(self, path: str, *args: Any, **more: Any) -> None:
         if path.endswith("/binding"):
@@ -44,10 +47,17 @@ class SlowClient(Client):
         else:
             await super().create(path, *args, **more)
 
+
+class _Recorded(Client):
+    def __init__(self, seen: list[str], *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._lease_writes = seen
+
     async def call(self, method: str, path: str, *args: Any, **more: Any) -> bytes:
         answer = await super().call(method, path, *args, **more)
         if method == "PUT" and path == LEASE:
-            self.seen.append("renewal" if msgspec.json.decode(answer)["spec"].get("holderIdentity") else "release")
+            holder = msgspec.json.decode(answer)["spec"].get("holderIdentity")
+            self._lease_writes.append("renewal" if holder else "release")
         return answer
 
 
@@ -68,9 +78,10 @@ async def bindings_under_way(folder: Path) -> AsyncIterator[tuple[Client, SlowCl
     async with embedded_api_server(folder) as (_, client):
         for i in range(4):
             await client.call("POST", "/api/v1/nodes", new(make_node(f"n{i}")))
-        slow = SlowClient(folder / "kubeconfig")
+        slow = SlowClient(client)
         settings = SchedulerSettings(
-            listen="127.0.0.1:0", grpc_listen="127.0.0.1:0", plaintext=True, on_stale="requests",
+            listen="127.0.0.1:0", debug_listen="127.0.0.1:0",
+            grpc_listen="127.0.0.1:0", plaintext=True, on_stale="requests",
             leader_elect_resource_namespace="default", leader_elect_resource_name="carico",
             leader_elect_lease_duration=1000.0, leader_elect_renew_deadline=900.0, leader_elect_retry_period=0.1,
         )  # fmt: skip
@@ -90,6 +101,7 @@ async def bindings_under_way(folder: Path) -> AsyncIterator[tuple[Client, SlowCl
             slow.door.set()
             end.set()
             await running
+            await slow.close()
 
 
 async def listed(client: Client, path: str) -> list[dict[str, Any]]:
@@ -175,7 +187,7 @@ def test_a_scheduler_whose_lease_is_not_fresh_rests() -> None:
         task = asyncio.create_task(scheduler._schedule())
         await world.clock.turn(5)
         assert turns <= 6
-        scheduler.election.leading, scheduler.election.renewed_at = True, world.clock.monotonic()
+        scheduler.election.elected, scheduler.election.renewed_at = True, world.clock.monotonic()
         await world.clock.turn(1)
         assert world.server.node_of("p") == "a"
         task.cancel()

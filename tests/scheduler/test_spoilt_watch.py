@@ -14,7 +14,7 @@ from cluster.fixtures import AnyCluster
 from embedded import EmbeddedCluster
 from faulty import FaultyServer
 
-from carico.health import Page, Request
+from carico.http.message import Page, Request
 from carico.scheduler import pages
 from carico.scheduler.run import Scheduler
 from carico.settings import SchedulerSettings
@@ -28,7 +28,8 @@ class Stage:
     def __init__(self, cluster: Cluster | EmbeddedCluster, namespace: str, proxy: FaultyServer) -> None:
         self.cluster, self.namespace, self.proxy = cluster, namespace, proxy
         settings = SchedulerSettings(
-            kubeconfig=proxy.kubeconfig, listen="127.0.0.1:0", grpc_listen="127.0.0.1:0", plaintext=True, validate=True,
+            kubeconfig=proxy.kubeconfig, listen="127.0.0.1:0", debug_listen="127.0.0.1:0",
+            grpc_listen="127.0.0.1:0", plaintext=True, validate=True,
             on_stale="requests", first_backoff=0.2, last_backoff=0.5, lease_namespace=namespace, leader_elect=False,
         )  # fmt: skip
         self.scheduler = Scheduler(settings)
@@ -72,7 +73,7 @@ async def at_work(stage: Stage) -> AsyncIterator[None]:
         await asyncio.wait_for(stage.scheduler.watches.synced(), PATIENCE)
         yield
         assert not running.done()
-        ready = pages.asked(stage.scheduler)["/readyz"](Request("GET", {"verbose": ""}, b""))
+        ready = pages.open_routes(stage.scheduler)["/readyz"].answer(Request("GET", {"verbose": ""}, b""))
         assert isinstance(ready, Page)
         assert ready.status == 200, ready.body
     finally:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
+import tempfile
 import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from fleet import Fleet, SchedulerProcess
 
 from carico.kube import credentials
 from carico.kube.client import Client
+from carico.wire.certificates import Authority
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, needs_scale]
 
@@ -29,8 +32,11 @@ STORMS = ("--startup-limit", "1000", "--startup-limit-idle", "1000")
 
 
 class Stage:
-    def __init__(self, cluster: Cluster, namespace: str, process: SchedulerProcess, grpc_port: int) -> None:
-        self.cluster, self.namespace, self.process, self._grpc_port = cluster, namespace, process, grpc_port
+    def __init__(self, cluster: Cluster, namespace: str, grpc_port: int, flags: tuple[str, ...]) -> None:
+        self.cluster, self.namespace, self._grpc_port, self._flags = cluster, namespace, grpc_port, flags
+
+    def start(self) -> None:
+        self.process = SchedulerProcess(self.cluster.kubeconfig, self._grpc_port, *self._flags)
 
     def fleet(self, client: Client) -> Fleet:
         nodes = {f"kwok-{i:04d}": float(CAPACITY) for i in range(NODES)}
@@ -52,16 +58,23 @@ class Stage:
 
 @contextmanager
 def tandem(**verbs: Any) -> Iterator[Stage]:
-    """A cluster of its own, because an extender is part of kube-scheduler's configuration."""
-    pages, grpc = free_port(), free_port()
-    base = {"urlPrefix": f"http://127.0.0.1:{pages}/extender", "filterVerb": "filter", "prioritizeVerb": "prioritize"}
-    extender = {**base, "weight": 5, "nodeCacheCapable": True, **verbs}
-    with Cluster(NODES, extenders=[extender]) as cluster, cluster.namespace() as namespace:
-        process = SchedulerProcess(cluster.kubeconfig, grpc, "--validate", "--listen", f"127.0.0.1:{pages}", *STORMS)
-        try:
-            yield Stage(cluster, namespace, process, grpc)
-        finally:
-            process.stop(signal.SIGKILL)
+    """A cluster of its own, as an extender is part of kube-scheduler's configuration; both sides show certificates."""
+    port, grpc = free_port(), free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        authority = Authority(Path(folder))
+        server, client = authority.issue("localhost", "127.0.0.1"), authority.issue("kube-scheduler")
+        files = {"certFile": str(client.cert), "keyFile": str(client.key), "caFile": str(authority.cert)}
+        base = {"urlPrefix": f"https://127.0.0.1:{port}/extender", "enableHTTPS": True, "tlsConfig": files}
+        base |= {"filterVerb": "filter", "prioritizeVerb": "prioritize", "weight": 5, "nodeCacheCapable": True}
+        flags = ("--extender-listen", f"127.0.0.1:{port}", "--extender-client-ca", str(authority.cert))
+        pair = ("--tls-cert", str(server.cert), "--tls-key", str(server.key))
+        with Cluster(NODES, extenders=[base | verbs]) as cluster, cluster.namespace() as namespace:
+            stage = Stage(cluster, namespace, grpc, ("--validate", *flags, *pair, *STORMS))
+            stage.start()
+            try:
+                yield stage
+            finally:
+                stage.process.stop(signal.SIGKILL)
 
 
 def play(stage: Stage, scenario: Callable[[Fleet], Awaitable[None]]) -> Fleet:
@@ -125,3 +138,21 @@ def test_without_carico_an_ignorable_extender_is_left_out() -> None:
         stage.process.stop(signal.SIGKILL)
         stage.create(5)
         stage.cluster.wait_for("binding", lambda: all(item["spec"].get("nodeName") for item in stage.pods()), 60)
+
+
+@pytest.mark.timeout(300)
+def test_a_restart_in_the_middle_of_a_burst_overloads_nobody() -> None:
+    """Pods that the one before had filtered come to the next one to be bound, or are filtered anew."""
+    with tandem(bindVerb="bind") as stage:
+
+        async def scenario(fleet: Fleet) -> None:
+            await asyncio.to_thread(stage.create, PODS)
+            await fleet.until(ROOM // 4)
+            await asyncio.to_thread(stage.process.stop, signal.SIGKILL)
+            await asyncio.to_thread(stage.start)
+            await fleet.until(ROOM, 240)
+            await asyncio.sleep(LAG + 3)
+            assert (fleet.bound, fleet.worst) == (ROOM, 0)
+
+        fleet = play(stage, scenario)
+        assert all(len(nodes) == 1 for nodes in fleet.bound_to.values())

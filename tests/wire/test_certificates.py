@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,47 @@ def test_both_sides_pass_the_strict_checks(tmp_path: Path) -> None:
     handshake(server, strict_context(authority), "127.0.0.1")
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
         handshake(server, strict_context(authority), "elsewhere")
+
+
+def carico(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "carico.cli", "certificates", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def test_the_command_makes_what_a_cluster_needs_and_can_be_called_again(tmp_path: Path) -> None:
+    folder = tmp_path / "tls"
+    first = carico("--dir", str(folder), "--servers", "localhost,127.0.0.1", "--nodes", "n1")
+    assert (first.returncode, first.stderr) == (0, "")
+    authority = (folder / "ca.pem").read_bytes()
+    again = carico("--dir", str(folder), "--nodes", "n2")
+    assert again.stdout.splitlines() == [
+        f"agent on n2  --tls-ca {folder}/ca.pem --tls-cert {folder}/system-node-n2.pem"
+        f" --tls-key {folder}/system-node-n2.key",
+        f"{folder}/ca.key signs for every node: keep it off the cluster.",
+    ]
+    assert (folder / "ca.pem").read_bytes() == authority
+    assert [file.stat().st_mode & 0o777 for file in folder.glob("*.key")] == [0o600] * 5
+    context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    server = Pair(folder / "carico-scheduler.pem", folder / "carico-scheduler.key")
+    for node in ("n1", "n2"):
+        context.load_cert_chain(folder / f"system-node-{node}.pem", folder / f"system-node-{node}.key")
+        handshake(server, context, client_ca=folder / "ca.pem")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ([], "name --servers, --nodes or both"),
+        (["--nodes", "../n1"], "'../n1' is no name of a node"),
+        (["--nodes", "n1", "--days", "0"], "--days 0 is less than 1"),
+    ],
+)
+def test_what_the_command_cannot_make_is_said_in_one_line(tmp_path: Path, words: list[str], complaint: str) -> None:
+    done = carico("--dir", str(tmp_path), *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert complaint in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_client_of_the_embedded_api_server_comes_in_with_any_python(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ async def test_a_certificate_that_is_not_a_nodes_speaks_for_nobody(authority, se
         code, detail = await status(files_of(authority, pair), port)
         assert code is grpc.StatusCode.UNAUTHENTICATED, pair
         assert "speaks for nobody here; a node's has the organisation system:nodes" in detail
+    assert scheduler.refused == ["identity"] * 5
     assert (await status(files_of(authority, authority.issue_node("worker-3")), port))[0] is grpc.StatusCode.OK
     assert (await status(TlsFiles(tls_ca=authority.cert), port))[0] is grpc.StatusCode.UNAVAILABLE
     await scheduler.server.stop()

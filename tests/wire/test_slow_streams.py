@@ -54,6 +54,7 @@ async def test_a_stream_that_does_not_read_its_answers_is_dropped(node_report):
         flooding = asyncio.create_task(flood())
         await scheduler.until(lambda: scheduler.silent)  # dropped
         assert method.streams == 0
+        await scheduler.until(lambda: "not-reading" in scheduler.refused)
         call.cancel()
         await asyncio.gather(flooding, return_exceptions=True)
     await scheduler.server.stop()
@@ -124,6 +125,7 @@ async def test_a_node_has_so_many_streams_and_no_more(tls):
             await opened("n1")
         with pytest.raises(aio.AioRpcError, match="too many streams at once"):
             await opened("n1")
+        assert scheduler.refused == ["streams"]
         await opened("n2")
         first.cancel()
         await until(lambda: scheduler.service.method.streams == server.STREAMS_PER_NODE)

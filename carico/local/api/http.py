@@ -1,7 +1,8 @@
 """HTTP/1.1 for one owner on one machine: short answers on connections that stay, and endless streams.
 
 A request is answered as soon as it is whole, in the order in which it came. A caller without the token is turned away
-at its headers, before anything that it sends is kept.
+at its headers, before anything that it sends is kept; one who says nothing is turned away too, after a while or when
+there are many. Heads are parsed as everywhere in Carico (carico/http), bodies may also come in chunks.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import logging
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import NamedTuple, Protocol, cast
-from urllib.parse import parse_qsl
 
+from carico.http import head as heads
+from carico.http.message import RefusedError
 from carico.local.api.refusal import Refusal
 
 log = logging.getLogger(__name__)
@@ -20,6 +22,8 @@ log = logging.getLogger(__name__)
 JSON = "application/json"
 HEAD_LIMIT = 64 << 10  # bytes of request line and headers
 BODY_LIMIT = 16 << 20  # bytes
+STRANGERS = 600  # connections that have not shown the token; a scheduler opens up to 512 in a moment
+STRANGER_PATIENCE = 10.0  # s for them to do so
 UNSENT = 1 << 20  # bytes that wait for a slow reader before its stream pauses
 
 
@@ -65,8 +69,15 @@ Handler = Callable[[Request], Answer | Stream]
 
 
 class Connection(asyncio.Protocol):
-    def __init__(self, admits: Callable[[Request], bool], handle: Handler, everyone: set[Connection]) -> None:
-        self._admits, self._handle, self._everyone = admits, handle, everyone
+    def __init__(
+        self,
+        admits: Callable[[Request], bool],
+        handle: Handler,
+        everyone: set[Connection],
+        strangers: dict[Connection, None],
+    ) -> None:
+        """`strangers` are those of `everyone` that have not shown the token, the oldest first."""
+        self._admits, self._handle, self._everyone, self._strangers = admits, handle, everyone, strangers
         self._buffer = bytearray()
         self._stream: Stream | None = None
         self._slow = False
@@ -75,13 +86,23 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=UNSENT)
         self._everyone.add(self)
+        self._strangers[self] = None
+        self._patience = asyncio.get_running_loop().call_later(STRANGER_PATIENCE, self.close)
+        if len(self._strangers) > STRANGERS:
+            next(iter(self._strangers)).close()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._everyone.discard(self)
+        self._known()
         self._end_stream()
 
     def close(self) -> None:
+        self._known()
         self._transport.abort()
+
+    def _known(self) -> None:
+        self._strangers.pop(self, None)
+        self._patience.cancel()
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -104,6 +125,8 @@ class Connection(asyncio.Protocol):
         request = parse(bytes(self._buffer[:end]))
         if not self._admits(request):
             raise Refusal(401, "Unauthorized", "Unauthorized")
+        if self in self._strangers:
+            self._known()
         found = body(self._buffer, end + 4, request.headers)
         if found is None:
             return False
@@ -165,26 +188,26 @@ class Connection(asyncio.Protocol):
 
 def parse(head: bytes) -> Request:
     """
-    >>> parse(b"GET /api/v1/pods?limit=5 HTTP/1.1\\r\\nAccept: x")
-    Request(method='GET', path='/api/v1/pods', query={'limit': '5'}, headers={'accept': 'x'}, body=b'')
+    >>> parse(b"GET /api/v1/pods?limit=5 HTTP/1.1\\r\\nHost: x")
+    Request(method='GET', path='/api/v1/pods', query={'limit': '5'}, headers={'host': 'x'}, body=b'')
     """
-    lines = head.decode("latin-1").split("\r\n")
-    words = lines[0].split(" ")
-    if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        raise Refusal(400, "BadRequest", "this is no HTTP/1.1 request")
-    path, _, query = words[1].partition("?")
-    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
-    return Request(words[0], path, dict(parse_qsl(query, keep_blank_values=True)) if query else {}, headers)
+    try:
+        return Request(*heads.parse(head)[:4])
+    except RefusedError as refused:
+        raise Refusal(400, "BadRequest", refused.reason) from refused
 
 
 def body(buffer: bytearray, start: int, headers: dict[str, str]) -> tuple[bytes, int] | None:
     """The request's body and where it ends; None while it is not whole."""
     if headers.get("transfer-encoding", "").lower() == "chunked":
         return _chunks(buffer, start)
-    length = headers.get("content-length", "0")
-    if not length.isascii() or not length.isdigit() or int(length) > BODY_LIMIT:
-        raise Refusal(413, "RequestEntityTooLarge", f"a body has at most {BODY_LIMIT} bytes, and says how many")
-    end = start + int(length)
+    try:
+        length = heads.body_length(headers, needed=False)
+    except RefusedError as refused:
+        raise Refusal(refused.status, "BadRequest", refused.reason) from refused
+    if length > BODY_LIMIT:
+        raise Refusal(413, "RequestEntityTooLarge", f"a body has at most {BODY_LIMIT} bytes")
+    end = start + length
     return (bytes(buffer[start:end]), end) if len(buffer) >= end else None
 
 

@@ -22,9 +22,9 @@ from typing import Any, Self
 
 from carico.clock import Clock
 from carico.errors import CaricoError
-from carico.health import split_address
+from carico.http.address import split_address
 from carico.local.api.answers import Answers
-from carico.local.api.http import Connection, Request
+from carico.local.api.http import STRANGER_PATIENCE, Connection, Request
 from carico.local.api.logs import LogFile
 from carico.local.api.store import HISTORY, Store
 from carico.local.api.verbs import Verbs
@@ -56,6 +56,7 @@ class ApiServer:
             self._tls, self._authority = _certificate(self._host)
         self._server: asyncio.Server | None = None
         self._connections: set[Connection] = set()
+        self._strangers: dict[Connection, None] = {}
 
     @property
     def logs(self) -> LogFile:
@@ -76,7 +77,10 @@ class ApiServer:
         """Starts to listen and returns the port."""
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(self._connection, self._host, self._port, ssl=self._tls)
+            patience = STRANGER_PATIENCE if self._tls is not None else None
+            self._server = await loop.create_server(
+                self._connection, self._host, self._port, ssl=self._tls, ssl_handshake_timeout=patience
+            )
         except OSError as error:
             where = f"{self._host}:{self._port}"
             raise CaricoError(f"cannot listen on {where}: {error.strerror}; choose another --listen") from error
@@ -100,7 +104,7 @@ class ApiServer:
         await self.stop()
 
     def _connection(self) -> Connection:
-        return Connection(self._admits, self._answers, self._connections)
+        return Connection(self._admits, self._answers, self._connections, self._strangers)
 
     def _admits(self, request: Request) -> bool:
         return hmac.compare_digest(request.headers.get("authorization", "").encode(), self._welcome)

@@ -107,14 +107,14 @@ def _wait(where: Home, process: subprocess.Popen[bytes], seconds: float) -> dict
 
 
 def _greet(where: Home, state: dict[str, Any]) -> None:
-    address = state["page"].removeprefix("http://").rstrip("/")
+    address = state["dashboard"].removeprefix("http://").rstrip("/")
     name = "" if where.name == DEFAULT else f" {where.name}"
     print(
         f"Cluster {where.name!r} is running. To use it:\n\n"
         f"  export KUBECONFIG={where.kubeconfig}\n"
         f"  export CARICO_SERVER={address}\n"
         f"  kubectl get nodes\n\n"
-        f"Pods with `schedulerName: carico` run as processes on this machine. Dashboard: {state['page']}\n"
+        f"Pods with `schedulerName: carico` run as processes on this machine. Dashboard: {state['dashboard']}\n"
         f"`carico cluster delete{name}` ends it."
     )
 
@@ -158,7 +158,7 @@ def _list(form: str | None) -> int:
     elif not found:
         print("No clusters; `carico cluster create` makes one.", file=sys.stderr)
     else:
-        columns = ("name", "status", "nodes", "page", "kubeconfig")
+        columns = ("name", "status", "nodes", "dashboard", "kubeconfig")
         output.show_table(columns, [[str(row[column]) for column in columns] for row in found], right=(2,))
     return 0
 
@@ -171,7 +171,7 @@ def _row(where: Home) -> dict[str, Any]:
         "name": where.name,
         "status": status,
         "nodes": state["nodes"] if state else 0,
-        "page": state["page"] if state else "",
+        "dashboard": state["dashboard"] if state else "",
         "kubeconfig": str(where.kubeconfig),
         "started": started,
     }

@@ -54,8 +54,8 @@ async def _serve(home: Home, simulated: int) -> None:
         await cluster.start()
         if simulated:
             await cluster.simulate(simulated)
-        home.say({"version": __version__, "page": cluster.page, "nodes": 1 + simulated, "started": time.time()})
-        log.info("running; page at %s", cluster.page)
+        home.say({"version": __version__, "dashboard": cluster.page, "nodes": 1 + simulated, "started": time.time()})
+        log.info("running; dashboard at %s", cluster.page)
         raise CaricoError(await cluster.failed())
 
 

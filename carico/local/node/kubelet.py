@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from carico.kube.paths import segment
 from carico.kube.watch import Reflector, Resource
 from carico.local.node.objects import RunPod
 from carico.local.node.worker import GRACE, Tools, Worker
@@ -21,7 +22,7 @@ class Kubelet:
         self._tasks: set[asyncio.Task[None]] = set()
         self._pods = Reflector(
             tools.client,
-            Resource("/api/v1/pods", RunPod, f"&fieldSelector=spec.nodeName%3D{node}"),
+            Resource("/api/v1/pods", RunPod, f"&fieldSelector=spec.nodeName%3D{segment(node)}"),
             self._changed,
             clock=tools.clock,
         )

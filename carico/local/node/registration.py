@@ -16,6 +16,7 @@ from carico.clock import Clock
 from carico.errors import CaricoError
 from carico.kube.binding import now_text
 from carico.kube.client import STRATEGIC_PATCH, ApiError, Client
+from carico.kube.paths import segment
 from carico.local.node.command import ADDRESS
 from carico.local.node.status import seconds_text
 from carico.types import NodeSize
@@ -77,7 +78,7 @@ class Registration:
         except ApiError as error:
             if error.status != 409:
                 raise
-            made = await self._client.call("GET", f"/api/v1/nodes/{self._name}")
+            made = await self._client.call("GET", f"/api/v1/nodes/{segment(self._name)}")
         self._uid = msgspec.json.decode(made)["metadata"]["uid"]
 
     def _labels(self) -> dict[str, str]:
@@ -89,7 +90,7 @@ class Registration:
 
     async def _write_status(self) -> None:
         body = msgspec.json.encode({"status": self.status()})
-        await self._client.call("PATCH", f"/api/v1/nodes/{self._name}/status", body, STRATEGIC_PATCH)
+        await self._client.call("PATCH", f"/api/v1/nodes/{segment(self._name)}/status", body, STRATEGIC_PATCH)
 
     def status(self) -> dict[str, Any]:
         room = self._room()
@@ -136,14 +137,14 @@ class Registration:
             "spec": spec,
         }
         try:
-            held = msgspec.json.decode(await self._client.call("GET", f"{LEASES}/{self._name}"))
+            held = msgspec.json.decode(await self._client.call("GET", f"{LEASES}/{segment(self._name)}"))
         except ApiError as error:
             if error.status != 404:
                 raise
             await self._client.call("POST", LEASES, msgspec.json.encode(lease))
             return
         lease["metadata"]["resourceVersion"] = held["metadata"]["resourceVersion"]
-        await self._client.call("PUT", f"{LEASES}/{self._name}", msgspec.json.encode(lease))
+        await self._client.call("PUT", f"{LEASES}/{segment(self._name)}", msgspec.json.encode(lease))
 
 
 def cores_text(cores: float) -> str:

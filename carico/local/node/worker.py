@@ -17,6 +17,7 @@ from carico.clock import Clock
 from carico.errors import CaricoError
 from carico.kube.binding import NOT_THIS_POD
 from carico.kube.client import STRATEGIC_PATCH, ApiError, Client
+from carico.kube.paths import segment
 from carico.local.node.container import Container, State, Terminated
 from carico.local.node.objects import RunContainer, RunPod
 from carico.local.node.runtime import Runtime, Sandbox
@@ -210,7 +211,7 @@ class Worker:
             await self._tools.clock.sleep(RETRY)
 
     def _path(self, sub: str = "") -> str:
-        return f"/api/v1/namespaces/{self.pod.namespace}/pods/{self.pod.name}{sub}"
+        return f"/api/v1/namespaces/{segment(self.pod.namespace)}/pods/{segment(self.pod.name)}{sub}"
 
     async def _call(self, method: str, path: str, body: bytes, content_type: str) -> bool:
         """Whether nothing is left to be done: it worked, or this pod is no more."""

@@ -6,13 +6,13 @@ to the browser. All addresses in the files are relative, so the page also works 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from http import HTTPStatus
 from importlib import resources
 
 import msgspec
 
-from carico.health import Page, Request, Stream, text
+from carico.http.message import JSON, Page, Request, Stream, text
+from carico.http.routes import Route, shown
 from carico.scheduler.page.live import Live
 
 POLICY = (
@@ -33,28 +33,32 @@ TYPES = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
-JSON = "application/json"
 RETRY_AFTER = "5"  # s
 
 
-def files() -> dict[str, Callable[[], Page]]:
+def routes(live: Live) -> dict[str, Route]:
+    return files() | {
+        "/page/live": Route(lambda _: _live(live)),
+        "/page/node": Route(lambda request: _node(live, request)),
+    }
+
+
+def files() -> dict[str, Route]:
     """`/` and `/page/NAME` for each file of the page."""
-    found: dict[str, Callable[[], Page]] = {}
+    found: dict[str, Route] = {}
     for file in resources.files(__package__).joinpath("assets").iterdir():
         kind = TYPES.get(file.name.rpartition(".")[2])
         if kind is not None:
             page = Page(HTTPStatus.OK, kind, file.read_bytes(), HEADERS)
-            found["/" if file.name == "index.html" else f"/page/{file.name}"] = lambda page=page: page  # type: ignore[misc]
+            found["/" if file.name == "index.html" else f"/page/{file.name}"] = _fixed(page)
     return found
 
 
-def asked(live: Live) -> dict[str, Callable[[Request], Page | Stream]]:
-    return {"/page/live": lambda request: _live(live, request), "/page/node": lambda request: _node(live, request)}
+def _fixed(page: Page) -> Route:
+    return shown(lambda: page)
 
 
-def _live(live: Live, request: Request) -> Page | Stream:
-    if request.method != "GET":
-        return text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is answered here")
+def _live(live: Live) -> Page | Stream:
     if live.readers.full:
         headers = (("Retry-After", RETRY_AFTER), *HEADERS)
         why = f"{len(live.readers)} pages are open already; close one\n"
@@ -64,7 +68,7 @@ def _live(live: Live, request: Request) -> Page | Stream:
 
 def _node(live: Live, request: Request) -> Page:
     name = request.query.get("name", "")
-    found = live.node(name) if request.method == "GET" else None
+    found = live.node(name)
     if found is None:
         return text(HTTPStatus.NOT_FOUND, f"no node {name!r} is known here; ask with ?name=NODE")
     return Page(HTTPStatus.OK, JSON, msgspec.json.encode(found), HEADERS)

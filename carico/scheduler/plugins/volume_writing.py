@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from carico.kube.paths import segment
 from carico.kube.storage import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
@@ -26,9 +27,9 @@ class Caller(Protocol):
 
 async def write(client: Caller, thing: PersistentVolume | PersistentVolumeClaim) -> None:
     if isinstance(thing, PersistentVolume):
-        path, body = f"/api/v1/persistentvolumes/{thing.name}", _volume_patch(thing)
+        path, body = f"/api/v1/persistentvolumes/{segment(thing.name)}", _volume_patch(thing)
     else:
-        path = f"/api/v1/namespaces/{thing.namespace}/persistentvolumeclaims/{thing.name}"
+        path = f"/api/v1/namespaces/{segment(thing.namespace)}/persistentvolumeclaims/{segment(thing.name)}"
         body = {"metadata": {"annotations": {SELECTED_NODE: thing.metadata.annotations[SELECTED_NODE]}}}
     # The version guards against a volume that somebody else took in the meantime.
     body["metadata"]["resourceVersion"] = thing.metadata.resource_version

@@ -14,7 +14,10 @@ from google.protobuf.message import DecodeError, Message
 from carico.errors import CaricoError, RefusedMessage
 from carico.types import Vector
 
-REASONS = ("undecodable", "identity", "name", "dimensions", "shape", "not-finite", "range", "subspace", "order")
+REASONS = (
+    *("undecodable", "identity", "name", "dimensions", "shape", "not-finite", "range", "subspace", "order"),
+    *("streams", "not-reading"),  # of streams, not of single messages
+)
 OTHER_REASON = "other"  # a reason that this version does not know
 DETAIL_LIMIT = 500  # characters of a refusal that are read
 

@@ -1,0 +1,67 @@
+"""What a page is asked and what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import NamedTuple
+
+JSON = "application/json"
+TEXT = "text/plain; charset=utf-8"
+
+Headers = tuple[tuple[str, str], ...]
+
+
+class Request(NamedTuple):
+    method: str  # HEAD is told as GET
+    query: dict[str, str]
+    body: bytes = b""
+    headers: Mapping[str, str] = {}  # lower-case names
+
+
+class Page(NamedTuple):
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+    headers: Headers = ()
+
+
+class Stream(NamedTuple):
+    """An answer without an end of its own: `follow` writes until it returns, or until the client goes."""
+
+    content_type: str
+    follow: Callable[[asyncio.StreamWriter], Awaitable[None]]
+    headers: Headers = ()
+
+
+Answer = Page | Stream
+
+
+class RefusedError(Exception):
+    """The request is not answered by its page; `reason` tells the caller why, and the log."""
+
+    def __init__(self, status: HTTPStatus, reason: str, headers: Headers = ()) -> None:
+        super().__init__(reason)
+        self.status, self.reason, self.headers = status, reason, headers
+
+
+def text(status: HTTPStatus, message: str, headers: Headers = ()) -> Page:
+    return Page(status, TEXT, f"{message}\n".encode(), headers)
+
+
+def encoded(answer: Answer, *, head_only: bool, close: bool) -> bytes:
+    """The answer as it is sent; of a stream its beginning, whose end is the end of the connection."""
+    if isinstance(answer, Stream):
+        return _head(HTTPStatus.OK, answer.content_type, (("Cache-Control", "no-store"), *answer.headers), close=True)
+    length = ("Content-Length", str(len(answer.body)))
+    head = _head(answer.status, answer.content_type, (length, *answer.headers), close=close)
+    return head if head_only else head + answer.body
+
+
+def _head(status: HTTPStatus, content_type: str, headers: Headers, *, close: bool) -> bytes:
+    fixed: Headers = (("Content-Type", content_type), ("X-Content-Type-Options", "nosniff"))
+    if close:
+        fixed += (("Connection", "close"),)
+    lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{name}: {value}" for name, value in (*fixed, *headers))]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")

@@ -1,0 +1,263 @@
+"""Connections, their limits and their time-outs.
+
+Path and method are known before anything of a body is read, and a body is read only as far as its route allows. While
+all places are taken, a new client takes that of the one which has kept us waiting longest, whether it does not ask,
+does not send its body or does not read its answer: silent connections keep no probe away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from http import HTTPStatus
+
+from carico.errors import CaricoError
+from carico.http.address import is_loopback, split_address
+from carico.http.foreign import SHOWN, foreign_host, foreign_origin
+from carico.http.head import HEAD_LIMIT, Head, body_length, parse
+from carico.http.message import JSON, Answer, Headers, Page, RefusedError, Request, Stream, encoded, text
+from carico.http.refusals import Refusals
+from carico.http.routes import Access, Route
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS = 64
+BODIES_LIMIT = 64 << 20  # bytes of all bodies that are read at once
+HEAD_PATIENCE = 5.0  # s for the first request of a connection
+IDLE = 120.0  # s until the next one; more than Go's clients keep an idle connection, which lose a POST otherwise
+BODY_PATIENCE = 10.0  # s
+ANSWER_PATIENCE = 5.0  # s for a client to take its answer
+LINGER = 1.0  # s in which what a refused client still sends is thrown away, so that it reads why
+
+Checked = Callable[[Head], Awaitable[None]]  # raises RefusedError for a caller who may not
+
+
+async def anybody(_: Head) -> None:
+    """Whoever reaches the address may ask."""
+
+
+class HttpServer:
+    """Serves `routes`, by path, at `address` (host:port; port 0 takes a free one)."""
+
+    def __init__(
+        self,
+        address: str,
+        routes: Mapping[str, Route],
+        *,
+        name: str = "listen",
+        tls: ssl.SSLContext | None = None,
+        connections: int = CONNECTIONS,
+        check: Checked = anybody,
+        count: Callable[[str, int], None] = lambda _name, _status: None,
+    ) -> None:
+        """`name` is that of the setting which holds the address; `count` is told it with the status of each answer."""
+        self._host, self._port = split_address(address)
+        self._routes, self.name, self._tls = dict(routes), name, tls
+        self._connections, self._check, self._count = connections, check, count
+        self._refusals = Refusals(name)
+        self._server: asyncio.Server | None = None
+        self._loopback = False
+        self._clients: set[asyncio.Task[None]] = set()
+        self._slow: dict[asyncio.Task[None], None] = {}  # those that keep us waiting, the longest first
+        self._bodies = 0  # bytes
+
+    async def start(self) -> int:
+        """Starts to listen and returns the port."""
+        patience = HEAD_PATIENCE if self._tls is not None else None
+        try:
+            self._server = await asyncio.start_server(
+                self._serve, self._host, self._port, limit=HEAD_LIMIT,
+                ssl=self._tls, ssl_handshake_timeout=patience, ssl_shutdown_timeout=patience,
+            )  # fmt: skip
+        except OSError as error:
+            option = f"--{self.name.replace('_', '-')}"
+            where = f"{self._host}:{self._port}"
+            raise CaricoError(f"cannot listen on {where}: {error.strerror}; choose another {option}") from error
+        names = [socket.getsockname() for socket in self._server.sockets]
+        self._loopback = all(is_loopback(name[0]) for name in names)
+        port: int = names[0][1]
+        return port
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            for client in self._clients:  # or a slow one would keep the process for its whole patience
+                client.cancel()
+            # Not wait_closed(): since Python 3.12 it waits for clients that have only just been accepted, too.
+            await asyncio.gather(*self._clients, return_exceptions=True)
+
+    # --- connections ---
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A task of its own: the server's would call a cancelled one a fault."""
+        if len(self._clients) >= self._connections and not self._drop_slowest():
+            page = text(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections", (("Retry-After", "1"),))
+            writer.write(encoded(page, head_only=False, close=True))
+            self._refused(page.status, _caller(writer), "a connection", "all are at work")
+            writer.close()
+            return
+        client = asyncio.create_task(self._talk(reader, writer))
+        self._clients.add(client)
+        self._slow[client] = None  # before it has run at all: many may come in one turn of the event loop
+        client.add_done_callback(lambda _: self._left(client, writer))
+
+    def _left(self, client: asyncio.Task[None], writer: asyncio.StreamWriter) -> None:
+        self._clients.discard(client)
+        self._slow.pop(client, None)
+        if client.cancelled() or writer.transport.get_write_buffer_size():
+            writer.transport.abort()  # to close would be to wait until the client takes what is left
+        else:
+            writer.close()
+
+    def _drop_slowest(self) -> bool:
+        slowest = next(iter(self._slow), None)
+        if slowest is None:
+            return False
+        del self._slow[slowest]
+        self._clients.discard(slowest)
+        slowest.cancel()
+        return True
+
+    @contextlib.asynccontextmanager
+    async def _client_turn(self, seconds: float) -> AsyncIterator[None]:
+        """It is the client that we wait for."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._slow[task] = None
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        finally:
+            self._slow.pop(task, None)
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        patience = HEAD_PATIENCE
+        writer.transport.set_write_buffer_limits(high=0)  # an answer has been given when all of it was taken
+        try:
+            while await self._exchange(reader, writer, patience):
+                patience = IDLE
+        except (TimeoutError, asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
+            pass  # the client's own fault, and nothing that anyone could act on
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, patience: float) -> bool:
+        """One request and its answer; whether there may be another."""
+        what = "a connection"
+        try:
+            block = await self._block(reader, patience)
+            head = parse(block)
+            what = f"{head.method} {head.path[:SHOWN]!r}"
+            request, route = await self._request(head, reader, writer)
+        except RefusedError as refused:
+            self._refused(refused.status, _caller(writer), what, refused.reason)
+            await self._refuse(refused, reader, writer)
+            return False
+        answer = await self._answer(route, request, head.path)
+        self._count(self.name, answer.status if isinstance(answer, Page) else HTTPStatus.OK)
+        only = head.method == "HEAD"
+        async with self._client_turn(ANSWER_PATIENCE):
+            writer.write(encoded(answer, head_only=only, close=not head.keep))
+            await writer.drain()
+        if isinstance(answer, Stream):
+            if not only:
+                await _follow(answer, reader, writer)
+            return False
+        return head.keep
+
+    def _refused(self, status: HTTPStatus, caller: str, what: str, reason: str) -> None:
+        self._count(self.name, status)
+        self._refusals.note(status, caller, what, reason)
+
+    async def _refuse(self, why: RefusedError, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(encoded(text(why.status, why.reason, why.headers), head_only=False, close=True))
+        with contextlib.suppress(TimeoutError):
+            async with self._client_turn(LINGER):
+                await writer.drain()
+                if writer.can_write_eof():
+                    writer.write_eof()
+                while await reader.read(HEAD_LIMIT):
+                    pass
+
+    # --- one request ---
+
+    async def _block(self, reader: asyncio.StreamReader, patience: float) -> bytes:
+        try:
+            async with self._client_turn(patience):
+                return await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            raise RefusedError(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"more than {HEAD_LIMIT} bytes of headers"
+            ) from None
+
+    async def _request(
+        self, head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> tuple[Request, Route]:
+        if self._loopback and (problem := foreign_host(head.headers)):
+            raise RefusedError(HTTPStatus.FORBIDDEN, problem)
+        route = self._routes.get(head.path)
+        access = Access.PRIVATE if route is None else route.access
+        if access is Access.PRIVATE and (problem := foreign_origin(head.method, head.headers)):
+            raise RefusedError(HTTPStatus.FORBIDDEN, problem)
+        if access is not Access.PROBE:
+            await self._check(head)
+        if route is None:
+            raise RefusedError(HTTPStatus.NOT_FOUND, f"pages here: {' '.join(sorted(self._routes))}")
+        if head.method not in route.methods:
+            allow = ", ".join(route.methods)
+            raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, f"only {allow} here", (("Allow", allow),))
+        body = await self._body(head, route, reader, writer)
+        method = "GET" if head.method == "HEAD" else head.method
+        return Request(method, head.query, body, head.headers), route
+
+    async def _body(
+        self, head: Head, route: Route, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bytes:
+        posts = head.method == "POST"
+        length, limit = body_length(head.headers, needed=posts), route.body_limit if posts else 0
+        if posts and head.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+            raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"only {JSON} is taken")
+        if length > limit:
+            raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {limit} bytes of a body are taken")
+        if self._bodies + length > BODIES_LIMIT:
+            again: Headers = (("Retry-After", "1"),)
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests at once", again)
+        expected = head.headers.get("expect", "").lower()
+        if expected not in ("", "100-continue"):
+            raise RefusedError(HTTPStatus.EXPECTATION_FAILED, "only 100-continue can be expected")
+        self._bodies += length
+        try:
+            async with self._client_turn(BODY_PATIENCE):
+                if expected and length:
+                    writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                    await writer.drain()
+                return await reader.readexactly(length)
+        finally:
+            self._bodies -= length
+
+    async def _answer(self, route: Route, request: Request, path: str) -> Answer:
+        try:
+            answer = route.answer(request)
+            return await answer if isinstance(answer, Awaitable) else answer
+        except Exception:
+            log.exception("page %s failed", path)
+            return text(HTTPStatus.INTERNAL_SERVER_ERROR, "this page failed; the log says why")
+
+
+async def _follow(stream: Stream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A client that has nothing to say any more has gone: its end of the connection is what is waited for."""
+    following = asyncio.ensure_future(stream.follow(writer))
+    leaving = asyncio.ensure_future(reader.read(1))
+    try:
+        await asyncio.wait({following, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (following, leaving):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ConnectionError):
+                await task
+
+
+def _caller(writer: asyncio.StreamWriter) -> str:
+    peer = writer.get_extra_info("peername")
+    return str(peer[0]) if peer else "somebody"

@@ -1,0 +1,103 @@
+"""Who may ask for the private pages where more than this machine can reach them: whoever the API server lets.
+
+As kube-scheduler's own port: the bearer token is shown to the API server (TokenReview), which then says whether its
+owner may `get` or `post` this path (SubjectAccessReview). Answers are kept for some seconds, good and bad ones. Reviews
+are sent at a bounded rate, so that nobody makes the API server work by guessing tokens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import re
+from collections import OrderedDict
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+import msgspec
+
+from carico.clock import Clock
+from carico.errors import CaricoError
+from carico.http.head import Head
+from carico.http.message import RefusedError
+from carico.kube.client import Client
+
+log = logging.getLogger(__name__)
+
+KEPT = 10.0  # s that an answer is kept, as kube-scheduler does
+REMEMBERED = 1000  # answers
+REVIEWS = 10.0  # requests/s to the API server
+BURST = 20.0  # of them at once
+PATIENCE = 5.0  # s for one
+_BEARER = re.compile(r"[Bb]earer +([A-Za-z0-9._~+/-]{1,8192}=*)")
+
+
+class _Kept(NamedTuple):
+    until: float  # s, monotonic
+    refused: RefusedError | None
+
+
+class AccessReview:
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._client, self._clock = client, clock
+        self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
+        self._tokens, self._at = BURST, clock.monotonic()
+
+    async def check(self, head: Head) -> None:
+        """Raises RefusedError for a caller who may not."""
+        found = _BEARER.fullmatch(head.headers.get("authorization", ""))
+        if found is None:
+            raise _unknown("a bearer token is needed")
+        verb = head.method.lower()
+        key = hashlib.sha256("\n".join((found[1], verb, head.path)).encode()).digest()
+        kept = self._kept.get(key)
+        if kept is None or kept.until <= self._clock.monotonic():
+            kept = _Kept(self._clock.monotonic() + KEPT, await self._review(found[1], verb, head.path))
+            self._keep(key, kept)
+        if kept.refused is not None:
+            raise kept.refused
+
+    def _keep(self, key: bytes, kept: _Kept) -> None:
+        self._kept[key] = kept
+        self._kept.move_to_end(key)
+        if len(self._kept) > REMEMBERED:
+            self._kept.popitem(last=False)
+
+    async def _review(self, token: str, verb: str, path: str) -> RefusedError | None:
+        said = await self._ask("authentication", "TokenReview", {"token": token})
+        if not said.get("authenticated"):
+            return _unknown("the API server does not know this token")
+        user = said.get("user") or {}
+        names = {"user": user.get("username", ""), "uid": user.get("uid", ""), "groups": user.get("groups") or []}
+        extra = {"extra": user["extra"]} if user.get("extra") else {}
+        about = {"nonResourceAttributes": {"path": path, "verb": verb}}
+        said = await self._ask("authorization", "SubjectAccessReview", names | extra | about)
+        if said.get("allowed") and not said.get("denied"):
+            return None
+        return RefusedError(HTTPStatus.FORBIDDEN, f"{names['user']!r} may not {verb} {path!r}")
+
+    async def _ask(self, group: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+        self._take()
+        version = f"{group}.k8s.io/v1"
+        body = msgspec.json.encode({"apiVersion": version, "kind": kind, "spec": spec})
+        try:
+            async with asyncio.timeout(PATIENCE):
+                answer = await self._client.call("POST", f"/apis/{version}/{kind.lower()}s", body, urgent=True)
+            status: dict[str, Any] = msgspec.json.decode(answer, type=dict[str, Any]).get("status") or {}
+        except (CaricoError, OSError, msgspec.DecodeError) as error:
+            log.warning("a caller of the private pages could not be reviewed: %s", error)
+            again = (("Retry-After", "1"),)
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "the API server gives no review now", again) from error
+        return status
+
+    def _take(self) -> None:
+        now = self._clock.monotonic()
+        self._tokens, self._at = min(BURST, self._tokens + (now - self._at) * REVIEWS), now
+        if self._tokens < 1:
+            raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many callers to review", (("Retry-After", "1"),))
+        self._tokens -= 1
+
+
+def _unknown(reason: str) -> RefusedError:
+    return RefusedError(HTTPStatus.UNAUTHORIZED, reason, (("WWW-Authenticate", "Bearer"),))
