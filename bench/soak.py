@@ -53,7 +53,8 @@ FILL = 25.0  # s for the cluster to fill before the first storm
 STORM = 18.0  # s in which the faults of one storm begin
 AFTER_LAST = 60.0  # s from the last fault to the look for lost pods
 ROUND = 70.0  # s of a storm and the calm after it, at first; then as measured
-SPARE_AFTER = 60 * checks.FIRST_MINUTES  # s; from then on replicas live, so that their memory can be compared
+# From minute 10 on, ten minutes of fifteen pass without faults that end replicas: their memory is compared meanwhile.
+SPARED, SPARED_OF = 10.0, 15.0  # min
 THREADS = 48
 
 
@@ -77,7 +78,7 @@ class Soak:
             await asyncio.sleep(FILL)
             end = 60 * MINUTES - AFTER_LAST
             while self.elapsed < end:
-                self.faults.spare_processes = self.elapsed > min(SPARE_AFTER, end * 2 / 3)
+                self.faults.spare_processes = spared(self.elapsed / 60)
                 began = self.elapsed
                 await self._storm(self._how_many(end))
                 await self._calm()
@@ -146,6 +147,14 @@ class Soak:
                 f"leader {leader.identity if leader else '-'}",
                 flush=True,
             )
+
+
+def spared(minute: float) -> bool:
+    """
+    >>> [spared(minute) for minute in (5, 11, 19, 21, 26)]
+    [False, True, True, False, True]
+    """
+    return minute > checks.FIRST_MINUTES and (minute - checks.FIRST_MINUTES) % SPARED_OF < SPARED
 
 
 def _count(recorder: Recorder) -> tuple[int, int]:

@@ -39,7 +39,9 @@ MARGIN = {"cpu": 500, "units": 1.0}  # beyond the pod's need, before "it fits" i
 LOOK = 0.5  # s between two looks for a stall
 OLD_ENOUGH = 2.0  # s that a pod is there before it counts as one that waits
 FIRST_MINUTES = 10.0  # min in which memory may grow: caches fill, code is loaded
-SHORTEST_LIFE = 180.0  # s of one process below which a slope of its memory means nothing
+NOISE = 1.0  # MB in all that cannot be told from the allocator's whims: 12 MB/h in five minutes, 1.2 in fifty
+WARM_UP = 90.0  # s of one process
+SHORTEST_LIFE = 150.0  # s of one process after that, below which a slope of its memory means nothing
 
 
 def bound_twice(history: History) -> list[str]:
@@ -254,11 +256,16 @@ def memory_growth(history: History) -> float | None:
         return None
     start = events[0].at + 60 * FIRST_MINUTES
     lives: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    began: dict[str, float] = {}
     for event in events:
-        if isinstance(event, Memory) and event.at >= start:
+        if not isinstance(event, Memory):
+            continue
+        if event.at >= max(start, began.setdefault(event.process, event.at) + WARM_UP):
             lives[event.process].append((event.at, event.mb))
-    slopes = [_slope(points) for points in lives.values() if points[-1][0] - points[0][0] >= SHORTEST_LIFE]
-    return max(slopes) * 3600 if slopes else None
+    spans = {process: points[-1][0] - points[0][0] for process, points in lives.items()}
+    slopes = {process: _slope(lives[process]) for process, span in spans.items() if span >= SHORTEST_LIFE}
+    surely = [slope if slope * spans[process] >= NOISE else min(slope, 0.0) for process, slope in slopes.items()]
+    return max(surely) * 3600 if surely else None
 
 
 def _slope(points: list[tuple[float, float]]) -> float:

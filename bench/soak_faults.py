@@ -63,7 +63,7 @@ class Faults:
         self._control_plane = asyncio.Lock()  # kube-apiserver does not start without etcd
         self._after: set[asyncio.Task[None]] = set()
         self._broken_nodes: set[str] = set()  # each is in the hands of one fault at a time
-        self.spare_processes = False  # from now on no replica may end
+        self.spare_processes = False  # nothing may make a replica end
         self.kinds: dict[str, Callable[[], Awaitable[None]]] = {
             "api-server-killed": self._api_server_killed,
             "etcd-killed": self._etcd_killed,
@@ -120,6 +120,10 @@ class Faults:
         finally:
             rules.remove(rule)
 
+    def _spares(self, request: Request) -> bool:
+        """A leader that cannot renew its Lease ends."""
+        return self.spare_processes and "/leases/" in request.path
+
     async def _while(self, least: float, most: float) -> None:
         await asyncio.sleep(self._rng.uniform(least, most))
 
@@ -144,8 +148,7 @@ class Faults:
 
     async def _without(self, part: str, kind: str) -> None:
         async with self._control_plane, self._fault(kind):
-            away = self._rng.uniform(0.5, 2.0 if self.spare_processes else 11.0)
-            await asyncio.to_thread(self._keep_away, part, away)
+            await asyncio.to_thread(self._keep_away, part, self._rng.uniform(0.5, 11.0))
             await self._until(self._api.is_ready)
 
     def _keep_away(self, part: str, seconds: float) -> None:
@@ -202,7 +205,7 @@ class Faults:
 
     async def _too_many_requests(self) -> None:
         def rule(request: Request) -> Verdict | None:
-            busy = not request.watches and self._rng.random() < 0.5
+            busy = not request.watches and not self._spares(request) and self._rng.random() < 0.5
             return Refuse(429, "TooManyRequests", 1) if busy else None
 
         async with self._fault("too-many-requests"):
@@ -215,7 +218,7 @@ class Faults:
         out_of_reach = self._rng.random() < 0.5
 
         def rule(request: Request) -> Verdict | None:
-            if request.replica in away:
+            if request.replica in away and not self._spares(request):
                 return Cut()
             if request.binds:
                 if out_of_reach:
@@ -375,4 +378,4 @@ class Faults:
             await insist(self._api.delete, path)
 
 
-ENDS_PROCESSES = frozenset({"leader-killed", "standby-killed"})
+ENDS_PROCESSES = frozenset({"leader-killed", "standby-killed", "api-server-killed", "etcd-killed"})

@@ -197,8 +197,7 @@ class State:
         self.nodes: dict[str, NodeState] = {}
         self.on: defaultdict[str, dict[str, PodState]] = defaultdict(dict)
         self.kept: defaultdict[str, dict[str, PodState]] = defaultdict(dict)  # pods that are nominated to a node
-        self._leader = ""
-        self._began: dict[str, float] = {}  # process to when it was first seen
+        self._leader, self._led_since = "", float("-inf")
         self._ghosts: defaultdict[str, list[PodState]] = defaultdict(list)  # pods that were on a node not long ago
         self._cpu_taken: defaultdict[str, int] = defaultdict(int)  # millicores
         self.reports: dict[str, ReportState] = {}
@@ -241,10 +240,8 @@ class State:
                 report.counted = (report.counted | set(event.added)) - set(event.removed)
             case Silenced():
                 self.reports.pop(event.node, None)
-            case Renewed():
-                self._leader = event.holder
-            case Memory():
-                self._began.setdefault(event.process, event.at)
+            case Renewed() if event.holder != self._leader:
+                self._leader, self._led_since = event.holder, event.at
             case FaultBegan():
                 if self.calm_for(SETTLED_AFTER):
                     self.disturbed_since = event.at
@@ -311,10 +308,9 @@ class State:
         return report.capacity - sum(p.seen.units for uid, p in self.on[name].items() if uid not in report.counted)
 
     def _starting(self, name: str) -> int:
-        """A process that has just begun does not know how long a pod has been starting."""
+        """A process that has begun not long ago does not know how long a pod has been starting."""
         waiting = [pod for pod in self.on[name].values() if not pod.started]
-        begun = self._began.get(self._leader, float("-inf"))
-        return sum(self.now - max(pod.bound_at, begun) < STARTING_FOR for pod in waiting)
+        return sum(self.now - max(pod.bound_at, self._led_since) < STARTING_FOR for pod in waiting)
 
     def _may_start(self, name: str) -> float:
         left = max(0.0, self.reports[name].capacity / self.full[name])
