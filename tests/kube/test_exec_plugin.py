@@ -165,6 +165,7 @@ def test_a_failure_ahead_of_the_end_changes_nothing_and_is_told(
         clock.advance(3600 - AHEAD + 1)
         assert await who.identity() is first
         await until(lambda: "credentials could not be renewed" in caplog.text)
+        await until(lambda: who._loading is None or who._loading.done())  # it ends after it has told
         for _ in range(5):
             assert await who.identity() is first
         assert runs(tmp_path) == 2  # not at every request
