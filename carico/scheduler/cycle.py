@@ -8,7 +8,7 @@ Nothing here waits: from the first filter to the reservation the cluster stands 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from carico.scheduler.cluster import Cluster
 from carico.scheduler.feasible import Feasibility
 from carico.scheduler.framework import Code, Cycle, Nomination, Status, Wait
 from carico.scheduler.profiles import Profile
+from carico.scheduler.rows import Mask
 from carico.scheduler.template import PodInfo
 from carico.scheduler.unschedulable import Refusal, Scope
 from carico.types import Vector
@@ -110,8 +111,15 @@ def _refused(profile: Profile, cycle: Cycle, feasibility: Feasibility) -> Decisi
     if code is not Code.ERROR:
         with profile.timed("PostFilter"):
             decision.preemption = _post_filter(profile, cycle, feasibility)
-    decision.refusal = refusal_of(profile, cycle, feasibility)
+    decision.refusal = refusal_of(profile, cycle, feasibility, may_preempt=_may_preempt(profile, cycle, decision))
     return decision
+
+
+def _may_preempt(profile: Profile, cycle: Cycle, decision: Decision) -> bool:
+    """Whether the pod could evict others, and did not."""
+    lowest = min(cycle.snapshot.priorities, default=cycle.pod.priority)
+    allowed = bool(profile.post_filters) and cycle.pod.pod.spec.preemption_policy != "Never"
+    return allowed and decision.preemption is None and lowest < cycle.pod.priority
 
 
 def _post_filter(profile: Profile, cycle: Cycle, feasibility: Feasibility) -> Nomination | Wait | None:
@@ -122,8 +130,8 @@ def _post_filter(profile: Profile, cycle: Cycle, feasibility: Feasibility) -> No
     return None
 
 
-def refusal_of(profile: Profile, cycle: Cycle, feasibility: Feasibility) -> Refusal:
-    """Who refused the pod, and what could help it."""
+def refusal_of(profile: Profile, cycle: Cycle, feasibility: Feasibility, *, may_preempt: bool = False) -> Refusal:
+    """Who refused the pod, and what could help it; `may_preempt`: a report could, by letting it evict others."""
     if not feasibility.snapshot.node_count and not feasibility.refusing:
         return Refusal(frozenset({NO_NODES}), (Interest("Node", Action.ADD),))
     plugins = frozenset(feasibility.refusing)
@@ -139,8 +147,18 @@ def refusal_of(profile: Profile, cycle: Cycle, feasibility: Feasibility) -> Refu
         return Refusal(plugins or concerned, profile.interests(concerned), kept=kept, scope=scope)
     needs = tuple(need for p in supplies for need in p.needs(cycle))
     mask = feasibility.without({p.name for p in supplies})
-    reachable = np.packbits(mask, bitorder="little").tobytes()
-    return Refusal(plugins or concerned, profile.interests(concerned), needs, reachable, kept, scope)
+    refusal = Refusal(plugins or concerned, profile.interests(concerned), needs, _bits(mask), kept, scope=scope)
+    if may_preempt:
+        measured = profile.feasible.measured
+        unreported = mask & ~feasibility.without({p.name for p in supplies} - measured)
+        reported_needs = tuple(need for p in supplies if p.name in measured for need in p.needs(cycle))
+        if unreported.any() and reported_needs:
+            return replace(refusal, unreported=_bits(unreported), reported_needs=reported_needs)
+    return refusal
+
+
+def _bits(mask: Mask) -> bytes:
+    return np.packbits(mask, bitorder="little").tobytes()
 
 
 def broken(cluster: Cluster, pod: PodInfo, error: Exception) -> Decision:

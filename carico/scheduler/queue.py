@@ -236,11 +236,14 @@ class Queue:
     def on_row(self, row: int, now: float) -> None:
         """The row may have more of something than before: wakes the pods that it could hold now, best first.
 
-        Also those that it is kept from: there may be enough for the nominated pod and for them.
+        Also those that it is kept from: there may be enough for the nominated pod and for them. And those that may
+        evict others there, now that the node's report does not refuse them.
         """
         for group in self._unschedulable.open(row):
             if not group.refusal.needs:
                 self._wake_group(group, "NodeRoom", now)
+        for group in self._unschedulable.reported(row, Room(row, self.supplies, self._promised)):
+            self._wake_group(group, "NodeReported", now)
         self._wake_by_room(row, now)
 
     def tick(self, now: float) -> None:

@@ -43,6 +43,9 @@ class Refusal:
     needs: Needs = ()  # empty: it is not for want of an amount
     reachable: bytes | None = None  # a bit per row: nothing but amounts keeps the pod from it. None: all rows
     kept: frozenset[int] = frozenset()  # rows that are kept for nominated pods
+    # Rows, a bit each, on which nothing but a node's report kept the pod from evicting others, and what it lacked.
+    unreported: bytes = b""
+    reported_needs: Needs = ()
     scope: Scope = Scope.POD
 
 
@@ -52,7 +55,18 @@ NO_REFUSAL = Refusal()
 class Group:
     """Waiting pods that are judged alike."""
 
-    __slots__ = ("_heap", "_reachable", "by_kind", "info", "kept", "key", "on_the_way", "refusal", "size")
+    __slots__ = (
+        "_heap",
+        "_reachable",
+        "_unreported",
+        "by_kind",
+        "info",
+        "kept",
+        "key",
+        "on_the_way",
+        "refusal",
+        "size",
+    )
 
     def __init__(self, key: Any, info: PodInfo) -> None:
         self.key, self.info = key, info
@@ -63,12 +77,21 @@ class Group:
         self.on_the_way = 0  # pods woken by a change that have not been tried yet
         self._heap: list[Entry] = []
         self._reachable: bytearray | None = None
+        self._unreported = bytearray()
 
     def judged(self, refusal: Refusal) -> None:
         """The newest verdict about one of its pods."""
         self.refusal = refusal
         self.kept = set(refusal.kept)
         self._reachable = None if refusal.reachable is None else bytearray(refusal.reachable)
+        self._unreported = bytearray(refusal.unreported)
+
+    def waits_for_report(self, row: int) -> bool:
+        """Whether the pods could perhaps evict others there, if the node's report let them."""
+        return row < 8 * len(self._unreported) and bool(self._unreported[row >> 3] >> (row & 7) & 1)
+
+    def has_report(self, row: int) -> None:
+        self._unreported[row >> 3] &= ~(1 << (row & 7)) & 0xFF
 
     def push(self, sort_key: Any, queued: Queued) -> None:
         self.size += 1
@@ -120,6 +143,7 @@ class Unschedulable:
         self._by_kind: dict[str, dict[Group, None]] = {}
         self._by_needs: dict[Needs, dict[Group, None]] = {}
         self._by_kept: dict[int, dict[Group, None]] = {}
+        self._unreported: dict[Group, None] = {}  # groups that could perhaps evict others where reports are missing
 
     def __iter__(self) -> Iterator[Group]:
         return iter(list(self._groups.values()))
@@ -137,6 +161,7 @@ class Unschedulable:
             self._index(group)
         elif group.refusal.interests == refusal.interests and group.kept == refusal.kept:
             group.judged(refusal)
+            self._index_reports(group)
         else:
             self._unindex(group)
             group.judged(refusal)
@@ -170,6 +195,17 @@ class Unschedulable:
             if group.size and group.reaches(row)
         ]
 
+    def reported(self, row: int, room: Room) -> list[Group]:
+        """Groups that were kept from evicting others on the row by its report alone, and are no longer."""
+        groups = [
+            group
+            for group in self._unreported
+            if group.size and group.waits_for_report(row) and room.holds(group.refusal.reported_needs)
+        ]
+        for group in groups:
+            group.has_report(row)
+        return groups
+
     def open(self, row: int) -> list[Group]:
         """Groups that were refused the row because it is kept for a nominated pod: they may try it again."""
         groups = list(self._by_kept.pop(row, ()))
@@ -187,8 +223,16 @@ class Unschedulable:
             self._by_kept.setdefault(row, {})[group] = None
         if group.refusal.needs:
             self._by_needs.setdefault(group.refusal.needs, {})[group] = None
+        self._index_reports(group)
+
+    def _index_reports(self, group: Group) -> None:
+        if group.refusal.unreported:
+            self._unreported[group] = None
+        else:
+            self._unreported.pop(group, None)
 
     def _unindex(self, group: Group) -> None:
+        self._unreported.pop(group, None)
         for kind in group.by_kind:
             _drop(self._by_kind, kind, group)
         for row in group.kept:

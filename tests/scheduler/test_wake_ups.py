@@ -9,6 +9,7 @@ from scheduling import make_node, make_pod
 
 from carico.kube.objects import Pod
 from carico.scheduler.cycle import unreserve
+from carico.scheduler.framework import Nomination
 
 # --- for want of Pod-Capacity ---
 
@@ -96,6 +97,31 @@ def test_a_new_leader_waits_for_reports_before_it_judges_by_requests() -> None:
     world.clock.advance(5)
     world.cluster.tick()
     assert world.drain() == ["p"]
+
+
+@pytest.mark.parametrize("on_stale", ["filter", "requests"])
+def test_a_pod_that_may_evict_others_is_tried_when_its_node_begins_to_report(on_stale: str) -> None:
+    world = World({}, cpu="4", on_stale=on_stale)
+    world.cluster.node_changed(None, make_node("a", cpu="4"))
+    world.ledger.expect_reports(world.clock.monotonic() + 5)
+    low = [make_pod(f"low-{i}", cpu="1", node="a", phase="Running") for i in range(4)]
+    for pod in low:
+        world.see(pod)
+    world.refuse(make_pod("high", cpu="2", priority=1000))
+    world.clock.advance(2)
+    world.report("a", 10.0, tuple(pod.uid for pod in low))
+    assert isinstance(world.attempt()[1].preemption, Nomination)
+
+
+def test_a_pod_that_may_evict_others_is_tried_when_reports_are_no_longer_expected() -> None:
+    world = World({}, cpu="4", on_stale="requests")
+    world.cluster.node_changed(None, make_node("a", cpu="4"))
+    world.ledger.expect_reports(world.clock.monotonic() + 5)
+    world.see(make_pod("low", cpu="4", node="a", phase="Running"))
+    world.refuse(make_pod("high", cpu="2", priority=1000))
+    world.clock.advance(5)
+    world.cluster.tick()
+    assert isinstance(world.attempt()[1].preemption, Nomination)
 
 
 # --- pods that never start ---
