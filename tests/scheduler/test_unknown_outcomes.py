@@ -211,9 +211,9 @@ def test_a_pod_that_was_bound_and_is_being_deleted_takes_its_room_until_it_is_go
 def test_a_leader_that_falls_sends_nothing_more_and_gives_nothing_back() -> None:
     async def scenario(world: BindingWorld) -> None:
         election = world.scheduler.election
-        election.leading, election.renewed_at = True, world.clock.monotonic()
+        election.elected, election.renewed_at = True, world.clock.monotonic()
         await lost(world, DROP, 3)
-        election.leading = False
+        election.elected = False
         world.server.mode = TAKE
         await world.clock.turn(40)
         assert (world.server.posts, world.free("a"), world.place("first")) == (["first"], 0, "flight")
