@@ -150,7 +150,7 @@ def refusal_of(profile: Profile, cycle: Cycle, feasibility: Feasibility, *, may_
     refusal = Refusal(plugins or concerned, profile.interests(concerned), needs, _bits(mask), kept, scope=scope)
     if may_preempt:
         measured = profile.feasible.measured
-        unreported = mask & ~feasibility.without({p.name for p in supplies} - measured)
+        unreported = feasibility.refused_by(measured) & feasibility.resolvable(ignoring=measured)
         reported_needs = tuple(need for p in supplies if p.name in measured for need in p.needs(cycle))
         if unreported.any() and reported_needs:
             return replace(refusal, unreported=_bits(unreported), reported_needs=reported_needs)

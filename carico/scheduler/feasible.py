@@ -94,12 +94,22 @@ class Feasibility:
         mask[list(self.nominated)] = False
         return mask
 
-    def resolvable(self) -> Mask:
-        """Nodes that were refused, but only for reasons that evicting pods could remove."""
+    def refused_by(self, names: Collection[str]) -> Mask:
+        """Nodes that one of these plugins refused."""
+        mask = np.zeros(len(self.mask), dtype=np.bool_)
+        for name, verdict in self.verdicts:
+            if name in names:
+                mask |= verdict.bits != 0
+        return mask
+
+    def resolvable(self, ignoring: Collection[str] = ()) -> Mask:
+        """Nodes that were refused, but only for reasons that evicting pods could remove, or by plugins to ignore."""
         mask = self.snapshot.present & ~self.mask
         if self.status.code is not Code.SUCCESS:
             return np.zeros_like(mask)
-        for _, verdict in self.verdicts:
+        for name, verdict in self.verdicts:
+            if name in ignoring:
+                continue
             hopeless = sum(1 << i for i, reason in enumerate(verdict.reasons) if reason.unresolvable)
             if hopeless:
                 mask &= (verdict.bits & verdict.bits.dtype.type(hopeless)) == 0
