@@ -23,6 +23,7 @@ from carico.scheduler.cluster import ledger_differences
 from carico.scheduler.framework import Cycle, Nomination
 from carico.scheduler.run import Scheduler
 from carico.scheduler.template import PodInfo
+from carico.scheduler.units import units_of
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 
@@ -193,6 +194,9 @@ class World:
         self._nominations[preemptor.uid] = preemptor, nomination
         if before is None or before.node not in self.api.nodes or then.identity is not preemptor.identity:
             return
+        spec = preemptor.pod.spec
+        if spec.affinity or spec.topology_spread_constraints or any(c.ports for c in spec.containers):
+            return  # cpu alone does not say whether the node would hold it
         if self._would_hold(before, preemptor):
             self.needless.append(f"{preemptor.pod.name}: {before.node} would hold it, now {nomination.node}")
 
@@ -247,7 +251,7 @@ class World:
             return
         running = [p for p in self.api.pods.values() if p["spec"].get("nodeName") == node]
         running = [p for p in running if p["status"]["phase"] == "Running"]
-        units = sum(float(p["metadata"].get("annotations", {}).get("carico.dev/units", 1)) for p in running)
+        units = sum(units_of(msgspec.convert(p, Pod)) for p in running)
         report = make_report(node, CAPACITY - units, tuple(p["metadata"]["uid"] for p in running))
         self.reports[node] = report
         self.parts.ledger.report(report, self.clock.monotonic())
