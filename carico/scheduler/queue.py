@@ -239,6 +239,8 @@ class Queue:
         Also those that it is kept from: there may be enough for the nominated pod and for them. And those that may
         evict others there, now that the node's report does not refuse them.
         """
+        if not self._unschedulable:
+            return
         for group in self._unschedulable.open(row):
             if not group.refusal.needs:
                 self._wake_group(group, "NodeRoom", now)

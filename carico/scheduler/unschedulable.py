@@ -145,6 +145,9 @@ class Unschedulable:
         self._by_kept: dict[int, dict[Group, None]] = {}
         self._unreported: dict[Group, None] = {}  # groups that could perhaps evict others where reports are missing
 
+    def __len__(self) -> int:
+        return len(self._groups)
+
     def __iter__(self) -> Iterator[Group]:
         return iter(list(self._groups.values()))
 
