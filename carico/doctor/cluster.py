@@ -45,6 +45,7 @@ def rights(settings: SchedulerSettings) -> list[Right]:
     ]
     return [
         *(Right(verb, *where) for where in followed for verb in ("list", "watch")),
+        Right("get", "", "pods"),  # after a binding whose answer was lost
         Right("create", "", "pods", "binding"),
         Right("patch", "", "pods", "status"),
         Right("delete", "", "pods"),
@@ -53,6 +54,7 @@ def rights(settings: SchedulerSettings) -> list[Right]:
         Right("patch", "", "persistentvolumeclaims"),
         Right("patch", "", "persistentvolumes"),
         *lease,
+        *([Right("patch", "", "nodes")] if settings.extender_listen else []),  # tells kube-scheduler of free capacity
     ]
 
 
@@ -132,7 +134,7 @@ async def _rights(client: Client, settings: SchedulerSettings) -> Finding:
         return wanting(
             "rights",
             f"may not {', '.join(denied[:SHOWN])}{more}",
-            "give this user or service account the scheduler's ClusterRole",
+            "give this user or service account these rights in a ClusterRole",
             needed=True,
         )
     return ok("rights", f"all {len(asked)} that the scheduler needs")

@@ -18,10 +18,11 @@ from listening import ListeningScheduler
 from minimal_authority import minimal_authority
 from page.stage import Stage, until
 
+from carico.doctor import cluster as cluster_findings
 from carico.doctor import endpoints, machine, runtime
 from carico.doctor.finding import Finding
 from carico.http.server import HttpServer
-from carico.settings import AgentSettings, ServerTlsFiles, TlsFiles
+from carico.settings import AgentSettings, SchedulerSettings, ServerTlsFiles, TlsFiles
 from carico.wire.certificates import Authority
 from carico.wire.server import GrpcServer
 
@@ -193,3 +194,11 @@ def test_the_table_has_no_colours_in_a_pipe() -> None:
     done = subprocess.run([sys.executable, "-m", "carico.cli", "doctor"], capture_output=True, text=True, timeout=60)
     assert "\x1b" not in done.stdout
     assert done.stdout.startswith("PART ")
+
+
+def test_the_rights_are_all_that_the_scheduler_uses() -> None:
+    plain = {str(right) for right in cluster_findings.rights(SchedulerSettings())}
+    assert {"get pods", "create pods/binding", "delete pods", "patch events.events.k8s.io"} <= plain
+    assert "patch nodes" not in plain
+    extended = SchedulerSettings(extender_listen="127.0.0.1:9470")
+    assert "patch nodes" in {str(right) for right in cluster_findings.rights(extended)}
