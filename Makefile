@@ -23,7 +23,7 @@ setup: $(VENV)/bin/python ## install everything that work on Carico needs into .
 	@tools/install.sh dev
 
 .PHONY: demo
-demo: setup-demo ## why capacity beats requests, on this machine, in two minutes
+demo: setup-demo ## why capacity beats requests, on this machine, in about a minute and a half
 	@$(BIN)/carico demo
 
 .PHONY: test test-quick test-long
@@ -65,7 +65,7 @@ recording: ## record `make demo` for docs/ anew, on a machine that does nothing 
 	@mv carico-demo.png docs/pictures/demo.png
 
 .PHONY: docs
-docs: setup ## write docs/commands.md and docs/settings.md from the help texts
+docs: setup ## write docs/commands.md, settings.md and metrics.md from the help texts
 	@$(BIN)/python tools/reference.py
 
 .PHONY: protos

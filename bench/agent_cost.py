@@ -1,7 +1,8 @@
 """What one agent costs its node, with everything on: containerd, both streams with TLS, a scrape every 15 s.
 
-A minute on an otherwise idle machine, a minute with every core saturated, and a minute of reading the kernel alone, in
-a process of its own. CPU is in percent of one core. SECONDS shortens the minute.
+A minute on an otherwise idle machine without pods, a minute with every core saturated, one each with 30 and with 110
+real pods that sleep, and a minute of reading the kernel alone, in a process of its own. CPU is in percent of one core.
+SECONDS shortens the minute.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -18,6 +20,12 @@ from pathlib import Path
 
 import psutil
 
+from bench.real_pods import RealPods, real_pods
+from carico.runtime import PodTable
+from carico.runtime.meter import YOUNG
+from carico.runtime.pods import Sandbox
+from carico.settings import RuntimeSettings
+from carico.types import ClassKey
 from carico.wire.certificates import Authority
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -28,6 +36,7 @@ from running import AgentProcess, Process, agent
 
 SECONDS = float(os.environ.get("SECONDS", "60"))
 SCRAPE_EVERY = 15.0  # s, as Prometheus is usually set
+PODS = (30, 110)  # what many clusters have on a node, and the most that a kubelet takes by default
 WARM_UP = 5.0  # s for imports, connections and the first listing
 
 READING_ALONE = """
@@ -44,12 +53,17 @@ asyncio.Runner(loop_factory=BeatLoop).run(read())
 
 
 def run() -> dict[str, float]:
-    with tempfile.TemporaryDirectory() as folder, _surroundings(Path(folder)) as flags, agent(*flags) as process:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _surroundings(Path(folder)) as (flags, pods),
+        agent(*flags) as process,
+    ):
         process.ready()
         time.sleep(WARM_UP)
         idle = _measure(process)
         with _every_core_busy():
             busy = _measure(process)
+        with_pods = {count: _measure_with(pods, count, process) for count in PODS}
         memory = psutil.Process(process.pid).memory_info().rss / 1e6
         asked = time.monotonic()
         process.stop()
@@ -58,10 +72,16 @@ def run() -> dict[str, float]:
     rows = {
         "cpu_percent_idle": (idle["cpu"], "% of a core, machine idle"),
         "cpu_percent_busy": (busy["cpu"], "% of a core, every core saturated"),
+        **{
+            f"cpu_percent_{count}": (figures["cpu"], f"% of a core, {count} pods that sleep")
+            for count, figures in with_pods.items()
+        },
         "cpu_percent_reading_alone": (reading, "% of a core, reading the kernel and nothing else"),
-        "rss_mb": (memory, "MB resident"),
+        "rss_mb": (memory, f"MB resident, with {PODS[-1]} pods"),
         "tick_lateness_p99_ms": (idle["late"], "ms, machine idle"),
         "tick_lateness_p99_busy_ms": (busy["late"], "ms, every core saturated"),
+        f"tick_lateness_p99_{PODS[-1]}_ms": (with_pods[PODS[-1]]["late"], f"ms, {PODS[-1]} pods that sleep"),
+        "recount_us_500": (_recount(500), "µs for the start or end of a pod on a node of 500"),
         "stop_seconds": (stopped, "s from SIGTERM to its end"),
     }
     for name, (value, unit) in rows.items():
@@ -69,9 +89,42 @@ def run() -> dict[str, float]:
     return {name: round(value, 3) for name, (value, _) in rows.items()}
 
 
+def _measure_with(pods: RealPods, count: int, process: AgentProcess) -> dict[str, float]:
+    """As `_measure`, once that many pods run and are no longer young."""
+    pods.grow_to(count)
+    while not re.search(rf'^carico_pods{{node="[^"]*"}} {count}.0$', page := process.get("/metrics")[1], re.M):
+        time.sleep(0.2)
+    time.sleep(YOUNG + WARM_UP)
+    assert 'source="pod_stats"} 1.0' in page, "no pod was measured: the figures would be too good"
+    return _measure(process)
+
+
+def _recount(pods: int) -> float:
+    """µs that the table of pods needs for the end or start of a pod and for what the agent asks then, median."""
+    table, now = PodTable(RuntimeSettings()), 0.0
+    for number in range(pods):
+        key = ClassKey("team", f"team/app-{number % 50}", "5d")
+        table.is_sandbox(f"box-{number}", Sandbox(f"uid-{number}", True, "team", key, f"/kubepods/poduid-{number}"))
+        table.started(f"box-{number}", now)
+        for side in "ab":
+            table.is_container(f"{number}-{side}", f"box-{number}", "image")
+            table.started(f"{number}-{side}", now)
+    spent = []
+    for step in range(4000):
+        now += 0.1
+        sandbox, event = f"box-{step // 2 * 7 % pods}", table.started if step % 2 else table.exited
+        began = time.perf_counter_ns()
+        event(sandbox, now)
+        table.count(now)
+        table.counted()
+        table.workload()
+        spent.append(time.perf_counter_ns() - began)
+    return statistics.median(spent) / 1000
+
+
 @contextlib.contextmanager
-def _surroundings(folder: Path) -> Iterator[list[str]]:
-    """Whom the agent talks to; gives the flags that lead there."""
+def _surroundings(folder: Path) -> Iterator[tuple[list[str], RealPods]]:
+    """Whom the agent talks to; gives the flags that lead there, and pods of its container runtime."""
     authority = Authority(folder)
     server = authority.issue("localhost", "localhost", "127.0.0.1")
     pair = ["--tls-cert", str(server.cert), "--tls-key", str(server.key), "--allow-anonymous-clients"]
@@ -82,11 +135,13 @@ def _surroundings(folder: Path) -> Iterator[list[str]]:
         aggregator = Process("aggregator", *listen, *pair)
         stack.callback(aggregator.stop)
         port = aggregator.wait_for(r"gRPC on port (\d+)")[1]
-        yield [
+        pods = stack.enter_context(real_pods(runtime))
+        flags = [
             *("--runtime", "containerd", "--containerd-socket", str(runtime.socket)),
             *("--schedulers", scheduler.target, "--aggregator", f"localhost:{port}"),
             *("--tls-ca", str(authority.cert)),
         ]
+        yield flags, pods
         assert scheduler.reports, "the agent reported nothing: the figures would be too good"
 
 

@@ -3,6 +3,9 @@
 Every tenth pod is of a template never seen before; 1 % of the rows change between two decisions (pods come and go,
 reports arrive). All default plugins run; half of the pods have node affinity, a third tolerations, none pod affinity.
 DECISIONS sets how many are timed per size, NODES=20000 runs one size.
+
+At the largest size once more with room: all nodes report it for three resources, pods are of 1,000 measured classes,
+reports bring new costs of classes, and each hundredth pod is of a class that nobody has measured.
 """
 
 from __future__ import annotations
@@ -12,12 +15,13 @@ import sys
 import time
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from scheduling import make_report
+from scheduling import make_cost, make_report
 
 from carico.kube.objects import Pod
 from carico.scheduler.assembly import Parts, assemble
@@ -26,12 +30,16 @@ from carico.scheduler.garbage import Garbage
 from carico.scheduler.template import PodInfo
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, a_node, a_pod
+from carico.types import ClassCost, NodeReport
 
 SIZES = tuple(int(text) for text in os.environ.get("NODES", "1000,5000,20000").split(","))
 DECISIONS = int(os.environ.get("DECISIONS", "2000"))
 NEW_EVERY = 10
 CHANGED = 0.01  # share of rows between two decisions
 PODS_PER_NODE = 3
+RESOURCES = ("cpu", "memory", "io_pressure")
+FULL = (128.0, 256e9, 1.0)
+CLASSES = 1000
 ZONE = "topology.kubernetes.io/zone"
 
 
@@ -44,13 +52,19 @@ def run() -> dict[str, float]:
             p50, p99 = np.percentile(times, (50, 99))
             print(f"{nodes:6} {name:9} {np.mean(times):8.3f} {p50:8.3f} {p99:8.3f} {np.max(times):8.3f}", flush=True)
             figures[("" if name == "uncached" else "cached_") + f"p99_ms_{nodes}"] = round(float(p99), 4)
+    nodes = max(SIZES)
+    for name, times in zip(("uncached", "cached"), _measure(nodes, room=True), strict=True):
+        p50, p99 = np.percentile(times, (50, 99))
+        shown = f"{nodes:6} {name:9} {np.mean(times):8.3f} {p50:8.3f} {p99:8.3f} {np.max(times):8.3f}"
+        print(f"{shown}  with room of {len(RESOURCES)} resources and {CLASSES} classes", flush=True)
+        figures[("" if name == "uncached" else "cached_") + f"room_p99_ms_{nodes}"] = round(float(p99), 4)
     return figures
 
 
-def _measure(nodes: int) -> tuple[list[float], list[float]]:
+def _measure(nodes: int, *, room: bool = False) -> tuple[list[float], list[float]]:
     rng = Random(nodes)
-    parts = _cluster(nodes, rng)
-    churn = _Churn(parts, nodes, rng)
+    parts = _cluster(nodes, rng, room)
+    churn = _Churn(parts, nodes, rng, room)
     profile, choose = parts.profiles["carico"], np.random.default_rng(1)
     templates = [_template(rng) for _ in range(NEW_EVERY)]
     for number, spec in enumerate(templates):
@@ -63,7 +77,8 @@ def _measure(nodes: int) -> tuple[list[float], list[float]]:
         churn.turn()
         new = number % NEW_EVERY == 0
         spec = _template(rng) if new else rng.choice(templates)
-        pod = PodInfo(_pod(f"p{number}", spec))
+        app = "bench" if not room else f"new{number}" if number % 100 == 0 else f"c{rng.randrange(CLASSES)}"
+        pod = PodInfo(_pod(f"p{number}", spec, app))
         began = time.perf_counter()
         decision = decide(profile, parts.cluster, pod, choose)
         taken = 1000 * (time.perf_counter() - began)
@@ -75,7 +90,22 @@ def _measure(nodes: int) -> tuple[list[float], list[float]]:
     return fresh, kept
 
 
-def _cluster(nodes: int, rng: Random) -> Parts:
+def _report(node: str, rng: Random, room: bool, **more: Any) -> NodeReport:
+    if not room:
+        return make_report(node, rng.uniform(50, 500), **more)
+    left = (rng.uniform(60, 120), rng.uniform(100e9, 200e9), rng.uniform(0.5, 0.9))
+    return make_report(
+        node, 100.0, dimensions=RESOURCES, usage=(0.2, 0.2, 0.1), cost_ratio=(0.01, 0.01, 0.001), room=left,
+        full=FULL, class_costs=(_cost(rng.randrange(CLASSES), rng),), **more,
+    )  # fmt: skip
+
+
+def _cost(number: int, rng: Random) -> ClassCost:
+    mean = (rng.uniform(0.05, 2.0), rng.uniform(0.1e9, 4e9), rng.uniform(0.001, 0.01))
+    return make_cost(f"default/c{number}", *mean)
+
+
+def _cluster(nodes: int, rng: Random, room: bool) -> Parts:
     parts = assemble(SchedulerSettings(startup_limit=10_000, startup_limit_idle=10_000), ManualClock(), None)
     for number in range(nodes):
         labels = {ZONE: f"z{number % 3}", "disk": rng.choice(("ssd", "hdd")), "rack": f"r{number % 40}"}
@@ -87,15 +117,18 @@ def _cluster(nodes: int, rng: Random) -> Parts:
             pod = a_pod(f"r{number}-{index}", node=f"n{number}", requests={"cpu": "1", "memory": "1Gi"})
             parts.cluster.pod_changed(None, pod)
     for number in range(nodes):
-        parts.ledger.report(make_report(f"n{number}", rng.uniform(50, 500)), 0.0)
+        parts.cluster.reported(_report(f"n{number}", rng, room))
+    if room:
+        costs = [_cost(number, rng) for number in range(CLASSES)]
+        parts.cluster.aggregated({cost.key: cost for cost in costs}, RESOURCES)
     return parts
 
 
 class _Churn:
     """What goes on in a cluster while pods are placed."""
 
-    def __init__(self, parts: Parts, nodes: int, rng: Random) -> None:
-        self._parts, self._nodes, self._rng = parts, nodes, rng
+    def __init__(self, parts: Parts, nodes: int, rng: Random, room: bool) -> None:
+        self._parts, self._nodes, self._rng, self._room = parts, nodes, rng, room
         self._running: list[Pod] = []
         self._number = 0
 
@@ -110,9 +143,7 @@ class _Churn:
                 self._running.append(pod)
                 self._parts.cluster.pod_changed(None, pod)
             other = f"n{self._rng.randrange(self._nodes)}"
-            report = make_report(other, self._rng.uniform(50, 500), sequence=self._number + 1)
-            self._parts.ledger.report(report, 0.0)
-            self._parts.cluster.capacity_changed()
+            self._parts.cluster.reported(_report(other, self._rng, self._room, sequence=self._number + 1))
 
 
 def _template(rng: Random) -> dict[str, object]:
@@ -134,5 +165,5 @@ def _template(rng: Random) -> dict[str, object]:
     return spec
 
 
-def _pod(name: str, spec: dict[str, object]) -> Pod:
-    return a_pod(name, labels={"app": "bench"}, spec={"schedulerName": "carico", **spec})
+def _pod(name: str, spec: dict[str, object], app: str = "bench") -> Pod:
+    return a_pod(name, labels={"app": app}, spec={"schedulerName": "carico", **spec})

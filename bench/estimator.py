@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
 
@@ -25,7 +26,7 @@ from carico.estimate.estimator import Estimator
 from carico.estimate.estimators import make_estimator
 from carico.estimate.pipeline import Pipeline
 from carico.settings import ESTIMATORS, EstimateSettings
-from carico.types import PodCount, Sample
+from carico.types import MeasuredPod, PodCount, Sample
 
 SEEDS = range(20)  # constants were tuned with seeds from 1000 on
 DEFAULT = EstimateSettings().estimator
@@ -48,15 +49,18 @@ class Chorus(Pipeline):
         self._voices = [make_estimator(one, dimensions, self._full) for one in each]
         self.answers: list[list[float]] = []  # Pod-Capacity per second and estimator
 
-    def update(self, sample: Sample, pods: PodCount) -> None:
+    def update(  # type: ignore[override]
+        self, sample: Sample, pods: PodCount, measured: Sequence[MeasuredPod] | None = None
+    ) -> None:
         if pods.running != self._pods:
             for voice in self._voices:
                 voice.count(sample.at, pods.running)
-        super().update(sample, pods)
+        super().update(sample, pods, measured)
 
     def _second(self, sample: Sample, pods: PodCount) -> None:  # type: ignore[override]
         self.answers.append([self._ask(voice, sample, pods) for voice in self._voices])
         self._clean.restart()
+        self._is_new = False
 
     def _ask(self, voice: Estimator, sample: Sample, pods: PodCount) -> float:
         self._estimator = voice
@@ -115,8 +119,8 @@ def follow(case: Case, smoothing: str, seed: int, names: tuple[str, ...]) -> tup
     """Pod-Capacity per second and estimator, and the truth of every second."""
     recording = record(case, seed)
     chorus = Chorus(smoothing, recording.dimensions, names)
-    for sample, pods in zip(recording.samples, recording.pods, strict=True):
-        chorus.update(sample, pods)
+    for tick in zip(recording.samples, recording.pods, recording.measured, strict=True):
+        chorus.update(*tick)
     return chorus.answers, recording.truth[RATE_HZ - 1 :: RATE_HZ]
 
 

@@ -176,7 +176,7 @@ def _report(kind: str, signals: dict[str, Any], changes: list[Change]) -> dict[s
 
 def _table(prefix: str, signals: dict[str, Any], of: str, changes: list[Change]) -> dict[str, float]:
     figures: dict[str, float] = {}
-    print("| first word | lead over the spike's rise, ms: median (quartiles) | came before the peak |")
+    print("| first event | lead over the spike's rise, ms: median (quartiles) | came before the peak |")
     print("| --- | --- | --- |")
     for name, (source, what) in signals.items():
         pairs = [(one.first[name], one.spikes[of]) for one in changes if name in one.first and of in one.spikes]

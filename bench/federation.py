@@ -55,7 +55,7 @@ def watched(plan: Plan, *, federated: bool) -> Lines:
     peers = [SimulatedNode(f"peer-{i}", EIGHT, peers_plan(i)) for i in range(9)]
     SimulatedCluster([node, *peers], federated=federated).run(SECONDS)
     return {
-        "k": [estimate.capacity for estimate in node.estimates],
+        "k": [estimate.signal_k for estimate in node.estimates],
         "Pod-Capacity": [estimate.pod_capacity for estimate in node.estimates],
     }
 
@@ -93,8 +93,8 @@ def doubling() -> tuple[SimulatedNode, list[SimulatedNode]]:
 
 def _doubling() -> dict[str, float]:
     last, others = doubling()
-    line = [estimate.cost[0] * EIGHT.cores for estimate in last.estimates]
-    peers = np.median([[e.cost[0] * EIGHT.cores for e in node.estimates] for node in others], axis=0)
+    line = [estimate.cost_ratio[0] * EIGHT.cores for estimate in last.estimates]
+    peers = np.median([[e.cost_ratio[0] * EIGHT.cores for e in node.estimates] for node in others], axis=0)
     before, after = float(np.median(line[DOUBLED_AT - 20 : DOUBLED_AT])), float(np.median(line[-30:]))
     half = next((s for s in range(DOUBLED_AT, len(line)) if line[s] >= 1.5 * before), len(line)) - DOUBLED_AT
     print(f"3 pods cost twice as much on 18 of 19 nodes from {DOUBLED_AT} s: the 19th says {before:.3f} → {after:.3f}")
@@ -123,7 +123,7 @@ def sizes() -> dict[int, tuple[float, ...]]:
     cluster.run(15, since=240)
     for c, new in zip(cores, cluster.nodes[-3:], strict=True):
         truth = np.array(POD) / new.size.vector(DIMENSIONS)
-        errors[c] = tuple((np.array(new.estimates[-1].cost) / truth - 1).tolist())
+        errors[c] = tuple((np.array(new.estimates[-1].cost_ratio) / truth - 1).tolist())
     return errors
 
 

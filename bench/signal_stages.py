@@ -108,11 +108,11 @@ def _draw_smooth(playback: Playback) -> None:
 def _draw_model(answers: list[Estimate], dimensions: tuple[str, ...]) -> None:
     figure, axes = _axes(3, 5.5)
     times = [answer.at for answer in answers]
-    axes[0].plot(times, [answer.capacity for answer in answers], color="black")
+    axes[0].plot(times, [answer.signal_k for answer in answers], color="black")
     axes[0].set(ylabel="signal k", ylim=(0, 10))
     for i, name in enumerate(dimensions):
-        axes[1].plot(times, [answer.baseline[i] for answer in answers], label=name)
-        axes[2].plot(times, [answer.cost[i] for answer in answers], label=name)
+        axes[1].plot(times, [answer.baseline_ratio[i] for answer in answers], label=name)
+        axes[2].plot(times, [answer.cost_ratio[i] for answer in answers], label=name)
     axes[1].set_ylabel("baseline")
     axes[2].set_ylabel("cost of a pod")
     for axis in axes[1:]:

@@ -2,7 +2,9 @@
 
 Base usage (0.05, 0.12), noise 0.02 at 10 Hz, and +0.3 cpu for 300 ms at every start and stop. Pods start and stop on
 random ticks. The runtime flags churn from 200 ms before a start until 100 ms after it and for 300 ms after a stop, so
-200 ms of every start's spike are not flagged. A pod is unsettled for 2 s. The truth is
+200 ms of every start's spike are not flagged. A pod is unsettled for 2 s. Each pod has an account, read once a second
+while it is young and in turn with the others later, from a second after its start: cpu with an error of 10 % of the
+pod's demand and 0.001 of the node, memory with 2 %; at a saturated node cpu is a lower bound. The truth is
 R = max(0, minᵢ (1 − xᵢ)/cᵢ) with xᵢ the usage, free of noise, once every running pod has come up to its load.
 """
 
@@ -13,7 +15,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from carico.types import PodCount, Sample
+from carico.types import ClassKey, MeasuredPod, PodCount, Sample
 
 RATE_HZ = 10
 SECONDS = 600
@@ -21,6 +23,10 @@ TICKS = SECONDS * RATE_HZ
 SPIKE, SPIKE_TICKS = 0.3, 3
 CREATING_TICKS, AFTER_START_TICKS, AFTER_STOP_TICKS = 2, 1, 3
 SETTLE_TICKS = 20
+READ_ERROR = (0.1, 0.02)  # of a reading of cpu and of memory, as a share of the pod's demand
+LEAST_ERROR = 0.001  # of cpu, as a share of the node
+YOUNG_SECONDS, READ_PER_SECOND = 20.0, 30  # older pods are read in turn
+KEY = ClassKey("bench", "bench/pods")
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -69,6 +75,7 @@ class Recording:
     samples: list[Sample]
     pods: list[PodCount]
     truth: Array  # R at every tick
+    measured: list[list[MeasuredPod] | None]  # at the last tick of every second, all pods; cpu and memory only
     best_guess: Array  # R by who knows the base and every pod's own cost, and expects their mean of the next one
 
 
@@ -77,14 +84,15 @@ def record(case: Case, seed: int) -> Recording:
     moves = _moves(case, rng)
     count = np.cumsum(moves)
     cost = _cost_over_time(case)
-    load, settled, mean = _load(case, cost, moves, rng)
+    lives, load, settled, mean = _load(case, cost, moves, rng)
     clean = np.array(case.base) + load
     final = np.array(case.base) + settled
     truth = np.maximum(((1.0 - final) / cost).min(axis=1), 0.0)
     best_guess = truth / mean
     usage = np.clip(clean + _noise(case, rng) + _spikes(case, moves), 0.0, 1.0)
     samples = [Sample((i + 1) / RATE_HZ, tuple(row)) for i, row in enumerate(usage.tolist())]
-    return Recording(case.dimensions, samples, _pod_counts(moves, count), truth, best_guess)
+    measured = _measured(case, cost, lives, clean[:, 0] >= 1.0, np.random.default_rng([seed, 7, *case.name.encode()]))
+    return Recording(case.dimensions, samples, _pod_counts(moves, count), truth, measured, best_guess)
 
 
 def fitting(case: Case, factor: float = 1.0) -> int:
@@ -144,25 +152,63 @@ def _bursts(case: Case, rng: np.random.Generator) -> Counts:
     return moves
 
 
-def _load(case: Case, cost: Array, moves: Counts, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-    """The pods' load as it shows at every tick, as it would with all of them come up, and their mean weight so far."""
+@dataclasses.dataclass
+class Life:
+    """One pod."""
+
+    began: int  # tick
+    weight: float  # its cost in shares of the mean one
+    ended: int = TICKS
+
+
+def _load(case: Case, cost: Array, moves: Counts, rng: np.random.Generator) -> tuple[list[Life], Array, Array, Array]:
+    """The pods, their load as it shows at every tick, as it would with all come up, and their mean weight so far."""
     shows, settles = np.zeros(TICKS), np.zeros(TICKS)
     mean, seen = np.ones(TICKS), 0
-    living: list[tuple[int, float]] = []
+    lives: list[Life] = []
+    living: list[Life] = []
     rise = max(1, round(case.ramp_seconds * RATE_HZ))
     for tick in np.flatnonzero(moves).tolist():
         if moves[tick] > 0:
-            living.append((tick, max(0.2, 1.0 + case.unlike * rng.standard_normal())))
-            weight = living[-1][1]
+            weight = max(0.2, 1.0 + case.unlike * rng.standard_normal())
+            living.append(Life(tick, weight))
+            lives.append(living[-1])
             shows[tick:] += weight * np.minimum(1.0, np.arange(1, TICKS - tick + 1) / rise)
             settles[tick:] += weight
             seen += 1
             mean[tick:] = (mean[tick] * (seen - 1) + weight) / seen
         else:
-            began, weight = living.pop(int(rng.integers(len(living))))
+            life = living.pop(int(rng.integers(len(living))))
+            began, weight, life.ended = life.began, life.weight, tick
             shows[tick:] -= weight * np.minimum(1.0, np.arange(tick - began + 1, TICKS - began + 1) / rise)
             settles[tick:] -= weight
-    return shows[:, np.newaxis] * cost, settles[:, np.newaxis] * cost, mean
+    return lives, shows[:, np.newaxis] * cost, settles[:, np.newaxis] * cost, mean
+
+
+def _measured(
+    case: Case, cost: Array, lives: list[Life], saturated: NDArray[np.bool_], rng: np.random.Generator
+) -> list[list[MeasuredPod] | None]:
+    """What the pods' accounts say at the end of every second; None at the ticks in between."""
+    found: list[list[MeasuredPod] | None] = [None] * TICKS
+    rise = max(1, round(case.ramp_seconds * RATE_HZ))
+    last: dict[int, tuple[float, ...]] = {}
+    for second in range(SECONDS):
+        tick = (second + 1) * RATE_HZ - 1
+        living = [(i, life) for i, life in enumerate(lives) if life.began <= tick < life.ended]
+        turns = max(1, -(-len(living) // READ_PER_SECOND))
+        pods = []
+        for place, (i, life) in enumerate(living):
+            age = (tick + 1 - life.began) / RATE_HZ
+            fresh = age >= 1.0 and (age <= YOUNG_SECONDS or (place + second) % turns == 0)
+            if fresh:
+                shown = life.weight * min(1.0, (tick + 1 - life.began) / rise)
+                error = rng.standard_normal(2) * READ_ERROR
+                demand = shown * cost[tick, :2] * (1.0 + error) + (LEAST_ERROR * rng.standard_normal(), 0.0)
+                last[i] = tuple(np.maximum(demand, 0.0).tolist())
+            read = last.get(i)
+            pods.append(MeasuredPod(str(i), KEY, age, True, read, read, not saturated[tick], fresh))
+        found[tick] = pods
+    return found
 
 
 def _noise(case: Case, rng: np.random.Generator) -> Array:

@@ -49,6 +49,7 @@ COMMANDS: dict[str, Command] = {
     "scheduler": Command("carico.scheduler.command", "place pods by what the nodes can still take", CLUSTER, True),
     "explain": Command("carico.scheduler.ask", "explain why a pod runs where it runs, or why it does not", ASK),
     "simulate-placement": Command("carico.scheduler.ask", "show where a pod would go, without creating it", ASK),
+    "classes": Command("carico.scheduler.class_list", "show what pods of each class use, and what to request", ASK),
     "decisions": Command("carico.scheduler.review", "show and re-check past decisions of a scheduler", ASK),
     "certificates": Command("carico.wire.issue", "make the certificates of agents, aggregator and scheduler", CLUSTER),
     "doctor": Command("carico.doctor.command", "find what is missing here or in the cluster, and how to fix it", ASK),

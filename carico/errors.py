@@ -11,7 +11,7 @@ The text of each names the value that was wrong and what to do about it.
 
 
 class CaricoError(Exception):
-    """Something that a person can mend; shown as one line without a traceback."""
+    """Something that a person can fix; shown as one line without a traceback."""
 
     exit_code = 1
 

@@ -107,9 +107,8 @@ def add_global(parser: CommandParser, *, in_command: bool) -> argparse._Argument
     group = parser.add_argument_group(GLOBAL)
     group.add_argument("-h", "--help", action="help", help="show this page")
     if in_command and parser.rare:
-        group.add_argument(
-            "--help-all", action=HelpAll, dest=argparse.SUPPRESS, help=f"show {len(parser.rare)} rarer options as well"
-        )
+        rarer = "1 rarer option" if len(parser.rare) == 1 else f"{len(parser.rare)} rarer options"
+        group.add_argument("--help-all", action=HelpAll, dest=argparse.SUPPRESS, help=f"show {rarer} as well")
     missing: Any = argparse.SUPPRESS if in_command else None
     if not in_command or parser.reads_settings:
         about = f"TOML file with settings (default: ${config.FILE_VARIABLE}, or {config.DEFAULT_FILE})"

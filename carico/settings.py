@@ -12,13 +12,15 @@ from typing import Any
 
 from carico.config import duration, setting
 from carico.durations import show
+from carico.pod_class import DEFAULT_IGNORED
 
 # Usage at which a resource counts as full. For cpu (mean of utilisation and pressure) 0.99 is two busy tasks per core.
 FULL = 0.99
+AUTO = Path("auto")
 
 DIMENSIONS = ("cpu", "memory", "memory_pressure", "io_pressure", "disk", "network")
 LEASE_JITTER = 1.2  # tries to take the Lease are up to so many times the retry period apart
-ESTIMATORS = ("resource-joint", "resource", "signal", "signal-trace", "signal-difference", "signal-joint")
+ESTIMATORS = ("class", "resource-joint", "resource", "signal", "signal-trace", "signal-difference", "signal-joint")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +69,7 @@ class EstimateSettings:
     """How samples become Pod-Capacity."""
 
     estimator: str = setting(
-        "resource-joint", "method that estimates Pod-Capacity; docs/estimators.md compares them", choices=ESTIMATORS
+        "class", "method that estimates Pod-Capacity; docs/estimators.md compares them", choices=ESTIMATORS
     )
     smoothing: str = setting(
         "change-aware",
@@ -91,6 +93,18 @@ class EstimateSettings:
         choices=DIMENSIONS,
         metavar="NAME=RATIO,…",
     )
+    first_cost_cores: float = setting(
+        1.0,
+        "busy threads that a pod of a class is expected to need before one was measured",
+        least=0.001,
+        metavar="CORES",
+    )
+    first_cost_memory: float = setting(
+        float(2**30),
+        "memory that a pod of a class is expected to need before one was measured",
+        least=1,
+        metavar="BYTES",
+    )
     capacity_limit: float = setting(1000.0, "highest Pod-Capacity that is ever reported", least=1, metavar="PODS")
     pronto_window: int = duration(60, "window in which Pronto's reject signal looks for spikes", least=2, most=86400)
     pronto_threshold: float = setting(
@@ -99,7 +113,19 @@ class EstimateSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class RuntimeSettings:
+class ClassSettings:
+    """Which pods are alike: agents and schedulers must be told the same."""
+
+    class_ignored_labels: tuple[str, ...] = setting(
+        DEFAULT_IGNORED,
+        "labels of one pod, run or rollout, which tell no classes apart; a last * stands for any end, and "
+        "`default` for the list in carico/pod_class.py",
+        metavar="LABEL,…",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class RuntimeSettings(ClassSettings):
     """Where pods are counted."""
 
     runtime: str = setting(
@@ -113,6 +139,14 @@ class RuntimeSettings:
     churn_after_start: float = duration(0.1, "time after a container start in which usage is not trusted", least=0)
     churn_after_delete: float = duration(0.3, "time after a container deletion in which usage is not trusted", least=0)
     settle: float = duration(2.0, "time until the load of a new pod shows in the usage", least=0)
+    pod_stats: str = setting(
+        "auto",
+        "what tells how much each pod uses: its cgroup, or the runtime's statistics where that cannot be seen (auto)",
+        choices=("auto", "cgroup", "cri", "none"),
+    )
+    measure_budget: float = duration(
+        0.001, "processor time per second for reading pods that are older than 20 s; they take turns", least=0
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,7 +198,10 @@ class AgentSettings(NodeSettings, TlsFiles):
     )
     aggregator: str = setting("", "address of the aggregator's gRPC", metavar="HOST:PORT", common=True)
     state_file: Path | None = setting(
-        None, "file that keeps what a pod costs across restarts; empty: forgotten at every restart", common=True
+        AUTO,
+        "file that keeps what pods cost across restarts; auto: agent.json in $STATE_DIRECTORY, or in /var/lib/carico"
+        " where that is there; empty: forgotten at every restart",
+        common=True,
     )
     ask_every: float = duration(10.0, "longest time between two requests for the cluster's model", least=0.1)
     ask_when_moved: float = setting(
@@ -256,6 +293,27 @@ class LedgerSettings:
     startup_patience: float = duration(
         60.0, "time after which a pod that does not start no longer counts as starting", least=1
     )
+    first_cost_cores: float = setting(
+        1.0,
+        "cpu demand that a pod is charged while nobody has measured its class, unless it requests more",
+        least=0,
+        metavar="CORES",
+    )
+    first_cost_memory: float = setting(
+        2.0**30,
+        "memory that a pod is charged while nobody has measured its class, unless it requests more",
+        least=0,
+        metavar="BYTES",
+    )
+    unmeasured_per_node: int = setting(
+        1,
+        "pods of a class that nobody has measured which may be on one node; the first one measured lifts the limit",
+        least=1,
+        metavar="PODS",
+    )
+    class_costs_max_age: float = duration(
+        86400.0, "age at which measured costs of a class are forgotten; a nightly job is known the next night", least=1
+    )
     preempt_for_capacity: bool = setting(False, "evict pods of lower priority when only Pod-Capacity is missing")
     validate: bool = setting(False, "re-check the ledger's sums after every step; slow, for tests")
 
@@ -291,11 +349,14 @@ class LeaseSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, ServerTlsFiles):
+class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, ClassSettings, ServerTlsFiles):
     """Scheduler."""
 
-    tls_ca: Path | None = setting(
-        None, "", refused="the scheduler calls nobody over gRPC; name the authority of its agents with client_ca"
+    aggregator: str = setting(
+        "",
+        "address of the aggregator's gRPC, which knows what classes of pods cost; empty: by the nodes' reports alone",
+        metavar="HOST:PORT",
+        common=True,
     )
     listen: str = setting(
         "127.0.0.1:9467",
@@ -313,7 +374,9 @@ class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, ServerTls
         "", "address of the extender for kube-scheduler; empty: off", metavar="HOST:PORT", common=True
     )
     extender_client_ca: Path | None = setting(
-        None, "PEM file with the authority of kube-scheduler's client certificate; needed beyond loopback"
+        None,
+        "PEM file with the authority of kube-scheduler's client certificate; needed beyond loopback, "
+        "read again at each connection",
     )
     grpc_listen: str = setting(
         "127.0.0.1:9468", "address of the gRPC service that the agents report to", metavar="HOST:PORT", common=True

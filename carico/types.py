@@ -32,6 +32,58 @@ class PodCount(NamedTuple):
     unsettled: int  # workload pods among `running` whose load cannot be in the usage yet
 
 
+class ClassKey(NamedTuple):
+    """Pods that are alike (pod_class.py): what a cost belongs to."""
+
+    namespace: str
+    family: str  # unique and readable, e.g. "team-a/web"
+    revision: str = ""  # one template of the family; empty where nothing tells templates apart
+
+
+class PodCounters(NamedTuple):
+    """One pod's own accounting at one instant: what its cgroup, or the container runtime, says."""
+
+    usage_seconds: float  # of processor time since the group was made
+    some_seconds: float | None  # s in which at least one of its tasks waited for a processor; None without PSI
+    throttled_seconds: float  # s in which a cpu limit held it back, summed over processors
+    memory_working_set: float  # bytes, as the kubelet counts: used less inactive file cache
+    swap: float  # bytes
+    memory_limit: float | None  # bytes of the whole pod
+    cpu_limit_cores: float | None  # of the whole pod
+
+
+class MeasuredPod(NamedTuple):
+    """A workload pod of this node and what its own accounting said when it was last read. All amounts are absolute.
+
+    Absolute demand on cpu is in busy threads ("cores of demand"): a thread that always wants to run is 1.0, whether it
+    runs or waits. A node of n cores holds 2·n·full of it with `cpu: mean`. Memory is in bytes.
+    """
+
+    uid: str
+    key: ClassKey | None  # None: the source of pods sees no labels
+    age: float  # s since its first running container started; 0 while none has
+    running: bool  # whether a container runs; False before the first start and between restarts
+    demand: tuple[float, ...] | None  # per resource; None before the first reading, or where there is no accounting
+    use: tuple[float, ...] | None  # cores really used, and the working set
+    exact: bool  # False: the node was saturated and cpu demand is a lower bound
+    fresh: bool  # read within this second
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCost:
+    """What pods of one class need, absolute, per resource in the order of the `resources` beside it."""
+
+    key: ClassKey
+    pods: int  # that run now
+    weight: float  # pods measured, older ones counting less: how much the figures are worth
+    mean: tuple[float, ...]  # of demand, once a pod has come up to its load
+    variance: tuple[float, ...]  # between pods
+    high: tuple[float, ...]  # high quantile of cpu demand; highest working set
+    use_high: tuple[float, ...]  # high quantile of what is used: what a request should say
+    ramp: float  # s until a pod shows its load
+    nodes: int = 1  # that measured it; 0: none of them is there any more
+
+
 NO_PODS = PodCount(running=0, churn=False, unsettled=0)
 
 
@@ -48,15 +100,16 @@ class Estimate:
 
     at: float  # s, monotonic
     usage: tuple[float, ...]  # smoothed, per dimension
-    capacity: float  # the signal k: units of the cluster's recent average workload that still fit
-    baseline: tuple[float, ...]  # usage with no workload pod, per dimension
-    cost: tuple[float, ...]  # usage that one pod adds, per dimension
+    signal_k: float  # units of the cluster's recent average workload that still fit
+    baseline_ratio: tuple[float, ...]  # usage with no workload pod, per dimension
+    cost_ratio: tuple[float, ...]  # usage that one pod adds, per dimension
     baseline_scalar: float  # in the estimator's own unit: pods for `resource*`, k for `signal*`
     cost_scalar: float  # usage of the binding dimension for `resource*`, k for `signal*`
     pods: int  # running workload pods
     pod_capacity: float  # so many more pods fit; finite and ≥ 0
     mode: Mode
     rejecting: bool  # Pronto's signal: would reject any job now
+    room: tuple[float, ...] = ()  # absolute demand that still fits, per resource; empty: the estimator knows none
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +155,7 @@ class LocalModel:
     cost: CostBelief | None  # absolute; None while the node has seen no pod of its own
     pods: int
     samples: int
+    class_costs: tuple[ClassCost, ...] = ()  # measured here; those whose figures moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +193,7 @@ class ReplicaModel:
     mean_pods: float
     costs: tuple[CostPoints, ...]  # one per dimension
     joined: frozenset[str]  # nodes whose stream to this replica is new
+    class_costs: tuple[ClassCost, ...] = ()  # of this replica's own nodes; weight 0: it has none any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +208,9 @@ class NodeReport:
     dimensions: tuple[str, ...]
     estimate: Estimate
     churn: bool  # the container runtime is busy
-    cost: tuple[float, ...]  # absolute
+    cost_absolute: tuple[float, ...]
     counted: frozenset[str] | None  # UIDs of all running sandboxes; None = as in the report before
     finished: frozenset[str] | None  # UIDs whose sandbox ended in the last 60 s; None = as before
     agent_version: str
+    full: tuple[float, ...] = ()  # absolute demand that the node holds in all, per resource; empty: an older agent
+    class_costs: tuple[ClassCost, ...] = ()  # of classes that run here and whose figures moved

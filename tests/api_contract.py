@@ -25,7 +25,8 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _PLACE = re.compile(r"test-[0-9a-f]{8}")
-_AGE = re.compile(r"^\d+m?\d*s$")  # of what the test itself has made
+# As HumanDuration prints it: "12s", "2m30s", "15m", "3h5m", "2d". Built-in objects are as old as their cluster.
+_AGE = re.compile(r"^(\d+[ydhms]){1,2}$")
 _MADE_UP = re.compile(r"^(made-)[a-z0-9]{5}$")
 
 

@@ -47,6 +47,11 @@ class PlayedServer:
     def node_of(self, name: str) -> str:
         return str(self.pods[name]["spec"].get("nodeName", ""))
 
+    host = "played"
+
+    def certificate(self) -> bytes:
+        return b""
+
     def apart(self, **_: float) -> PlayedServer:
         return self
 

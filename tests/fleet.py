@@ -2,6 +2,10 @@
 
 A node of capacity C on which n pods have run for longer than `lag` says Pod-Capacity C − n and counts those n. The
 truth is known too: `worst` is the largest number of pods that were ever bound to a node beyond its capacity.
+
+With `costs` pods are of classes, by their label `app`: a pod of a class takes so many cores and bytes of the node's
+FULL, and all agents but those of `older` say what room they have left and what they measured of the classes there, once
+a pod of it has run for `lag`. `worst_share` is then the largest share of a resource that was ever promised.
 """
 
 from __future__ import annotations
@@ -9,13 +13,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from running import Process
-from scheduling import make_report
+from scheduling import make_cost, make_report
 
 from carico.clock import SystemClock
 from carico.kube.client import Client
@@ -25,12 +30,24 @@ from carico.settings import AgentSettings
 from carico.wire.report_client import ReportClient
 
 TICK = 0.2  # s between two looks of an agent
+FULL = (10.0, 10e9)  # cores of demand and bytes that a node holds
 
 
 class Fleet:
     def __init__(
-        self, client: Client, capacity: dict[str, float], schedulers: list[str], namespace: str, lag: float = 5.0
+        self,
+        client: Client,
+        capacity: dict[str, float],
+        schedulers: list[str],
+        namespace: str,
+        lag: float = 5.0,
+        *,
+        costs: Mapping[str, tuple[float, float]] | None = None,
+        older: Collection[str] = (),
     ) -> None:
+        self._costs, self._older = costs or {}, older
+        self._class: dict[str, str] = {}  # UID to the label of its pod
+        self.worst_share = 0.0
         self.capacity, self.lag, self._namespace = capacity, lag, namespace
         settings = AgentSettings(schedulers=tuple(schedulers), plaintext=True)
         self._talking: dict[str, asyncio.Task[None]] = {}
@@ -90,8 +107,23 @@ class Fleet:
         if pod.namespace == self._namespace:
             self._ours.add(pod.uid)
         self.bound_to[pod.uid].add(node)
+        self._class[pod.uid] = pod.metadata.labels.get("app", "")
         self._since[node].setdefault(pod.uid, time.monotonic())
-        self.worst = max(self.worst, len(self._since[node]) - self.capacity[node])
+        if not self._costs or node in self._older:
+            self.worst = max(self.worst, len(self._since[node]) - self.capacity[node])
+        else:
+            taken = self._taken(self._since[node])
+            self.worst_share = max(self.worst_share, *(t / full for t, full in zip(taken, FULL, strict=True)))
+
+    @property
+    def share(self) -> float:
+        """Of all cpu of the nodes that report room, what is promised now."""
+        nodes = [node for node in self.capacity if node not in self._older]
+        return sum(self._taken(self._since[node])[0] for node in nodes) / (FULL[0] * len(nodes))
+
+    def _taken(self, uids: Iterable[str]) -> tuple[float, float]:
+        costs = [self._costs.get(self._class[uid], (0.0, 0.0)) for uid in uids]
+        return sum(cpu for cpu, _ in costs), sum(memory for _, memory in costs)
 
     async def _speak(self) -> None:
         while True:
@@ -104,8 +136,19 @@ class Fleet:
         counted = [uid for uid, since in self._since[node].items() if now - since >= self.lag]
         finished = [uid for uid, at in self._ended[node].items() if now - at < 60]
         free = max(0.0, self.capacity[node] - len(counted))
-        report = make_report(node, free, counted, finished, at=now, sampled_at=time.time() + self.clock_error)
-        client.offer(report)
+        more = self._room(counted) if self._costs and node not in self._older else {}
+        at = {"at": now, "sampled_at": time.time() + self.clock_error}
+        client.offer(make_report(node, more.pop("capacity", free), counted, finished, **at, **more))
+
+    def _room(self, counted: list[str]) -> dict[str, Any]:
+        """What the agent of a node says that has seen these pods long enough to have measured them."""
+        room = tuple(max(0.0, full - t) for full, t in zip(FULL, self._taken(counted), strict=True))
+        here = Counter(self._class[uid] for uid in counted if self._class[uid] in self._costs)
+        measured = [
+            make_cost(f"{self._namespace}/{app}", *self._costs[app], pods=pods, weight=float(pods))
+            for app, pods in here.items()
+        ]
+        return {"room": room, "full": FULL, "capacity": min(room[0], 1e3), "class_costs": tuple(measured)}
 
 
 class SchedulerProcess(Process):

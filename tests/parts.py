@@ -66,6 +66,11 @@ def _cgroup_v1() -> str | None:
     return None if all(tree.exists() for tree in trees) else "no cgroup v1 trees in /sys/fs/cgroup"
 
 
+def _cgroup_unified() -> str | None:
+    folder = Path("/sys/fs/cgroup/unified")
+    return None if (folder / "cgroup.controllers").exists() else f"no cgroup v2 tree at {folder} beside the v1 trees"
+
+
 def _package(name: str) -> Callable[[], str | None]:
     def missing() -> str | None:
         return None if importlib.util.find_spec(name) is not None else f"no Python package {name} (`make setup`)"
@@ -82,6 +87,8 @@ PARTS: dict[str, Callable[[], str | None]] = {
     "psi": _psi,
     "namespaces": _namespaces,
     "cgroup-v1": _cgroup_v1,
+    "cgroup-unified": _cgroup_unified,
+    "uml": _program("linux.uml", package="user-mode-linux"),
     "containerd": _program("containerd", "ctr", "runc", package="containerd runc"),
     "go": _go,
     "kubernetes": _package("kubernetes"),

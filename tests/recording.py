@@ -46,10 +46,11 @@ class RecordingServer:
         self.asked: list[Asked] = []
         self.connections = 0
         self.port = 0
+        self.name = "127.0.0.1"
 
     @property
     def url(self) -> str:
-        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
+        return f"{'https' if self._tls else 'http'}://{self.name}:{self.port}"
 
     async def __aenter__(self) -> RecordingServer:
         await self.open()

@@ -13,22 +13,28 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from scheduling import make_node, make_report
+from scheduling import make_cost, make_node, make_report
 
 from carico.kube.chunked import HttpError
 from carico.kube.client import ApiError
 from carico.kube.objects import Node, Pod
+from carico.pod_class import class_of
 from carico.scheduler.assembly import assemble
 from carico.scheduler.cluster import ledger_differences
 from carico.scheduler.framework import Cycle, Nomination
 from carico.scheduler.run import Scheduler
 from carico.scheduler.template import PodInfo
-from carico.scheduler.units import units_of
+from carico.scheduler.units import ANNOTATION, read_units, units_of
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
+from carico.types import ClassCost, ClassKey, NodeReport
 
 GRACE = 5.0  # s that an evicted pod takes to end
 CAPACITY = 4.0  # pods that a node can take in truth
+FULL = (2.8, 6.9e9)  # cores of demand and bytes that a node holds
+COSTS = {"light": (0.5, 1e9), "heavy": (2.0, 1e9), "fat": (0.25, 5e9)}  # what a pod of an image really costs
+MEAN = (1.0, 2e9)  # what nodes say that the mean recent pod costs
+RESOURCES = ("cpu", "memory")
 REST = 90  # s in which everything must have come to rest; far less than the queue's own flush
 
 
@@ -49,6 +55,11 @@ class Api:
         self._version = 0
 
     # --- the scheduler's client ---
+
+    host = "played"
+
+    def certificate(self) -> bytes:
+        return b""
 
     async def turn(self) -> None:
         pass
@@ -164,6 +175,9 @@ class World:
             for plugin in profile.post_filters:
                 plugin._rng = np.random.default_rng(0)  # type: ignore[attr-defined]
         self.stuck: set[str] = set()  # pods that never start
+        self.with_room: set[str] = set()  # nodes whose agents report room per resource; the others are older
+        self.measures: dict[str, float] = {}  # images that agents measure, and by which factor they are wrong
+        self.aggregated: dict[ClassKey, ClassCost] = {}  # what the aggregator says of classes
         self.reports: dict[str, Any] = {}  # the last one of each node
         self.needless: list[str] = []  # evictions for a pod whose nominated node would have held it
         self._nominations: dict[str, tuple[PodInfo, Nomination]] = {}
@@ -251,11 +265,35 @@ class World:
             return
         running = [p for p in self.api.pods.values() if p["spec"].get("nodeName") == node]
         running = [p for p in running if p["status"]["phase"] == "Running"]
-        units = sum(units_of(msgspec.convert(p, Pod)) for p in running)
-        report = make_report(node, CAPACITY - units, tuple(p["metadata"]["uid"] for p in running))
+        pods = [msgspec.convert(p, Pod) for p in running]
+        uids = tuple(pod.uid for pod in pods)
+        if node in self.with_room:
+            report = self._with_room(node, pods, uids)
+        else:
+            report = make_report(node, CAPACITY - sum(map(units_of, pods)), uids)
         self.reports[node] = report
-        self.parts.ledger.report(report, self.clock.monotonic())
-        self.parts.cluster.capacity_changed()
+        self.parts.cluster.reported(report)
+
+    def _with_room(self, node: str, pods: list[Pod], uids: tuple[str, ...]) -> NodeReport:
+        room = [full - sum(_real_cost(pod)[i] for pod in pods) for i, full in enumerate(FULL)]
+        here = {pod.spec.containers[0].image for pod in pods}
+        return make_report(
+            node,
+            max(0.0, min(has / one for has, one in zip(room, MEAN, strict=True))),
+            uids,
+            room=tuple(room),
+            full=FULL,
+            cost_ratio=tuple(one / full for one, full in zip(MEAN, FULL, strict=True)),
+            class_costs=tuple(class_cost(i, self.measures[i]) for i in sorted(here & self.measures.keys())),
+        )
+
+    def aggregate(self, image: str, factor: float | None) -> None:
+        """The aggregator says something new of a class; None: it knows it no longer."""
+        cost = class_cost(image, factor or 1.0)
+        self.aggregated = {key: known for key, known in self.aggregated.items() if key != cost.key}
+        if factor is not None:
+            self.aggregated[cost.key] = cost
+        self.parts.cluster.aggregated(self.aggregated, RESOURCES)
 
     async def schedule(self) -> int:
         """Every pod whose turn it is; the bindings end by themselves."""
@@ -267,11 +305,11 @@ class World:
             assert attempts < 5000, f"{queued.info.pod.key} is tried for ever"
         return attempts
 
-    async def rest(self) -> None:
+    async def rest(self, seconds: int = REST) -> None:
         """No more faults; everything that is under way comes to its end."""
         self.api.faults.clear()
         self.api.evictions_fail = 0
-        for _ in range(REST):
+        for _ in range(seconds):
             self.deliver()
             self.kubelets()
             self.deliver()
@@ -307,6 +345,7 @@ class World:
 
     def _the_ledger_is_that_of_a_restart(self) -> None:
         fresh = assemble(self.settings, self.clock, None)
+        vars(fresh.classes).update(vars(self.parts.classes))  # it has learnt the same of classes
         for node in self.api.nodes.values():
             fresh.cluster.node_changed(None, node)
         for plain in self.api.pods.values():
@@ -317,6 +356,18 @@ class World:
         assert len(live) == len(self.api.nodes)
         differences = [d for d in ledger_differences(self.parts.ledger, fresh.ledger) if d.split(":")[0] in live]
         assert not differences, differences
+
+
+def class_cost(image: str, factor: float) -> ClassCost:
+    revision = class_of("default", "", {}, {}, [image]).revision
+    return make_cost(f"default/image:{image}", *(factor * one for one in COSTS[image]), revision=revision)
+
+
+def _real_cost(pod: Pod) -> tuple[float, ...]:
+    """A pod that says its units needs as many mean ones."""
+    if ANNOTATION in pod.metadata.annotations:
+        return tuple((read_units(pod) or 1.0) * one for one in MEAN)
+    return COSTS[pod.spec.containers[0].image]
 
 
 def node(name: str, cpu: str = "4", **spec: Any) -> Node:

@@ -1,4 +1,4 @@
-"""Writes docs/commands.md and docs/settings.md from the parsers and the settings themselves: `make docs`.
+"""Writes docs/commands.md, docs/settings.md and docs/metrics.md from what the code itself says: `make docs`.
 
 python tools/reference.py [FOLDER]
 """
@@ -13,6 +13,8 @@ import typing
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+import metric_tables
 
 from carico import cli, config, durations, flags
 from carico.flags import CommandParser
@@ -58,6 +60,7 @@ SECTIONS: dict[str, tuple[type[Any], str]] = {
 def main(folder: Path) -> None:
     (folder / "commands.md").write_text("\n".join(commands()) + "\n")
     (folder / "settings.md").write_text("\n".join(settings()) + "\n")
+    (folder / "metrics.md").write_text("\n".join(metric_tables.page()) + "\n")
 
 
 # --- commands ---

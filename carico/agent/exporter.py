@@ -4,29 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from carico.types import Estimate
+from carico.metrics import loop_lag
+from carico.telemetry.full import FullMemory
+from carico.types import Estimate, Mode
 
-# s; a tick of 10 Hz that comes 20 ms late is what the agent promises to stay under on an idle machine.
-LATENESS_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+BY_RESOURCE: tuple[tuple[str, str, Callable[[Estimate], tuple[float, ...]]], ...] = (
+    ("carico_usage_ratio", "Usage after smoothing; 0 is all free, 1 is full.", lambda e: e.usage),
+    ("carico_baseline_ratio", "Usage with no workload pod.", lambda e: e.baseline_ratio),
+    ("carico_pod_cost_ratio", "Usage that one more pod adds.", lambda e: e.cost_ratio),
+)
+OF_NODE: tuple[tuple[str, str, Callable[[Estimate], float]], ...] = (
+    ("carico_signal_k", "Units of the cluster's recent average workload that fit.", lambda e: e.signal_k),
+    ("carico_node_capacity_pods", "So many more pods fit on this node.", lambda e: e.pod_capacity),
+    ("carico_node_workload_pods", "Workload pods that run here.", lambda e: e.pods),
+    (
+        "carico_node_churn",
+        "1 while containers come and go and usage is not trusted.",
+        lambda e: e.mode is Mode.CHURN,
+    ),
+    ("carico_node_rejecting", "Pronto's signal: 1 while it would reject any job.", lambda e: e.rejecting),
+)
 
 
 class Beat:
-    """How steady the ticker is."""
+    """How steady the ticker is: the timer of the samples is the one that measures the event loop."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        about = "How late each sample was taken."
-        self._lateness = Histogram("carico_tick_lateness_seconds", about, buckets=LATENESS_BUCKETS, registry=registry)
-        self._missed = Counter("carico_ticks_missed", "Samples that a stall swallowed.", registry=registry)
+        self._lag = loop_lag(registry, "agent")
+        self._missed = Counter("carico_agent_ticks_missed", "Samples that a stall swallowed.", registry=registry)
         self._missed_before = 0
 
     def ticked(self, late: Iterable[float], missed: int) -> None:
         """`late` in seconds, one per tick; `missed` since the start."""
         for seconds in late:
-            self._lateness.observe(seconds)
+            self._lag(seconds)
         if missed != self._missed_before:
             self._missed.inc(missed - self._missed_before)
             self._missed_before = missed
@@ -50,40 +65,45 @@ class NodeCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield self._source_success()
         estimate = self._estimate()
-        if estimate is None:
-            return
-        yield self._by_resource(
-            "carico_usage_ratio", "Usage after smoothing; 0 is all free, 1 is full.", estimate.usage
-        )
-        yield self._by_resource("carico_baseline", "Usage with no workload pod, as a ratio.", estimate.baseline)
-        yield self._by_resource("carico_pod_cost", "Usage that one more pod adds, as a ratio.", estimate.cost)
-        yield self._one(
-            "carico_capacity", "Units of the cluster's recent average workload that fit.", estimate.capacity
-        )
-        yield self._one("carico_pod_capacity", "So many more pods fit on this node.", estimate.pod_capacity)
-        yield self._one("carico_pods", "Workload pods that run here.", estimate.pods)
-        yield self._one(
-            "carico_churn", "1 while containers come and go and usage is not trusted.", estimate.mode == "churn"
-        )
-        yield self._one("carico_rejecting", "Pronto's signal: 1 while it would reject any job.", estimate.rejecting)
+        for name, about, values in BY_RESOURCE:
+            yield self._by_resource(name, about, None if estimate is None else values(estimate))
+        for name, about, value in OF_NODE:
+            yield self._one(name, about, None if estimate is None else value(estimate))
 
     def _source_success(self) -> Metric:
         about = "1 while a source of telemetry or pods can be read, 0 while it is missing or broken."
-        family = GaugeMetricFamily("carico_source_success", about, labels=["node", "source"])
+        family = GaugeMetricFamily("carico_agent_source_success", about, labels=["node", "source"])
         for source, problem in self._sources().items():
             family.add_metric([self._node, source], 0.0 if problem else 1.0)
         return family
 
-    def _by_resource(self, name: str, about: str, values: tuple[float, ...]) -> Metric:
+    def _by_resource(self, name: str, about: str, values: tuple[float, ...] | None) -> Metric:
         family = GaugeMetricFamily(name, about, labels=["node", "resource"])
-        for resource, value in zip(self._dimensions, values, strict=True):
-            family.add_metric([self._node, resource], value)
+        if values is not None:
+            for resource, value in zip(self._dimensions, values, strict=True):
+                family.add_metric([self._node, resource], value)
         return family
 
-    def _one(self, name: str, about: str, value: float) -> Metric:
+    def _one(self, name: str, about: str, value: float | None) -> Metric:
         family = GaugeMetricFamily(name, about, labels=["node"])
-        family.add_metric([self._node], float(value))
+        if value is not None:
+            family.add_metric([self._node], float(value))
         return family
+
+
+class FullCollector(Collector):
+    """How much memory counts as full, and who says so."""
+
+    def __init__(self, node: str, memory: Callable[[], FullMemory | None]) -> None:
+        self._node = node
+        self._memory = memory
+
+    def collect(self) -> Iterator[Metric]:
+        about = "Memory that pods may fill, by what tells it: allocatable, kubepods, machine, own-limits or setting."
+        family = GaugeMetricFamily("carico_full_bytes", about, labels=["node", "source"])
+        if (memory := self._memory()) is not None:
+            family.add_metric([self._node, memory.source], memory.bytes)
+        yield family
 
 
 class LinkCollector(Collector):
@@ -94,7 +114,7 @@ class LinkCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         family = GaugeMetricFamily(
-            "carico_connections", "Streams that are open now, by whom they lead to.", labels=["to"]
+            "carico_agent_streams", "Streams that are open now, by whom they lead to.", labels=["to"]
         )
         for to, count in self._links().items():
             family.add_metric([to], count)
@@ -103,6 +123,6 @@ class LinkCollector(Collector):
 
 def refusal_counter(registry: CollectorRegistry) -> Callable[[str], None]:
     """Counts, by reason, what aggregator and schedulers refused to take from this node."""
-    about = "Messages of this agent that the other side refused."
-    counter = Counter("carico_refused", about, ["reason"], registry=registry)
+    about = "Messages of this agent that an aggregator or a scheduler refused, by reason."
+    counter = Counter("carico_agent_messages_refused", about, ["reason"], registry=registry)
     return lambda reason: counter.labels(reason=reason).inc()

@@ -6,19 +6,29 @@ one sample has none of the estimation in its caches, and ten samples in a row co
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 from carico.agent.exporter import Beat
 from carico.clock import Clock, Ticker
 from carico.estimate.pipeline import Pipeline
 from carico.telemetry.sampler import Fetched, Sampler
-from carico.types import Estimate, PodCount
+from carico.types import Estimate, MeasuredPod, PodCount
 
 # s without a single sample after which the agent no longer counts as alive.
 SILENCE = 10.0
 # s for which ticks are held back at most; a slow beat is worked off tick by tick.
 HOLD = 1.5
+
+
+class Measurer(Protocol):
+    """Tells what each pod demands; None where there is no accounting of pods."""
+
+    def measure(self, now: float) -> Sequence[MeasuredPod] | None:
+        """Reads, at the end of a second."""
+
+    def present(self, now: float) -> Sequence[MeasuredPod] | None:
+        """What is known of the pods that run now, without reading."""
 
 
 class Held(NamedTuple):
@@ -42,6 +52,7 @@ class Loop:
         pipeline: Pipeline,
         beat: Beat,
         publish: Callable[[Estimate], None],
+        measurer: Measurer | None = None,
     ) -> None:
         self._clock = clock
         self._ticker = Ticker(clock, 1.0 / rate_hz)
@@ -50,6 +61,7 @@ class Loop:
         self._pipeline = pipeline
         self._beat = beat
         self._publish = publish
+        self._measurer = measurer
         self._sampled_at = clock.monotonic()
         self._period = 1.0 / rate_hz
         self._held: list[Held] = []
@@ -81,12 +93,18 @@ class Loop:
             sample = self._sampler.sample(tick.fetched, tick.at)
             if sample is not None:
                 self._sampled_at = tick.at
-                estimate = self._pipeline.update(sample, tick.pods)
+                estimate = self._pipeline.update(sample, tick.pods, self._measure_at_the_end(tick.at))
         if sample is not None and estimate is None and self._is_news(held[-1].pods):
-            estimate = self._pipeline.between(sample, held[-1].pods)
+            present = None if self._measurer is None else self._measurer.present(held[-1].at)
+            estimate = self._pipeline.between(sample, held[-1].pods, present)
         if estimate is not None:
             self.estimate = estimate
             self._publish(estimate)
+
+    def _measure_at_the_end(self, now: float) -> Sequence[MeasuredPod] | None:
+        """Of a second."""
+        is_last = self._pipeline.wanted == 1
+        return self._measurer.measure(now) if is_last and self._measurer is not None else None
 
     def sample_age(self) -> float:
         """s since the newest sample."""

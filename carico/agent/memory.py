@@ -7,7 +7,6 @@ and left out, because a node that starts fresh is right again within a minute an
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import secrets
@@ -15,9 +14,30 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
+from carico.settings import AUTO
+
 log = logging.getLogger(__name__)
 
 FORMAT = 1
+FOLDER = Path("/var/lib/carico")
+NAME = "agent.json"
+
+
+def place(chosen: Path | None, environ: Mapping[str, str], folder: Path = FOLDER) -> Path | None:
+    """The file that the setting means; None, with a line in the log, where there is no folder that can be written.
+
+    A folder is never made: whoever installs the agent makes it (a volume, or systemd's StateDirectory), and an agent
+    that somebody tries out leaves nothing behind.
+    """
+    if chosen != AUTO:
+        return chosen
+    folder = Path(environ.get("STATE_DIRECTORY", "").split(":")[0] or folder)
+    if folder.is_dir() and os.access(folder, os.W_OK):
+        return folder / NAME
+    log.info("no folder %s that can be written: what is learned is forgotten at a restart", folder)
+    return None
 
 
 class Rememberer(Protocol):
@@ -40,7 +60,7 @@ class Memory:
         if self._path is None:
             return False
         try:
-            document = json.loads(self._path.read_bytes())
+            document = msgspec.json.decode(self._path.read_bytes())
             if not isinstance(document, dict) or document.get("format") != FORMAT:
                 raise ValueError(f"it is not of format {FORMAT}")
             if not isinstance(document.get("state"), dict):
@@ -48,7 +68,7 @@ class Memory:
             self._learner.restore(document["state"])
         except FileNotFoundError:
             return False
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError, msgspec.DecodeError) as error:
             log.warning("%s cannot be used (%s); starting without memory", self._path, error)
             return False
         log.info("restored from %s", self._path)
@@ -61,8 +81,8 @@ class Memory:
         # In a folder of many users, a name that can be guessed could be a link into root's files.
         fresh = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}")
         try:
-            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                file.write(json.dumps({"format": FORMAT, "state": self._learner.save()}))
+            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(msgspec.json.encode({"format": FORMAT, "state": self._learner.save()}))
             os.replace(fresh, self._path)
         except OSError as error:
             with contextlib.suppress(OSError):

@@ -6,14 +6,23 @@ or old news would echo round the cluster as new evidence.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from carico import __version__
 from carico.clock import Clock
 from carico.estimate.pipeline import Evidence, Pipeline
 from carico.runtime import PodTable
-from carico.types import ClusterModel, CostBelief, Estimate, LocalModel, NodeReport, NodeSize
+from carico.types import (
+    ClassCost,
+    ClassKey,
+    ClusterModel,
+    CostBelief,
+    Estimate,
+    LocalModel,
+    NodeReport,
+    NodeSize,
+)
 from carico.wire.codec import cluster
 
 
@@ -26,7 +35,7 @@ class Node:
     dimensions: tuple[str, ...]
     size: Callable[[], NodeSize]
 
-    def model(self, evidence: Evidence, pods: int) -> LocalModel:
+    def model(self, evidence: Evidence, pods: int, costs: tuple[ClassCost, ...] = ()) -> LocalModel:
         """Fractions become cores and bytes, except the basis, which is checked as fractions at the other side."""
         size = self.size()
         scale = [size.of(dimension) for dimension in self.dimensions]
@@ -41,6 +50,7 @@ class Node:
             cost=None if evidence.cost is None else _absolute(evidence.cost, scale),
             pods=pods,
             samples=evidence.samples,
+            class_costs=costs,
         )
 
     def adopt(self, model: ClusterModel, pipeline: Pipeline) -> None:
@@ -50,7 +60,23 @@ class Node:
             view = cluster.view(model, self.size(), self.dimensions, evidence.basis @ evidence.basis.T)
             pipeline.adopt(view.gram, view.cost, view.mean_pods)
 
-    def report(self, estimate: Estimate, table: PodTable, clock: Clock) -> NodeReport:
+    def adopt_classes(
+        self, costs: Mapping[ClassKey, ClassCost], resources: tuple[str, ...], pipeline: Pipeline
+    ) -> None:
+        """Gives the cluster's class costs to the pipeline, in the order of this node's resources."""
+        if resources != self.dimensions:
+            at = tuple(resources.index(name) if name in resources else None for name in self.dimensions)
+            costs = {key: _arranged(cost, at) for key, cost in costs.items()}
+        pipeline.adopt_classes(costs)
+
+    def report(
+        self,
+        estimate: Estimate,
+        table: PodTable,
+        clock: Clock,
+        full: tuple[float, ...] = (),
+        costs: tuple[ClassCost, ...] = (),
+    ) -> NodeReport:
         """To be made in the same step as the estimate, so that the pods in it are those that the estimate counted."""
         now, size = clock.monotonic(), self.size()
         return NodeReport(
@@ -62,15 +88,32 @@ class Node:
             dimensions=self.dimensions,
             estimate=estimate,
             churn=table.count(now).churn,
-            cost=_times(estimate.cost, [size.of(dimension) for dimension in self.dimensions]),
+            cost_absolute=_times(estimate.cost_ratio, [size.of(dimension) for dimension in self.dimensions]),
             counted=table.counted(),
             finished=table.finished(now),
             agent_version=__version__,
+            full=full if estimate.room else (),
+            class_costs=costs,
         )
 
 
 def _times(values: tuple[float, ...], scale: list[float]) -> tuple[float, ...]:
     return tuple(value * factor for value, factor in zip(values, scale, strict=True))
+
+
+def _arranged(cost: ClassCost, at: tuple[int | None, ...]) -> ClassCost:
+    """The same with its figures at other places; 0 for a resource that it says nothing of."""
+
+    def arranged(values: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple([0.0 if i is None else values[i] for i in at])
+
+    return replace(
+        cost,
+        mean=arranged(cost.mean),
+        variance=arranged(cost.variance),
+        high=arranged(cost.high),
+        use_high=arranged(cost.use_high),
+    )
 
 
 def _absolute(cost: CostBelief, scale: list[float]) -> CostBelief:

@@ -6,22 +6,26 @@ then derived from the changes of n, with the windows that the agent itself uses.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from carico.agent.recording import TIME, Recording
 from carico.errors import UsageError
+from carico.runtime.meter import ACCOUNTED
 from carico.settings import DIMENSIONS, NodeSettings
 from carico.telemetry import combine
-from carico.types import PodCount, Sample
+from carico.types import MeasuredPod, NodeSize, PodCount, Sample
 
 PODS = "n"
 RAW = {"cpu": ("util", "psi"), "memory": ("mem",)}  # columns of a dimension; the others have one of their own name
 GAP = 5.0  # steps; a longer one is a pause of the recorder
 SHORTEST_STEP, LONGEST_STEP = 1e-4, 1e4  # s between two rows; beyond that t is not in seconds
+MEASURED_FOR = 1.5  # s; pods are measured once a second
 SLACK = 0.1  # a ratio this far outside [0, 1] is noise of someone's clock, and is cut off; beyond it is an error
 
 
@@ -37,6 +41,11 @@ class Playback:
         self.dimensions = tuple(d for d in DIMENSIONS if set(_raw(d)) <= set(self._columns))
         self._check(recording)
         self.rate_hz = self._rate()
+        self.size = _size(recording.head)
+        self.full = _full(recording.head, self.dimensions)
+        # What pods demand is absolute: it says nothing of a node whose size is not known.
+        self._pod_seconds = recording.pods if self.size is not None and self._measured_in(recording) else ()
+        self._pod_rows = [second.row for second in self._pod_seconds]
 
     def __len__(self) -> int:
         return len(self._columns[TIME])
@@ -45,6 +54,17 @@ class Playback:
         ratios = [[np.clip(self._columns[name], 0, 1).tolist() for name in _raw(d)] for d in self.dimensions]
         for row, (at, pods) in enumerate(zip(self._columns[TIME].tolist(), self._pods(), strict=True)):
             yield Sample(at, tuple(self._value(columns, row) for columns in ratios)), pods
+
+    def measured(self, row: int) -> Sequence[MeasuredPod] | None:
+        """What was last measured of the pods by then; None where that is long ago, or pods were not measured."""
+        found = bisect_right(self._pod_rows, row) - 1
+        if found < 0 or row - self._pod_rows[found] > MEASURED_FOR * self.rate_hz:
+            return None
+        return self._pod_seconds[found].pods
+
+    def _measured_in(self, recording: Recording) -> bool:
+        """Whether the figures of pods are in the order of this playback's dimensions."""
+        return tuple(recording.head.get("resources", ())) == tuple(d for d in self.dimensions if d in ACCOUNTED)
 
     def raw(self, name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """A column, for pictures."""
@@ -96,6 +116,23 @@ class Playback:
         if bad.any():
             row = int(np.argmax(bad))
             raise UsageError(f"{self._path}: row {row}, column {name}: {self._columns[name][row]:g} {why}")
+
+
+def _size(head: Mapping[str, Any]) -> NodeSize | None:
+    """The recorded node's; None where the recorder did not say, or not in numbers."""
+    amounts = _amounts(head, ("cores", "memory_bytes"))
+    return None if amounts is None else NodeSize(*amounts)
+
+
+def _full(head: Mapping[str, Any], dimensions: tuple[str, ...]) -> tuple[float, ...] | None:
+    """What the recorded node held in all, absolute; None where the recorder did not say."""
+    told = head.get("full")
+    return _amounts(told, dimensions) if isinstance(told, dict) else None
+
+
+def _amounts(told: Mapping[str, Any], names: tuple[str, ...]) -> tuple[float, ...] | None:
+    found = [one for name in names if isinstance(one := told.get(name), (int, float)) and one > 0]
+    return tuple(found) if len(found) == len(names) else None
 
 
 def _raw(dimension: str) -> tuple[str, ...]:

@@ -18,11 +18,11 @@ def draw(playback: Playback, estimates: Sequence[Estimate], settings: NodeSettin
     figure, axes = pyplot.subplots(4, 1, sharex=True, figsize=(9, 8), layout="constrained")
     _usage(axes[0], playback, estimates)
     times = [estimate.at for estimate in estimates]
-    _lines(axes[1], times, [e.cost for e in estimates], playback.dimensions, "cost of a pod")
+    _lines(axes[1], times, [e.cost_ratio for e in estimates], playback.dimensions, "cost of a pod")
     axes[2].step(playback.raw("t"), playback.raw("n"), where="post", color="black")
     axes[2].set(ylabel="pods", ylim=(0, None))
     axes[3].plot(times, [e.pod_capacity for e in estimates], label=f"Pod-Capacity ({settings.estimator})")
-    axes[3].plot(times, [e.capacity for e in estimates], label="signal k", linewidth=0.8)
+    axes[3].plot(times, [e.signal_k for e in estimates], label="signal k", linewidth=0.8)
     top = sorted(e.pod_capacity for e in estimates)[int(0.98 * (len(estimates) - 1))] if estimates else 1.0
     axes[3].set(ylabel="more pods", xlabel="s", ylim=(0, max(1.0, 1.2 * top)))
     axes[3].legend(loc="upper right", fontsize="small")

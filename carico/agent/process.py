@@ -6,17 +6,21 @@ import argparse
 import asyncio
 import gc
 import logging
+import os
 import secrets
 import signal
 import socket
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 
 from carico import __version__, flags
-from carico.agent.exporter import Beat, LinkCollector, NodeCollector, refusal_counter
+from carico.agent.exporter import Beat, FullCollector, LinkCollector, NodeCollector, refusal_counter
+from carico.agent.full import Full
 from carico.agent.loop import Loop
-from carico.agent.memory import Memory
+from carico.agent.measuring import Measuring
+from carico.agent.memory import Memory, place
 from carico.agent.node import Node
 from carico.beat import BeatLoop
+from carico.certificate_metrics import CertificateCollector, from_file
 from carico.clock import Clock, SystemClock
 from carico.estimate.pipeline import Pipeline
 from carico.http.routes import exposition, health
@@ -25,7 +29,10 @@ from carico.metrics import new_registry, request_counter
 from carico.runtime import open_source
 from carico.settings import AgentSettings
 from carico.telemetry.sampler import Sampler
-from carico.types import ClusterModel, Estimate, NodeSize
+from carico.telemetry.shared_kernel import why_shared
+from carico.types import ClassCost, ClassKey, ClusterModel, Estimate, NodeSize
+from carico.wire.classes_client import ClassesClient
+from carico.wire.codec.report import Ack
 from carico.wire.exchange import ExchangeClient
 from carico.wire.report_client import ReportClient
 
@@ -33,6 +40,7 @@ log = logging.getLogger(__name__)
 
 KEEP_EVERY = 30.0  # s between two writes of the state file
 MEASURE_EVERY = 10.0  # s between two looks at the node's size: processors come and go, but not every second
+CLASSES_AT_FIRST = 256  # that the aggregator tells, those with most pods
 
 
 def add_arguments(parser: flags.CommandParser) -> None:
@@ -58,29 +66,43 @@ class Agent:
 
     def __init__(self, settings: AgentSettings, clock: Clock) -> None:
         self._clock = clock
+        self._settings = settings
         self._sampler = Sampler(settings)
-        self._source = open_source(settings, settings.cgroup_root, clock)
-        self._pipeline = Pipeline(settings, settings.dimensions, settings.rate_hz)
-        self._memory = Memory(settings.state_file, self._pipeline)
-        name = settings.node_name or socket.gethostname()
+        self._source = open_source(settings, settings.cgroup_root, clock, settings.proc_root)
         self._measured, self._measured_at = self._sampler.size(), clock.monotonic()
+        self._pipeline = Pipeline(settings, settings.dimensions, settings.rate_hz, self._measured)
+        self._full = Full(settings, self._source.table, self._pipeline.set_full)
+        self._full.update(self._measured)
+        self._memory = Memory(place(settings.state_file, os.environ), self._pipeline)
+        name = settings.node_name or socket.gethostname()
+        self._workload: object = None  # the pods whose classes the aggregator was told to follow
         self._node = Node(name, secrets.randbits(63), settings.dimensions, self._size)
-        registry = new_registry("agent")
+        self.registry = registry = new_registry("agent")
+        registry.register(CertificateCollector("agent", {"tls_cert": from_file(settings.tls_cert)}))
         refused = refusal_counter(registry)
         self._exchange = ExchangeClient(settings, clock, self._adopt, refused) if settings.aggregator else None
-        self._reports = ReportClient(settings, clock, refused) if settings.schedulers else None
+        self._classes: ClassesClient | None = None
+        if settings.aggregator:
+            self._classes = ClassesClient(settings, clock, self._adopt_classes, CLASSES_AT_FIRST)
+        self._reports = ReportClient(settings, clock, refused, self._acknowledged) if settings.schedulers else None
         count = self._source.table.count
         beat = Beat(registry)
-        self._loop = Loop(clock, settings.rate_hz, self._sampler, count, self._pipeline, beat, self._publish)
+        self._measuring = Measuring(settings, self._sampler, self._source, clock)
+        self._loop = Loop(
+            clock, settings.rate_hz, self._sampler, count, self._pipeline, beat, self._publish, self._measuring
+        )
         registry.register(NodeCollector(name, settings.dimensions, lambda: self._loop.estimate, self._sources))
+        registry.register(FullCollector(name, lambda: self._full.memory))
         registry.register(LinkCollector(self._links))
         routes = exposition(registry) | health(self._loop.why_not_alive, self._loop.why_not_ready)
-        self._pages = HttpServer(settings.listen, routes, count=request_counter(registry))
+        self._pages = HttpServer(settings.listen, routes, count=request_counter(registry, "agent"))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set. Whatever else ends is a fault, and ends the agent."""
         port = await self._pages.start()
         self._memory.recall()
+        self._pipeline.set_full(self._full.amounts, self._measured)  # what was recalled may be of another size
+        self._warn_where_nodes_share_a_kernel()
         log.info("carico %s on %s, metrics on port %d", __version__, self._node.name, port)
         gc.collect()
         gc.freeze()  # libraries and parts stay: to walk over them in search of cycles took 25 ms each time
@@ -101,11 +123,20 @@ class Agent:
     def _parts(self) -> Iterator[Coroutine[object, object, None]]:
         yield self._loop.run()
         yield self._source.run()
+        yield self._measuring.run()
         yield self._keep()
         if self._exchange is not None:
             yield self._exchange.run()
+        if self._classes is not None:
+            yield self._classes.run()
         if self._reports is not None:
             yield self._reports.run()
+
+    def _warn_where_nodes_share_a_kernel(self) -> None:
+        """Whoever measures against limits of its own knows that there are others."""
+        why = why_shared(self._settings.proc_root, self._settings.cgroup_root)
+        if why is not None and not self._settings.own_limits:
+            log.warning("%s; nodes that share a kernel each report the whole machine's room as their own", why)
 
     async def _keep(self) -> None:
         while True:
@@ -114,23 +145,43 @@ class Agent:
 
     def _publish(self, estimate: Estimate) -> None:
         """A new second: each stream decides by its own rule whether that is worth a message."""
-        evidence = self._pipeline.evidence()
+        evidence, costs = self._pipeline.evidence(), self._pipeline.class_costs()
         if self._exchange is not None and evidence is not None:
-            self._exchange.offer(self._node.model(evidence, estimate.pods))
+            self._exchange.offer(self._node.model(evidence, estimate.pods, costs))
         if self._reports is not None:
-            self._reports.offer(self._node.report(estimate, self._source.table, self._clock))
+            full = self._full.amounts
+            self._reports.offer(self._node.report(estimate, self._source.table, self._clock, full, costs))
+        self._follow_classes()
+
+    def _follow_classes(self) -> None:
+        """Costs of the classes of the pods here are wanted at once."""
+        pods = self._source.table.workload()
+        if self._classes is not None and pods is not self._workload:
+            self._workload = pods
+            self._classes.want({pod.key for pod in pods.values() if pod.key is not None})
 
     def _size(self) -> NodeSize:
         now = self._clock.monotonic()
         if now - self._measured_at >= MEASURE_EVERY:
             self._measured, self._measured_at = self._sampler.size(), now
+            self._full.update(self._measured)
         return self._measured
+
+    def _acknowledged(self, ack: Ack) -> None:
+        """What a scheduler knows from the API server and this node does not."""
+        if ack.classes:
+            self._source.table.classified(ack.classes)
+        if ack.allocatable is not None:
+            self._full.allocatable(ack.allocatable)
+
+    def _adopt_classes(self, costs: Mapping[ClassKey, ClassCost], resources: tuple[str, ...]) -> None:
+        self._node.adopt_classes(costs, resources, self._pipeline)
 
     def _adopt(self, model: ClusterModel) -> None:
         self._node.adopt(model, self._pipeline)
 
     def _sources(self) -> dict[str, str | None]:
-        return {**self._sampler.sources(), "pods": self._source.problem}
+        return {**self._sampler.sources(), "pods": self._source.problem, "pod_stats": self._measuring.problem}
 
     def _links(self) -> dict[str, int]:
         links = {}

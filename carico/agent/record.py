@@ -1,20 +1,23 @@
-"""`carico record FILE`: raw telemetry and pod counts of this machine, for `carico replay`."""
+"""`carico record FILE`: raw telemetry of this machine and of its pods, for `carico replay`."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import json
+import math
 import time
 from pathlib import Path
 
 from carico import __version__, flags
+from carico.agent.full import Full
 from carico.agent.recording import TIME, Writer
 from carico.agent.watch import Tick, Watcher
 from carico.clock import SystemClock
 from carico.settings import RuntimeSettings, TelemetrySettings, ViewSettings
 
 POD_COLUMNS = ("n", "churn", "unsettled")
+SECOND = 1.0  # s between two measurings of pods
 
 
 def add_arguments(parser: flags.CommandParser) -> None:
@@ -38,20 +41,26 @@ def run(args: argparse.Namespace) -> int:
 
 
 def add_seconds(parser: argparse.ArgumentParser) -> None:
-    about = "how long, as seconds or like 5m (default: until Ctrl-C)"
+    about = "how long, as seconds or like 5m (default: until it is stopped)"
     parser.add_argument("--seconds", type=flags.duration, metavar="DURATION", help=about)
 
 
 async def _record(file: Path, settings: ViewSettings, seconds: float | None, force: bool) -> tuple[int, int]:
     watcher = Watcher(settings, SystemClock(), seconds)
     watcher.stop_on_signals()
-    writer = Writer(file, _columns(watcher), _about(watcher, settings), force=force)
-    start = None
+    resources = watcher.measuring.resources
+    writer = Writer(file, _columns(watcher), _about(watcher, settings), force=force, resources=resources)
+    start, measured_at = None, -math.inf
     try:
         async for tick in watcher:
-            if tick.sample is not None:
-                start = tick.sample.at if start is None else start
-                writer.add(_row(tick, start, watcher))
+            if tick.sample is None:
+                continue
+            start = tick.sample.at if start is None else start
+            writer.add(_row(tick, start, watcher))
+            if tick.sample.at - measured_at > SECOND - 0.5 / settings.rate_hz:
+                measured_at = tick.sample.at
+                if (measured := watcher.measuring.measure(measured_at)) is not None:
+                    writer.add_pods(measured)
     finally:
         size = writer.close()
     return writer.rows, size
@@ -69,10 +78,13 @@ def _row(tick: Tick, start: float, watcher: Watcher) -> list[float]:
 
 def _about(watcher: Watcher, settings: ViewSettings) -> dict[str, object]:
     size = watcher.sampler.size()
+    full = Full(settings, watcher.source.table, lambda _, __: None)
+    full.update(size)
     return {
         "rate_hz": settings.rate_hz,
         "cores": size.cores,
         "memory_bytes": size.memory_bytes,
+        "full": dict(zip(settings.dimensions, full.amounts, strict=True)),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "version": __version__,
     }

@@ -1,64 +1,100 @@
-"""Raw telemetry in a file, and back.
+r"""Raw telemetry in a file, and back: gzip over lines of JSON, so that `zcat` and any language read it.
 
-    carico recording 1\\n                        what this is, and in which version
-    {"columns": ["t", "n", …], …}\\n             one line of JSON
-    chunk, chunk, …                             length, rows, checksum (three u32), then zlib over one column after the
-                                                other: t as float64, the others as float32, all little-endian
+    {"carico": "recording", "format": 2, "columns": ["t", "n", …], "resources": ["cpu", "memory"], …}   what this is
+    [12.3, 2, 0, 0, 0.51, 0.02, 0.3]                 one per sample, by the columns
+    {"names": {"0": ["uid", "team-a", "team-a/web", "5d"]}, "pods": [[0, 3.1, 1, 1, 1, 0.3, 4e7, 0.29, 4e7], …]}
+                                                     one per second, behind its sample: what was measured of each pod
 
-Each chunk is written whole, so that a recorder that is killed leaves a file that is good up to its last chunk. At 10 Hz
-an hour takes about half a megabyte.
+A pod has a number, which is named before it is used: UID and class, or the UID alone. Its columns are the head's
+`pod_columns`: number, age, whether it runs, whether demand is exact, whether it was read in this second, then demand
+and use per resource; null where nothing was read yet.
 
-Plain JSON is read as well (recording_json.py).
+Every few seconds end a member of the gzip file, written whole: a recorder that is killed leaves a file that is good up
+to there. At 10 Hz an hour takes about half a megabyte, and 30 pods a few more.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import gzip
 import json
-import logging
-import struct
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from carico.agent import recording_json
+from carico.agent import recording_chunks, recording_json, recording_lines
+from carico.agent.recording_lines import FORMAT, NUMBERED, PodSecond
 from carico.errors import CaricoError, UsageError
+from carico.types import MeasuredPod
 
-log = logging.getLogger(__name__)
-
-MAGIC = b"carico recording 1\n"
-CHUNK = struct.Struct("<III")  # bytes of the body, rows, CRC-32 of the body
+TIME = "t"
 CHUNK_ROWS = 50  # 5 s at 10 Hz: what a killed recorder loses at most
-TIME = "t"  # the one column that needs 64 bits: a day in float32 has steps of 8 ms
-HEAD_LIMIT = 1 << 16  # bytes
+DIGITS = 6  # of a figure: more than any counter of the kernel is worth
+_encode = msgspec.json.Encoder().encode
 
 
 class Recording(NamedTuple):
     columns: tuple[str, ...]
     values: NDArray[np.float64]  # rows × columns
     head: Mapping[str, Any]  # what the recorder said of itself; empty for plain JSON
+    pods: tuple[PodSecond, ...] = ()  # in the order of their rows; empty where pods were not measured
 
 
 class Writer:
-    """Appends rows to a new file; `close` writes the rest."""
+    """Appends to a new file; `close` writes the rest."""
 
-    def __init__(self, path: Path, columns: Sequence[str], about: Mapping[str, Any], *, force: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        columns: Sequence[str],
+        about: Mapping[str, Any],
+        *,
+        force: bool,
+        resources: Sequence[str] = (),
+    ) -> None:
         self._path = path
-        self._columns = tuple(columns)
-        self._pending: list[Sequence[float]] = []
+        self._time = columns.index(TIME)
+        self._pending: list[bytes] = []
+        self._pending_rows = 0
+        self._numbers: dict[str, tuple[int, tuple[str, ...]]] = {}  # UID → its pod's number, and as what it was named
+        self._next_number = 0
         self.rows = 0  # that are safe in the file
         self._file = _create(path, force)
-        self._write(MAGIC + json.dumps({"columns": self._columns, **about}).encode() + b"\n")
+        pods = (*NUMBERED, *(f"{name}_{what}" for what in ("demand", "use") for name in resources))
+        kind = {"carico": "recording", "format": FORMAT, "columns": columns, "resources": resources}
+        self._write(gzip.compress(json.dumps({**kind, "pod_columns": pods, **about}).encode() + b"\n", mtime=0))
 
     def add(self, row: Sequence[float]) -> None:
-        self._pending.append(row)
-        if len(self._pending) == CHUNK_ROWS:
+        figures: list[float] = [_short(value) for value in row]
+        figures[self._time] = round(row[self._time], 4)
+        self._pending.append(_encode(figures))
+        self._pending_rows += 1
+        if self._pending_rows == CHUNK_ROWS:
             self._flush()
+
+    def add_pods(self, measured: Sequence[MeasuredPod]) -> None:
+        """What was measured at the row that was added last."""
+        names: dict[str, tuple[str, ...]] = {}
+        rows = [self._pod(pod, names) for pod in measured]
+        self._pending.append(_encode({"names": names, "pods": rows} if names else {"pods": rows}))
+        kept = {pod.uid for pod in measured}
+        self._numbers = {uid: known for uid, known in self._numbers.items() if uid in kept}
+
+    def _pod(self, pod: MeasuredPod, names: dict[str, tuple[str, ...]]) -> list[float | None]:
+        name = (pod.uid, *(pod.key or ()))
+        number, known = self._numbers.get(pod.uid, (-1, ()))
+        if known != name:
+            number, self._next_number = self._next_number, self._next_number + 1
+            self._numbers[pod.uid] = (number, name)
+            names[str(number)] = name
+        figures = (*(pod.demand or ()), *(pod.use or ()))
+        told: list[float | None] = [_short(value) for value in figures]
+        return [number, _short(pod.age), int(pod.running), int(pod.exact), int(pod.fresh), *(told or [None])]
 
     def close(self) -> int:
         """Bytes of the finished file."""
@@ -70,9 +106,10 @@ class Writer:
 
     def _flush(self) -> None:
         if self._pending:
-            self._write(_encoded(self._columns, self._pending))
-            self.rows += len(self._pending)
+            self._write(gzip.compress(b"\n".join(self._pending) + b"\n", mtime=0))
+            self.rows += self._pending_rows
             self._pending.clear()
+            self._pending_rows = 0
 
     def _write(self, part: bytes) -> None:
         good, rest = self._file.tell(), memoryview(part)
@@ -85,6 +122,16 @@ class Writer:
             self._pending.clear()  # or closing would try, and fail, again
             why = "no space left" if error.errno == errno.ENOSPC else error.strerror
             raise CaricoError(f"{self._path}: {why} after {self.rows} rows; those can be replayed") from error
+
+
+def _short(value: float) -> float:
+    """A figure with as many digits as are worth writing.
+
+    >>> _short(0.1234567), _short(2.0), _short(123456789.0)
+    (0.123457, 2, 123457000)
+    """
+    rounded = float(f"{value:.{DIGITS}g}")
+    return int(rounded) if rounded.is_integer() else rounded
 
 
 def _create(path: Path, force: bool) -> BinaryIO:
@@ -100,70 +147,14 @@ def _create(path: Path, force: bool) -> BinaryIO:
     return file
 
 
-def _encoded(columns: tuple[str, ...], rows: Sequence[Sequence[float]]) -> bytes:
-    table = np.asarray(rows, dtype=np.float64)
-    raw = b"".join(table[:, i].astype(_kind(name)).tobytes() for i, name in enumerate(columns))
-    body = zlib.compress(raw)
-    return CHUNK.pack(len(body), len(rows), zlib.crc32(body)) + body
-
-
-def _kind(column: str) -> str:
-    return "<f8" if column == TIME else "<f4"
-
-
 def load(path: Path) -> Recording:
-    """A recording of either form; a UsageError of one line when it is neither or is damaged."""
+    """A recording of any form; a UsageError of one line when it is none or is damaged."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    if data.startswith(MAGIC):
-        return _from_chunks(path, data)
-    if data.startswith(b"carico recording "):
-        raise UsageError(f"{path} is {data[:40].splitlines()[0].decode('latin-1')!r}, which this version cannot read")
+    if data.startswith(recording_lines.GZIP):
+        return Recording(*recording_lines.parse(path, data))
+    if data.startswith(recording_chunks.MAGIC):
+        return Recording(*recording_chunks.parse(path, data))
     return Recording(*recording_json.parse(path, data), {})
-
-
-def _from_chunks(path: Path, data: bytes) -> Recording:
-    end = data.find(b"\n", len(MAGIC), HEAD_LIMIT)
-    try:
-        head = json.loads(data[len(MAGIC) : end] if end > 0 else b"")
-        columns = tuple(str(name) for name in head["columns"])
-    except (ValueError, TypeError, KeyError):
-        raise UsageError(f"{path}: the line after {MAGIC.decode().strip()!r} does not name the columns") from None
-    tables, at = [np.empty((0, len(columns)))], end + 1
-    while (table := _chunk(path, data, at, columns)) is not None:
-        tables.append(table[0])
-        at = table[1]
-    if at < len(data):
-        log.warning("%s: the recorder was cut off; %d bytes at the end are no full chunk", path, len(data) - at)
-    return Recording(columns, np.concatenate(tables), head)
-
-
-def _chunk(path: Path, data: bytes, at: int, columns: tuple[str, ...]) -> tuple[NDArray[np.float64], int] | None:
-    """The chunk at a place in the file and the place after it; None where no full chunk is left."""
-    if len(data) < at + CHUNK.size:
-        return None
-    length, rows, check = CHUNK.unpack_from(data, at)
-    body = data[at + CHUNK.size : at + CHUNK.size + length]
-    if len(body) < length:
-        return None
-    if zlib.crc32(body) != check:
-        raise UsageError(f"{path}: the chunk at byte {at} is damaged (its checksum is wrong)")
-    return _decoded(path, at, body, rows, columns), at + CHUNK.size + length
-
-
-def _decoded(path: Path, at: int, body: bytes, rows: int, columns: tuple[str, ...]) -> NDArray[np.float64]:
-    row_bytes = sum(np.dtype(_kind(name)).itemsize for name in columns)
-    expander = zlib.decompressobj()
-    try:
-        raw = expander.decompress(body, rows * row_bytes + 1)  # no more than announced: a bomb stays small
-    except zlib.error:
-        raw = b""
-    if len(raw) != rows * row_bytes:
-        raise UsageError(f"{path}: the chunk at byte {at} does not hold {rows} rows of {len(columns)} columns")
-    table, place = np.empty((rows, len(columns))), 0
-    for i, name in enumerate(columns):
-        column = np.frombuffer(raw, _kind(name), rows, place)
-        table[:, i], place = column, place + column.nbytes
-    return table

@@ -60,9 +60,15 @@ def replay(playback: Playback, settings: NodeSettings) -> list[Estimate]:
     """Every estimate that the agent would have made. A batch keeps its length in time whatever the recording's rate."""
     batch = max(1, round(settings.batch * playback.rate_hz / settings.rate_hz))
     settings = dataclasses.replace(settings, batch=batch)
-    pipeline = Pipeline(settings, playback.dimensions, playback.rate_hz)
-    answers = (pipeline.update(sample, pods) for sample, pods in playback)
-    return [estimate for estimate in answers if estimate is not None]
+    pipeline = Pipeline(settings, playback.dimensions, playback.rate_hz, playback.size)
+    if playback.size is not None and playback.full is not None:
+        pipeline.set_full(playback.full, playback.size)
+    estimates = []
+    for row, (sample, pods) in enumerate(playback):
+        measured = playback.measured(row) if pipeline.wanted == 1 else None  # the second is over
+        if (estimate := pipeline.update(sample, pods, measured)) is not None:
+            estimates.append(estimate)
+    return estimates
 
 
 def as_json(estimate: Estimate, dimensions: tuple[str, ...], start: float = 0.0) -> dict[str, object]:
@@ -75,9 +81,9 @@ def as_json(estimate: Estimate, dimensions: tuple[str, ...], start: float = 0.0)
         "t": round(estimate.at - start, 3),
         "n": estimate.pods,
         "usage": named(estimate.usage),
-        "k": round(estimate.capacity, 6),
-        "baseline": named(estimate.baseline),
-        "cost": named(estimate.cost),
+        "k": round(estimate.signal_k, 6),
+        "baseline": named(estimate.baseline_ratio),
+        "cost": named(estimate.cost_ratio),
         "pod_capacity": round(estimate.pod_capacity, 6),
         "mode": estimate.mode.value,
     }

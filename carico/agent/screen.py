@@ -96,9 +96,9 @@ def _answer(view: View, width: int) -> list[Line]:
     lines: list[Line] = [
         [("", f"{'Pod-Capacity':<{LABEL}}"), ("bold", f"{estimate.pod_capacity:.1f}"), ("", " more pods fit here")],
         [("", f"{'pods':<{LABEL}}{pods}"), ("dim", why_not)],
-        [("", f"{'cost of a pod':<{LABEL}}{_shares(view.dimensions, estimate.cost)}"), ("dim", assumed)],
-        [("", f"{'without pods':<{LABEL}}{_shares(view.dimensions, estimate.baseline)}")],
-        [("", f"{'signal k':<{LABEL}}{estimate.capacity:.2f} times the recent load would still fit")],
+        [("", f"{'cost of a pod':<{LABEL}}{_shares(view.dimensions, estimate.cost_ratio)}"), ("dim", assumed)],
+        [("", f"{'without pods':<{LABEL}}{_shares(view.dimensions, estimate.baseline_ratio)}")],
+        [("", f"{'signal k':<{LABEL}}{estimate.signal_k:.2f} times the recent load would still fit")],
     ]
     mode = f"   ({estimate.mode.value})"
     if width > 60:

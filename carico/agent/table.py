@@ -17,9 +17,9 @@ def heading(dimensions: tuple[str, ...]) -> str:
 
 def line(estimate: Estimate, start: float = 0.0) -> str:
     usage = "".join(f"{value:>10.3f}" for value in estimate.usage)
-    cost = "".join(f"{value:>12.4f}" for value in estimate.cost)
+    cost = "".join(f"{value:>12.4f}" for value in estimate.cost_ratio)
     head = f"{estimate.at - start:>9.1f}{estimate.pods:>6}{usage}{cost}"
-    return f"{head}{estimate.capacity:>8.2f}{estimate.pod_capacity:>8.2f}  {estimate.mode.value}"
+    return f"{head}{estimate.signal_k:>8.2f}{estimate.pod_capacity:>8.2f}  {estimate.mode.value}"
 
 
 def table(estimates: Sequence[Estimate], dimensions: tuple[str, ...]) -> str:

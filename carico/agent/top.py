@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from carico import flags
 from carico.agent import table
+from carico.agent.full import Full
 from carico.agent.processes import Listing, Processes, in_order
 from carico.agent.record import add_seconds
 from carico.agent.replay import as_json
@@ -67,7 +68,8 @@ class Top:
         self._end = None if seconds is None else clock.monotonic() + seconds
         self._watcher = Watcher(settings, clock, seconds)
         self._machine = self._watcher.sampler.size()
-        self._pipeline = Pipeline(settings, settings.dimensions, settings.rate_hz)
+        self._pipeline = Pipeline(settings, settings.dimensions, settings.rate_hz, self._machine)
+        Full(settings, self._watcher.source.table, self._pipeline.set_full).update(self._machine)
         self._usage: deque[tuple[float, ...]] = deque(maxlen=max(1, round(settings.rate_hz)))
         self._history: deque[Estimate] = deque(maxlen=MINUTE)
         self._processes = Processes()
@@ -132,7 +134,9 @@ class Top:
             if tick.sample is None:
                 continue
             self._usage.append(tick.sample.values)
-            estimate = self._pipeline.update(tick.sample, tick.pods)
+            at = tick.sample.at
+            measured = self._watcher.measuring.measure(at) if self._pipeline.wanted == 1 else None  # the second is over
+            estimate = self._pipeline.update(tick.sample, tick.pods, measured)
             if estimate is not None:
                 self._history.append(estimate)
             show(tick.sample, estimate)

@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
+from carico.agent.measuring import Measuring
 from carico.clock import Clock, Ticker
 from carico.errors import CaricoError
 from carico.runtime import open_source
@@ -25,7 +26,8 @@ class Watcher:
 
     def __init__(self, settings: NodeSettings, clock: Clock, seconds: float | None) -> None:
         self.sampler = Sampler(settings)
-        self.source = open_source(settings, settings.cgroup_root, clock)
+        self.source = open_source(settings, settings.cgroup_root, clock, settings.proc_root)
+        self.measuring = Measuring(settings, self.sampler, self.source, clock)
         self._clock = clock
         self._ticker = Ticker(clock, 1.0 / settings.rate_hz)
         # A little more, so that the sample which completes the last second is among them.
@@ -35,9 +37,10 @@ class Watcher:
         self._ticks: asyncio.Queue[Tick | None] = asyncio.Queue()  # None: it is over
 
     async def __aiter__(self) -> AsyncIterator[Tick]:
-        running = [asyncio.create_task(part) for part in (self.source.run(), self._ticker.run(self._tick))]
+        parts = (self.source.run(), self.measuring.run(), self._ticker.run(self._tick))
+        running = [asyncio.create_task(part) for part in parts]
         for task in running:
-            task.add_done_callback(self.stop)  # both run for ever: one that ends is broken
+            task.add_done_callback(self.stop)  # all run for ever: one that ends is broken
         call_off = None if self._end is None else self._clock.call_at(self._end, self.stop)
         try:
             while (tick := await self._ticks.get()) is not None:

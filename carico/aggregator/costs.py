@@ -3,12 +3,16 @@
 In one dimension node i says cᵢ with variance vᵢ and has weight wᵢ (1, less while it fades). med is the weighted median:
 
     rough = med(c; w)
-    pᵢ = 1/(vᵢ + (rough/10)²), at most twice med(p; w)         better evidence counts more, but nobody counts for many
-    qᵢ = wᵢ·pᵢ
+    pᵢ = 1/(vᵢ/max(cᵢ, rough)² + (1/10)²), at most twice med(p; w)
+    qᵢ = wᵢ·pᵢ                                      better evidence counts more, but nobody counts for many
     mid = med(c; q),  s = max(1.4826·med(|c − mid|; q), mid/10)
     cᵢ' = cᵢ, clipped to mid ± 3s
     mean = Σ qᵢcᵢ' / Σ qᵢ
-    variance = Σ qᵢ(cᵢ' − mean)² / Σ qᵢ + med(v; q)
+    variance = Σ qᵢ(cᵢ − mean)² / Σ qᵢ + med(v; q)
+
+Variances are weighed relative to the cost, or pods that are cheap would count more than dear ones only because they
+are cheap. The mean believes nobody, but the variance is the true spread, not clipped: where nodes differ, because they
+run different pods or because one lies, the cluster knows less of the next node, and says so.
 
 The bound. Let honest nodes say costs in [a, b], and let φ be the others' share of Σ q. For a share f of nodes φ ≤ 4·f
 because of the limit on pᵢ, and φ = f when all variances are alike. If φ < ½ then mid lies in [a, b], the spread s is at
@@ -51,14 +55,14 @@ def robust(said: CostPoints) -> tuple[float, float] | None:
     if not len(cost):
         return None
     rough = median(cost, weight)
-    precision = 1.0 / (variance + (SAME * rough) ** 2 + TINY)
+    precision = 1.0 / (variance / (np.maximum(cost, rough) ** 2 + TINY) + SAME**2)
     trust = weight * np.minimum(precision, WEIGHT_LIMIT * median(precision, weight))
     trust /= trust.sum()
     middle = median(cost, trust)
     spread = max(MAD_TO_SIGMA * median(np.abs(cost - middle), trust), SAME * middle)
     clipped = np.clip(cost, middle - CLIP * spread, middle + CLIP * spread)
     mean = float(trust @ clipped)
-    return mean, float(trust @ (clipped - mean) ** 2) + median(variance, trust)
+    return mean, float(trust @ (cost - mean) ** 2) + median(variance, trust)
 
 
 def median(values: Vector, weight: Vector) -> float:

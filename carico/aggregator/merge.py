@@ -17,6 +17,8 @@ from carico.aggregator import costs
 from carico.aggregator.rows import COLUMN, M, Rows
 from carico.types import ClusterModel, CostBelief, CostPoints, Matrix, ReplicaModel, Vector
 
+# Times the median size: a node that says more counts as one of that size, or one forged size would be the whole model.
+LARGEST = 32.0
 NOBODY = CostPoints(np.zeros(0), np.zeros(0), np.zeros(0))
 
 
@@ -38,13 +40,29 @@ def of_rows(rows: Rows, weight: Vector) -> Aggregate:
     gram_weight = has.T @ (weight[:, None] * has)
     total = float(weight.sum())
     return Aggregate(
-        gram=_divided((weight @ rows.gram[:n]).reshape(M, M), gram_weight),
+        gram=_divided((weight @ _believed(rows, weight)).reshape(M, M), gram_weight),
         gram_weight=gram_weight,
         nodes=int(np.count_nonzero(weight)),
         weight=total,
         mean_pods=float(weight @ rows.pods[:n]) / total if total else 0.0,
         costs=tuple(_points(rows, weight, column) for column in range(M)),
     )
+
+
+def _believed(rows: Rows, weight: Vector) -> Matrix:
+    """The rows of Gram matrices, those of nodes beyond LARGEST as if they were of that size."""
+    n = len(rows)
+    size, gram = rows.size[:n], rows.gram[:n]
+    largest = np.full(M, np.inf)
+    for column in range(M):
+        watches = (size[:, column] > 0) & (weight > 0)
+        if watches.any():
+            largest[column] = LARGEST * costs.median(size[watches, column], weight[watches])
+    if not (size > largest).any():
+        return gram
+    scale = np.minimum(1.0, largest / np.maximum(size, costs.TINY))
+    believed: Matrix = gram * (scale[:, :, None] * scale[:, None, :]).reshape(n, M * M)
+    return believed
 
 
 def _points(rows: Rows, weight: Vector, column: int) -> CostPoints:

@@ -22,9 +22,10 @@ class Counters:
     """What is counted as it happens."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        exchanges = Counter("carico_exchanges_total", "Messages from nodes.", registry=registry)
-        self.exchange = exchanges.inc
-        self._refused = Counter("carico_refused_total", "Messages that were refused.", ["reason"], registry=registry)
+        about = "Messages from nodes, those that were refused among them."
+        self.exchange = Counter("carico_aggregator_messages", about, registry=registry).inc
+        about = "Messages of nodes and other replicas that this replica refused, by reason."
+        self._refused = Counter("carico_aggregator_messages_refused", about, ["reason"], registry=registry)
         for reason in REASONS:
             self._refused.labels(reason)  # a rate needs the series to be there before its first event
 
@@ -41,14 +42,26 @@ class Figures(Collector):
     def collect(self) -> Iterator[Metric]:
         state = self._door.state
         model, peers = state.model, state.peer_weights(self._door.clock.monotonic())
-        yield _gauge("carico_model_nodes", "Live nodes in the cluster's model.", model.nodes if model else 0)
-        yield _gauge("carico_model_version", "Grows with every change of the model.", model.version if model else 0)
-        yield _gauge("carico_streams", "Nodes that keep a stream to this replica.", self._door.exchange.streams)
-        yield _gauge("carico_peers", "Other replicas whose nodes are in the model.", len(peers))
+        yield _gauge("carico_aggregator_model_nodes", "Live nodes in the cluster's model.", model.nodes if model else 0)
+        version = model.version if model else 0
+        yield _gauge("carico_aggregator_model_version", "Grows with every change of the model.", version)
+        streams = self._door.exchange.streams
+        yield _gauge("carico_aggregator_streams", "Nodes that keep a stream to this replica.", streams)
+        yield _gauge("carico_aggregator_peers", "Other replicas whose nodes are in the model.", len(peers))
+        classes = state.classes
+        yield _gauge("carico_aggregator_classes", "Classes of pods whose costs are known.", len(classes.published))
+        yield _gauge("carico_aggregator_class_rows", "What this replica's nodes say of classes.", classes.rows)
+        yield _gauge(
+            "carico_aggregator_class_listeners",
+            "Schedulers and nodes that hear of class costs here.",
+            len(self._door.subscribers),
+        )
         about = "Dimensions in messages of nodes that this replica does not know and left out."
-        yield CounterMetricFamily("carico_unknown_dimensions", about, value=state.unknown_dimensions)
+        yield CounterMetricFamily("carico_aggregator_unknown_dimensions", about, value=state.unknown_dimensions)
         watched = GaugeMetricFamily(
-            "carico_model_dimension_nodes", "Nodes of this replica that watch a resource.", labels=["resource"]
+            "carico_aggregator_model_dimension_nodes",
+            "Nodes of this replica that watch a resource.",
+            labels=["resource"],
         )
         for dimension, nodes in state.dimension_nodes().items():
             watched.add_metric([dimension], nodes)

@@ -11,6 +11,7 @@ import logging
 import math
 
 from carico.aggregator.door import SERVICE, Door
+from carico.aggregator.state import Told
 from carico.clock import Clock
 from carico.errors import RefusedMessage
 from carico.settings import AggregatorSettings
@@ -23,6 +24,7 @@ from carico.wire.codec.cluster import Refused
 log = logging.getLogger(__name__)
 
 PATIENCE = 3.0  # s for an answer
+SOON = 0.1  # s between two messages while a peer lacks classes
 
 
 class PeerTalker:
@@ -34,17 +36,21 @@ class PeerTalker:
         self._stream = 0
         self._said_at = -math.inf
         self._is_this_replica = False
+        self._told = Told()
 
     def opened(self, now: float) -> None:  # noqa: ARG002
         self._stream = self._door.state.open_stream()
-        self._said_at, self._is_this_replica = -math.inf, False
+        self._said_at, self._is_this_replica, self._told = -math.inf, False, Told()
 
     def wait(self, now: float) -> float:
-        return math.inf if self._is_this_replica else max(0.0, self._said_at + self._every - now)
+        if self._is_this_replica:
+            return math.inf
+        every = min(self._every, SOON) if self._door.state.lacks_classes(self._told) else self._every
+        return max(0.0, self._said_at + every - now)
 
     def next(self, now: float) -> bytes:
         self._said_at = now
-        return replica.encode(self._door.state.own_model(now))
+        return replica.encode(self._door.state.own_model(now, self._told))
 
     def heard(self, message: bytes, now: float) -> None:
         answer = replica.decode_reply(message)

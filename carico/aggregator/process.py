@@ -20,12 +20,14 @@ from carico import __version__, metrics
 from carico.aggregator import pages, peers
 from carico.aggregator.door import Door
 from carico.aggregator.state import State
+from carico.certificate_metrics import CertificateCollector, from_file
 from carico.clock import Clock, SystemClock, Ticker
 from carico.errors import UsageError
 from carico.flags import CommandParser, add_settings, settings_of
 from carico.http.routes import Route, exposition, health, shown
 from carico.http.server import HttpServer
 from carico.settings import AggregatorSettings
+from carico.wire.metrics import GrpcServerMetrics
 from carico.wire.server import GrpcServer
 
 log = logging.getLogger(__name__)
@@ -38,18 +40,21 @@ class Aggregator:
     """One replica. `start` it, then `stop` it; in between it runs on its own."""
 
     def __init__(self, settings: AggregatorSettings, clock: Clock) -> None:
-        if settings.peers and not settings.plaintext and settings.tls_ca is None:
-            raise UsageError("peers need tls_ca, so that replicas can check each other's certificate")
+        if settings.peers and not settings.plaintext:
+            _check_peers(settings)
         self._settings = settings
         self._clock = clock
-        registry = metrics.new_registry("aggregator")
+        self.registry = registry = metrics.new_registry("aggregator")
+        self._lag = metrics.loop_lag(registry, "aggregator")
+        registry.register(CertificateCollector("aggregator", {"tls_cert": from_file(settings.tls_cert)}))
         counters = pages.Counters(registry)
         name = settings.replica_name or socket.gethostname()
         self.state = State(settings, name, start_id=secrets.randbits(63))
-        self._door = Door(self.state, clock, counters.exchange, counters.refused)
+        self._door = Door(self.state, clock, counters.exchange, counters.refused, has_peers=bool(settings.peers))
         registry.register(pages.Figures(self._door))
-        self._grpc = GrpcServer(settings.grpc_listen, settings, self._door.methods)
-        self._pages = HttpServer(settings.listen, self._routes(registry), count=metrics.request_counter(registry))
+        self._grpc = GrpcServer(settings.grpc_listen, settings, self._door.methods, GrpcServerMetrics(registry))
+        count = metrics.request_counter(registry, "aggregator")
+        self._pages = HttpServer(settings.listen, self._routes(registry), count=count)
         self._tasks: list[asyncio.Task[None]] = []
         self._refreshed_at = clock.monotonic()
         self._ready = False
@@ -94,14 +99,24 @@ class Aggregator:
     async def _refresh_for_ever(self) -> None:
         await Ticker(self._clock, self._settings.merge_every).run(self._refresh)
 
-    def _refresh(self, _late: float) -> None:
-        self._door.refresh()
+    def _refresh(self, late: float) -> None:
+        self._lag(late)
+        self._door.refresh(late)
         self._refreshed_at = self._clock.monotonic()
 
     def _stalled(self) -> str | None:
         silence = self._clock.monotonic() - self._refreshed_at
         late = silence > STALLED * self._settings.merge_every
         return f"the model was last made {silence:.1f} s ago" if late else None
+
+
+def _check_peers(settings: AggregatorSettings) -> None:
+    if settings.tls_ca is None:
+        raise UsageError("peers need tls_ca, so that replicas can check each other's certificate")
+    if settings.allow_anonymous_clients:
+        raise UsageError(
+            "peers need client_ca: without it anybody could speak as a replica, for as many nodes as it likes"
+        )
 
 
 async def _serve(settings: AggregatorSettings) -> None:

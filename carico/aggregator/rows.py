@@ -40,6 +40,7 @@ class Rows:
     cost: Matrix  # rows × M
     cost_variance: Matrix  # rows × M
     has_cost: Matrix  # rows × M, 1 where the node knows the cost
+    size: Matrix  # rows × M, absolute; 0 where the node does not watch the dimension
     pods: Vector
     seen: Vector  # s, monotonic: when its last word came
 
@@ -79,6 +80,8 @@ class Rows:
             self.has_cost[row] = layout.has
             self.cost[row, layout.columns] = [model.cost.mean[i] for i in layout.known]
             self.cost_variance[row, layout.columns] = [model.cost.variance[i] for i in layout.known]
+        self.size[row] = 0.0
+        self.size[row, layout.columns] = [model.size.of(model.dimensions[i]) for i in layout.known]
         self.pods[row] = model.pods
 
     def drop(self, node: str) -> None:
@@ -98,6 +101,7 @@ _COLUMNS: dict[str, tuple[int, ...]] = {
     "cost": (M,),
     "cost_variance": (M,),
     "has_cost": (M,),
+    "size": (M,),
     "pods": (),
     "seen": (),
 }

@@ -6,20 +6,26 @@ out until the next one.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from carico.aggregator import merge
+from carico.aggregator import classes, merge
 from carico.aggregator.rows import COLUMN, Rows
 from carico.aggregator.running import Running
 from carico.errors import RefusedMessage
 from carico.settings import AggregatorSettings
-from carico.types import ClusterModel, LocalModel, ReplicaModel, Vector
+from carico.types import ClassCost, ClusterModel, LocalModel, ReplicaModel, Vector
 from carico.wire.order import ReportOrder
 
 JOINED_FOR = 10.0  # s in which peers are told that a node is here now
+# In one message to a peer, which must stay below the largest that is taken; what is left follows in the next ones.
+JOINED_AT_ONCE = 5000  # names
+CLASSES_AT_ONCE = 500
+TELL_AGAIN = 300.0  # s after which a peer is told all classes again: it may have taken this replica for gone
 # A dead replica's nodes come back to another one within seconds: its aggregate must not count beside theirs for long.
 PEER_FADES_AFTER = 5.0  # exchanges that failed to come
 PEER_FADES_OVER = 10.0  # as many more until nothing is left
@@ -28,6 +34,15 @@ PEER_FADES_OVER = 10.0  # as many more until nothing is left
 class Peer(NamedTuple):
     model: ReplicaModel
     seen: float  # s, monotonic
+
+
+@dataclass
+class Told:
+    """How far a peer has been told on one stream."""
+
+    classes: int = 0  # version
+    since: float | None = None  # s, monotonic: when that began from 0
+    joined: int = 0  # names, of those that are new at this moment
 
 
 class State:
@@ -50,6 +65,7 @@ class State:
         self._first_word: float | None = None
         self._changed = False
         self._version = 0
+        self.classes = classes.Classes(first_version=start_id)
         self.unknown_dimensions = 0  # times that a dimension was ignored
         self.own = merge.combine(())  # this replica's nodes
         self.model: ClusterModel | None = None
@@ -69,6 +85,7 @@ class State:
         if self._stream_of.get(model.node) != stream:
             self._moved_here(model.node, stream, now)
         self._rows.put(model, now)
+        self.classes.heard(model.node, model.class_costs, model.dimensions)
         self._changed = True
         if self._first_word is None:
             self._first_word = now
@@ -77,16 +94,20 @@ class State:
             self._running.take(self._rows.gram[row], self._rows.has[row], len(self._rows))
 
     def _moved_here(self, node: str, stream: int, now: float) -> None:
-        self._node_of.pop(self._stream_of.pop(node, 0), None)
+        self._let_go(node)
+        self._let_go(self._node_of.get(stream))
         self._stream_of[node] = stream
         self._node_of[stream] = node
         self._joined[node] = now
 
+    def _let_go(self, node: str | None) -> None:
+        """The node's stream is no longer its own, if it had one."""
+        if node is not None and node in self._stream_of:
+            del self._node_of[self._stream_of.pop(node)]
+
     def close_stream(self, stream: int) -> None:
         """The node may come back, or turn up at another replica; until then it fades."""
-        node = self._node_of.pop(stream, None)
-        if node is not None:
-            del self._stream_of[node]
+        self._let_go(self._node_of.get(stream))
 
     def heard_peer(self, model: ReplicaModel, stream: int, now: float) -> None:
         """Another replica's aggregate. Two streams lead to each peer: one that is older than the last is no error."""
@@ -95,12 +116,22 @@ class State:
         try:
             self._peer_order.check(model.replica, stream=stream, start_id=model.start_id, sequence=model.sequence)
         except RefusedMessage:
+            known = self._peers.get(model.replica)
+            if known is not None and known.model.start_id == model.start_id:
+                self._take_news(model, now)  # of which each stream tells everything
             return
+        before = self._peers.get(model.replica)
+        if before is not None and before.model.start_id != model.start_id:
+            self.classes.forget_peer(model.replica, now)
         self._peers[model.replica] = Peer(model, now)
+        self._take_news(model, now)
+        self._changed = True
+
+    def _take_news(self, model: ReplicaModel, now: float) -> None:
+        self.classes.heard_peer(model.replica, model.class_costs, model.dimensions, now)
         for node in model.joined:
             if node in self._rows and node not in self._stream_of:
                 self._forget(node)
-        self._changed = True
 
     # Time
 
@@ -111,6 +142,8 @@ class State:
             self._forget(self._rows.names[row])
         self._drop_old(now)
         weight = self._weights(now)
+        for row in np.flatnonzero(weight < 1).tolist():
+            self.classes.fade(self._rows.names[row], float(weight[row]))
         fading = bool((weight < 1).any()) or any(self._peer_weight(peer, now) < 1 for peer in self._peers.values())
         if not (self._changed or fading):
             return False
@@ -139,10 +172,33 @@ class State:
         self._changed = True  # look again
         return True
 
-    def own_model(self, now: float) -> ReplicaModel:
-        """What to tell a peer: this replica's nodes, never what another peer said."""
-        joined = frozenset(node for node, at in self._joined.items() if now - at <= JOINED_FOR)
-        return merge.replica_model(self.own, self.replica, self.start_id, next(self._sequence), joined)
+    def own_model(self, now: float, told: Told | None = None) -> ReplicaModel:
+        """What to tell a peer: this replica's nodes, never what another peer said.
+
+        `told` is how far it was told on this stream, and is brought up to date; None: nothing was.
+        """
+        told = Told() if told is None else told
+        joined = [node for node, at in self._joined.items() if now - at <= JOINED_FOR]
+        part = joined[told.joined : told.joined + JOINED_AT_ONCE]
+        told.joined = told.joined + JOINED_AT_ONCE if told.joined + JOINED_AT_ONCE < len(joined) else 0
+        model = merge.replica_model(self.own, self.replica, self.start_id, next(self._sequence), frozenset(part))
+        if told.since is None or now - told.since > TELL_AGAIN:
+            told.since, told.classes = now, 0
+        return dataclasses.replace(model, class_costs=self._class_news(model.dimensions, told))
+
+    def _class_news(self, resources: tuple[str, ...], told: Told) -> tuple[ClassCost, ...]:
+        """The next classes that a peer lacks, without figures where this replica has none any more."""
+        if not resources:
+            return ()
+        changes = self.classes.own.since(told.classes)[:CLASSES_AT_ONCE]
+        if changes:
+            told.classes = changes[-1].version
+        costs = [change.value or classes.nothing_of(change.name) for change in changes]
+        return tuple([classes.for_resources(cost, resources) for cost in costs])
+
+    def lacks_classes(self, told: Told) -> bool:
+        """Whether a peer that was told so far lacks more."""
+        return told.classes < self.classes.own.version
 
     def node_weights(self, now: float) -> dict[str, tuple[float, float]]:
         """Age in seconds and weight of every node of this replica."""
@@ -170,12 +226,16 @@ class State:
     def _forget(self, node: str) -> None:
         self._rows.drop(node)
         self._order.forget(node)
+        self._let_go(node)
+        self.classes.forget(node)
         self._joined.pop(node, None)
         self._changed = True
 
     def _drop_old(self, now: float) -> None:
         for name in [name for name, peer in self._peers.items() if self._peer_weight(peer, now) <= 0]:
             del self._peers[name]
+            self._peer_order.forget(name)
+            self.classes.forget_peer(name, now)
             self._changed = True
         for node in [node for node, at in self._joined.items() if now - at > JOINED_FOR]:
             del self._joined[node]

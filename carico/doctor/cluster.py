@@ -13,6 +13,7 @@ import msgspec
 from carico.clock import SystemClock
 from carico.doctor.finding import Finding, ok, wanting
 from carico.errors import CaricoError, UsageError
+from carico.http.address import is_loopback, split_address
 from carico.kube import credentials
 from carico.kube.client import ApiError, Client
 from carico.kube.paths import segment
@@ -35,6 +36,13 @@ class Right(NamedTuple):
         return f"{self.verb} {name}{f'.{self.group}' if self.group else ''}"
 
 
+# Of the ClusterRole system:auth-delegator, to ask who calls the private pages and what they may.
+REVIEWS = [
+    Right("create", "authentication.k8s.io", "tokenreviews"),
+    Right("create", "authorization.k8s.io", "subjectaccessreviews"),
+]
+
+
 def rights(settings: SchedulerSettings) -> list[Right]:
     """All that the scheduler does at the API server."""
     needed = [resource.path for resource in OTHERS if not resource.optional]
@@ -55,6 +63,7 @@ def rights(settings: SchedulerSettings) -> list[Right]:
         Right("patch", "", "persistentvolumes"),
         *lease,
         *([Right("patch", "", "nodes")] if settings.extender_listen else []),  # tells kube-scheduler of free capacity
+        *([] if is_loopback(split_address(settings.debug_listen)[0]) else REVIEWS),
     ]
 
 
@@ -156,7 +165,7 @@ async def _lease(client: Client, settings: SchedulerSettings) -> Finding:
     namespace, lease = settings.leader_elect_resource_namespace, settings.leader_elect_resource_name
     name = f"{namespace}/{lease}"
     path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases/{segment(lease)}"
-    start = "start `carico scheduler`; its log says why it does not lead"
+    start = "start `carico scheduler`; its log says why it does not lead. With --no-leader-elect there is no Lease"
     try:
         spec = msgspec.json.decode(await client.call("GET", path), type=dict[str, Any])["spec"]
         holder, renewed = spec.get("holderIdentity") or "", datetime.fromisoformat(spec["renewTime"]).timestamp()
@@ -189,7 +198,7 @@ async def _nodes(client: Client) -> Finding:
             "`kubectl describe node` says why",
             needed=False,
         )
-    return ok("nodes", f"{len(items)}, all ready")
+    return ok("nodes", f"{len(items)} of {len(items)} are ready")
 
 
 def _ready(node: dict[str, Any]) -> bool:

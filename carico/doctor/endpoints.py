@@ -6,14 +6,13 @@ import asyncio
 import json
 import socket
 import ssl
-import urllib.error
-import urllib.request
+from http import HTTPStatus
 from typing import Any
 
 from carico.doctor.finding import Finding, ok, wanting
-from carico.errors import UsageError
+from carico.errors import CaricoError, UsageError
 from carico.http.address import split_address
-from carico.scheduler.remote import PORT
+from carico.scheduler.page_client import PageClient, said
 from carico.settings import AgentSettings, TlsFiles
 from carico.tls import lenient_context
 
@@ -23,9 +22,9 @@ SETTINGS_FRAME, TLS_ALERT = 0x04, 0x15
 SHOWN = 4  # names of silent nodes
 
 
-async def look(settings: AgentSettings, server: str, *, named: bool) -> list[Finding]:
-    """`server` is where the scheduler's pages are, if that is known; `named` if somebody asked for it."""
-    found = await asyncio.to_thread(_pages, server or f"http://127.0.0.1:{PORT}", named)
+async def look(settings: AgentSettings, pages: PageClient, *, named: bool) -> list[Finding]:
+    """`pages` are the scheduler's; `named` if somebody asked for them."""
+    found = await _pages(pages, named)
     for part, target in [
         *(("scheduler gRPC", t) for t in settings.schedulers),
         ("aggregator gRPC", settings.aggregator),
@@ -38,40 +37,24 @@ async def look(settings: AgentSettings, server: str, *, named: bool) -> list[Fin
 # --- pages ---
 
 
-def _pages(address: str, named: bool) -> list[Finding]:
+async def _pages(pages: PageClient, named: bool) -> list[Finding]:
+    start = "start `carico scheduler`, or name its pages with --server"
     try:
-        ready = _get(address, "/readyz")[1].strip()
-        ledger = json.loads(_get(address, "/debug/ledger")[1])
-    except (OSError, ValueError) as error:
-        why = getattr(error, "reason", None) or error
-        return [
-            wanting(
-                "scheduler",
-                f"no response from {address} ({why})",
-                "start `carico scheduler`, or name its pages with --server",
-                needed=named,
-            )
-        ]
-    if ready != "ok":
-        return [
-            wanting(
-                "scheduler",
-                f"{address} is not ready: {ready}",
-                "wait, or look at its log: it cannot read the API server",
-                needed=True,
-            )
-        ]
-    role = "leads" if ledger["leader"] else "stands by"
-    return [ok("scheduler", f"{address} {role}"), reports(ledger["nodes"])]
-
-
-def _get(address: str, path: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(address.rstrip("/") + path, timeout=PATIENCE) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
+        async with asyncio.timeout(PATIENCE):
+            ready, ledger = await pages.get("/readyz"), await pages.get("/debug/ledger")
+        rows = json.loads(ledger.body) if ledger.status == HTTPStatus.OK else None
+    except (CaricoError, TimeoutError) as error:
+        return [wanting("scheduler", str(error) or f"{pages.url}: no answer in {PATIENCE:.0f} s", start, needed=named)]
+    except ValueError:
+        return [wanting("scheduler", f"{pages.url}: what answers there is no scheduler", start, needed=named)]
+    if (problem := ready.body.decode(errors="replace").strip()) != "ok":
+        fix = "wait, or look at its log: it cannot read the API server"
+        return [wanting("scheduler", f"{pages.url} is not ready: {problem}", fix, needed=True)]
+    if rows is None:
+        found, _, fix = said(ledger).partition("; ")
+        return [wanting("scheduler", f"{pages.url} is ready, but: {found}", fix or start, needed=named)]
+    role = "leads" if rows["leader"] else "stands by"
+    return [ok("scheduler", f"{pages.url} {role}"), reports(rows["nodes"])]
 
 
 def reports(nodes: dict[str, dict[str, Any]]) -> Finding:
@@ -84,7 +67,7 @@ def reports(nodes: dict[str, dict[str, Any]]) -> Finding:
         return wanting("reports", "no node has reported", fix, needed=False)
     silent = {name: row["age"] for name, row in nodes.items() if row["stale"]}
     if not silent:
-        return ok("reports", f"all {len(nodes)} nodes report")
+        return ok("reports", f"{len(nodes)} of {len(nodes)} nodes report")
     shown = [f"{name} ({'never' if age is None else f'{age:.0f} s ago'})" for name, age in list(silent.items())[:SHOWN]]
     more = " …" if len(silent) > SHOWN else ""
     return wanting(
@@ -116,7 +99,7 @@ async def grpc(part: str, target: str, files: TlsFiles) -> Finding:
     if len(first) >= 4 and first[3] == SETTINGS_FRAME:
         return ok(part, f"{target} answers{'' if context is None else ' over TLS'}")
     if context is not None and not first:  # gRPC hangs up without a word on a certificate that it does not like
-        ours = "does not trust our certificate" if files.tls_cert else "wants a certificate from us"
+        ours = "does not trust our certificate" if files.tls_cert else "requires a client certificate"
         return wanting(
             part, f"{target}: it {ours}", "name --tls-cert and --tls-key that its --client-ca signed", needed=True
         )
@@ -162,7 +145,7 @@ def explained(error: OSError) -> tuple[str, str]:
         if "wrong version number" in reason or "record layer failure" in reason:
             return "it does not speak TLS", "use --plaintext, or give the other side a certificate"
         if "certificate required" in reason or "handshake failure" in reason:
-            return "it wants a certificate from us", "name --tls-cert and --tls-key"
+            return "it requires a client certificate", "name --tls-cert and --tls-key"
         return f"TLS failed: {reason}", "check --tls-ca, --tls-cert and --tls-key"
     if isinstance(error, TimeoutError):
         return f"no answer in {PATIENCE:.0f} s", "check the network and its policies"

@@ -55,4 +55,5 @@ def as_table(findings: Sequence[Finding], colours: Colours) -> str:
 
 def summary(findings: Sequence[Finding]) -> str:
     states = [finding.state for finding in findings]
-    return ", ".join(f"{states.count(state)} {state}" for state in (OK, WARNING, MISSING))
+    warnings = states.count(WARNING)
+    return f"{states.count(OK)} ok, {warnings} warning{'' if warnings == 1 else 's'}, {states.count(MISSING)} missing"

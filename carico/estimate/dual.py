@@ -51,6 +51,14 @@ class Dual:
         self._c.update(z - self._b.x, pods, r + self._b.p)
         self._c.x = max(self._c.x, 0.0)
 
+    def expect(self, first: float) -> None:
+        """Its first cost is a share of the node, whatever its size."""
+
+    def rescale(self, factor: float) -> None:
+        """The node's size changed: the same amount is `factor` times the share that it was."""
+        for part in (self._b, self._c):
+            part.x, part.p = part.x * factor, part.p * factor * factor
+
     @property
     def baseline(self) -> float:
         return self._b.x

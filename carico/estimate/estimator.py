@@ -6,11 +6,11 @@ runs is a setting. All see the same `Second` and give the same `Answer`, so that
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from carico.estimate.prior import Prior
-from carico.types import CostBelief
+from carico.types import CostBelief, MeasuredPod
 
 Values = tuple[float, ...]
 
@@ -30,6 +30,7 @@ class Second(NamedTuple):
     saturated: tuple[bool, ...]  # one of these was full: the mean is then a lower bound
     unit: Values  # the workload vector that k counts
     k: float
+    measured: Sequence[MeasuredPod] | None = None  # every workload pod; None: there is no accounting
 
 
 class Answer(NamedTuple):
@@ -40,6 +41,7 @@ class Answer(NamedTuple):
     cost: Values
     baseline_scalar: float
     cost_scalar: float
+    room: Values = ()
 
 
 class Estimator(Protocol):

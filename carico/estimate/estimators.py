@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from carico.estimate.by_class import ByClass
 from carico.estimate.dual import Dual
 from carico.estimate.estimator import Estimator
 from carico.estimate.joint import Joint
 from carico.estimate.resource import Resource
+from carico.estimate.scale import Scale
 from carico.estimate.signal import (
     REPORT_BASELINE,
     REPORT_COST,
@@ -25,20 +27,25 @@ def make_smoother(settings: EstimateSettings, size: int, rate_hz: float) -> Smoo
     >>> type(make_smoother(EstimateSettings(smoothing="ema"), 2, 10.0)).__name__
     'DynamicEma'
     """
-    return DynamicEma(size) if settings.smoothing == "ema" else ChangeAware(size, rate_hz)
+    return DynamicEma(size, rate_hz) if settings.smoothing == "ema" else ChangeAware(size, rate_hz)
 
 
-def make_estimator(settings: EstimateSettings, dimensions: tuple[str, ...], full: tuple[float, ...]) -> Estimator:
+def make_estimator(
+    settings: EstimateSettings, dimensions: tuple[str, ...], full: tuple[float, ...], scale: Scale | None = None
+) -> Estimator:
     """
     >>> make_estimator(EstimateSettings(estimator="signal-joint"), ("cpu",), (0.99,)).trace
     True
     """
     limit = settings.capacity_limit
+    scale = scale or Scale.of_shares(full)
     match settings.estimator:
+        case "class":
+            return ByClass(dimensions, scale, limit, _joint(dimensions, full, limit, scale))
         case "resource-joint":
-            return Resource(Joint, dimensions, full, limit)
+            return _joint(dimensions, full, limit, scale)
         case "resource":
-            return Resource(Dual, dimensions, full, limit)
+            return Resource([Dual() for _ in dimensions], dimensions, full, limit)
         case "signal":
             return Signal(DualSlope(REPORT_BASELINE, REPORT_COST), trace=False, limit=limit)
         case "signal-trace":
@@ -49,3 +56,7 @@ def make_estimator(settings: EstimateSettings, dimensions: tuple[str, ...], full
             return Signal(DifferenceSlope(), trace=True, limit=limit)
         case other:
             raise ValueError(f"no estimator is called {other!r}")
+
+
+def _joint(dimensions: tuple[str, ...], full: tuple[float, ...], limit: float, scale: Scale) -> Resource:
+    return Resource([Joint(share) for share in scale.first_share], dimensions, full, limit)

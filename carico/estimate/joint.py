@@ -24,9 +24,10 @@ from carico.estimate.saved import number, numbers, rows
 
 RAMPS = (0.0, 3.0, 6.0, 10.0, 15.0, 20.0)  # s
 
-# All in shares of the node; found by hand with seeds 1000–1009 of bench/synthetic.py, which the benchmark does not use.
+# In shares of the node, or of the first cost; found by hand with seeds 1000–1009 of bench/synthetic.py, which the
+# benchmark does not use.
 FIRST_BASELINE, FIRST_BASELINE_VARIANCE = 0.1, 0.2**2
-FIRST_COST, FIRST_COST_VARIANCE = 0.1, 0.1**2
+FIRST_COST = 0.5  # ± as much: where nothing is known of pods, and not even the node's size, few are let in at first
 BASELINE_WALK = 0.001**2  # per second
 COST_WALK = 0.002  # per second, share of the cost
 MODEL_ERROR = 0.003**2  # variance; usage is not quite a line in the pods
@@ -35,12 +36,14 @@ BASELINE_SHIFT = 0.03  # usage that something other than pods may add at once
 COST_SHIFT = 0.5  # share by which a cost may change at once
 MEMORY = 0.02  # weight of a second in a ramp's record: a memory of about a minute
 LEAD = 0.1  # nats per second by which a ramp must beat the present one
-LEAST_COST = 0.01  # a cost that is smaller still may change by shares of this
+LEAST_COST = 0.02  # share of the first cost; a cost that is smaller still may change by shares of this
 FIRST_UNLIKE = 0.2**2  # variance of single pods' costs, in squared shares of the mean cost
 UNLIKE_SHARE = 0.05  # weight of one pod in that variance
 DRIFT_SHARE = 0.3  # weight of one pod in the drift of the cost
 DRIFT = 4.0  # standard deviations of drift that are a change of the cost
-EVIDENCE = 0.25  # share of the first variance of c below which the node has seen for itself
+EVIDENCE = 0.25  # share of the first variance of c below which the node has seen for itself …
+CERTAIN = 0.25  # … if the deviation is also within this share of c
+IDLE, CREEP = 60.0, 0.03  # s without pods after which the cost creeps back up to the first, by this share per second
 
 # What a ramp is saved as.
 LINE = ("b", "c", "pbb", "pbc", "pcc")
@@ -50,13 +53,12 @@ RECORD = ("unlike", "drift", "before", "record", "last", "showing")
 class Ramped:
     """A line under one assumption about the ramp, and its record as a prophet."""
 
-    __slots__ = ("before", "drift", "last", "line", "record", "seconds", "showing", "unlike")
+    __slots__ = ("before", "drift", "last", "least", "line", "record", "seconds", "showing", "unlike")
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, first: float) -> None:
         self.seconds = seconds
-        self.line = Line(
-            FIRST_BASELINE, FIRST_COST, FIRST_BASELINE_VARIANCE, FIRST_COST_VARIANCE, qb=BASELINE_WALK, qc=0.0
-        )
+        self.least = LEAST_COST * first
+        self.line = Line(FIRST_BASELINE, first, FIRST_BASELINE_VARIANCE, first**2, qb=BASELINE_WALK, qc=0.0)
         self.unlike = FIRST_UNLIKE  # variance of a single pod's cost, in squared shares of the mean cost
         self.drift = 0.0  # mean deviation of recent pods, in shares of the mean cost
         self.before = 0.0  # deviation of the pod before
@@ -67,10 +69,10 @@ class Ramped:
     def learn(self, z: float, n: float, r: float, steps: float, least: float) -> None:
         """`least` is the surprise below which the second says nothing, because it is only a lower bound."""
         line = self.line
-        line.qc = (COST_WALK * max(line.c, LEAST_COST)) ** 2
+        line.qc = (COST_WALK * max(line.c, self.least)) ** 2
         line.predict(steps)
         changed, off = n - self.showing, z - line.at(n)
-        unlike = abs(changed) * max(line.c, LEAST_COST) ** 2 * self.unlike
+        unlike = abs(changed) * max(line.c, self.least) ** 2 * self.unlike
         if off < least * math.sqrt(line.spread(n) + r + unlike):
             self.last = 0.0
             return
@@ -103,7 +105,7 @@ class Ramped:
 
         Half the squared difference of neighbours is the variance between pods, whatever the cost drifts to.
         """
-        cost = max(self.line.c, LEAST_COST)
+        cost = max(self.line.c, self.least)
         if abs(pods) < 0.5:  # a moment of a ramp says too little of a pod
             return
         noise = variance / (pods * cost) ** 2
@@ -124,7 +126,7 @@ class Ramped:
         """Add so much variance to what the line says of n pods."""
         line = self.line
         by_baseline = BASELINE_SHIFT**2
-        by_cost = (COST_SHIFT * max(line.c, LEAST_COST)) ** 2
+        by_cost = (COST_SHIFT * max(line.c, self.least)) ** 2
         scale = variance / (by_baseline + n * n * by_cost)
         line.pbb += scale * by_baseline
         line.pcc += scale * by_cost
@@ -141,9 +143,11 @@ class Joint:
     (0.1, 0.2)
     """
 
-    def __init__(self) -> None:
-        self._ramps = [Ramped(seconds) for seconds in RAMPS]
+    def __init__(self, first: float = FIRST_COST) -> None:
+        self._first = first  # cost that a pod is expected to have before one was seen
+        self._ramps = [Ramped(seconds, first) for seconds in RAMPS]
         self._best = 0
+        self._idle = 0.0  # s without pods
         self._at = -math.inf  # s, of the second before
 
     def learn(self, z: float, noise: float, at: float, pods: int, starts: Starts, least: float) -> None:
@@ -152,9 +156,37 @@ class Joint:
         for ramp in self._ramps:
             showing = pods - starts.missing(at, ramp.seconds)
             ramp.learn(z, showing, noise + MODEL_ERROR, steps, least)
+        self._creep(pods, steps)
         best = min(range(len(RAMPS)), key=lambda i: self._ramps[i].record)
         if self._ramps[best].record < self._ramps[self._best].record - LEAD:
             self._best = best
+
+    def _creep(self, pods: int, steps: float) -> None:
+        """The next pods may be others: what was learned of light ones must not let a crowd of heavy ones in."""
+        self._idle = 0.0 if pods else self._idle + steps
+        if self._idle <= IDLE:
+            return
+        share = 1.0 - math.exp(-CREEP * steps)
+        for ramp in self._ramps:
+            raised = share * max(self._first - ramp.line.c, 0.0)
+            ramp.line.c += raised
+            ramp.line.pcc = min(ramp.line.pcc + raised * raised, self._first**2)
+
+    def expect(self, first: float) -> None:
+        """What a pod is expected to cost before one was seen, from now on."""
+        untouched = self.cost == self._first
+        self._first = first
+        for ramp in self._ramps:
+            ramp.least = LEAST_COST * first
+            if untouched:
+                ramp.line.c, ramp.line.pcc = first, first**2
+
+    def rescale(self, factor: float) -> None:
+        """The node's size changed: the same amount is `factor` times the share that it was."""
+        for ramp in self._ramps:
+            line = ramp.line
+            line.b, line.c = line.b * factor, line.c * factor
+            line.pbb, line.pbc, line.pcc = (p * factor * factor for p in (line.pbb, line.pbc, line.pcc))
 
     @property
     def ramp(self) -> float:
@@ -175,12 +207,14 @@ class Joint:
 
     @property
     def known(self) -> bool:
-        return self.variance < EVIDENCE * FIRST_COST_VARIANCE
+        least = LEAST_COST * self._first
+        return self.variance < min(EVIDENCE * self._first**2, (CERTAIN * max(self.cost, least)) ** 2)
 
     def save(self) -> dict[str, object]:
         return {
             "at": [self._at] if math.isfinite(self._at) else [],
             "best": self._best,
+            "idle": self._idle,
             "ramps": [
                 [getattr(ramp.line, name) for name in LINE] + [getattr(ramp, name) for name in RECORD]
                 for ramp in self._ramps
@@ -191,6 +225,7 @@ class Joint:
         at = numbers(state, "at", 1, empty=True)
         self._at = at[0] if at else -math.inf
         self._best = int(number(state, "best", least=0, most=len(RAMPS) - 1))
+        self._idle = number(state, "idle", least=0.0)
         saved = rows(state, "ramps", len(LINE) + len(RECORD), len(RAMPS), least=-1e6, most=1e6)
         if len(saved) != len(RAMPS):
             raise ValueError(f"saved state: {len(saved)} ramps, not {len(RAMPS)}; delete the state file to start fresh")

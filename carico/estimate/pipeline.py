@@ -8,24 +8,40 @@ used and never sent back.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from carico.errors import RefusedMessage
 from carico.estimate import subspace
 from carico.estimate.batch import Batch, Clean
+from carico.estimate.by_class import ByClass
 from carico.estimate.capacity import signal, trace_workload, workload
 from carico.estimate.estimator import Answer, Second
 from carico.estimate.estimators import make_estimator, make_smoother
 from carico.estimate.prior import Prior
 from carico.estimate.pronto import Pronto
+from carico.estimate.resource import Resource
 from carico.estimate.saved import numbers, rows, section
+from carico.estimate.scale import Scale, scale_of
 from carico.estimate.subspace import Subspace, damp, decompose, from_gram, merge
 from carico.settings import FULL, EstimateSettings
-from carico.types import CostBelief, Estimate, Matrix, Mode, PodCount, Sample
+from carico.types import (
+    ClassCost,
+    ClassKey,
+    CostBelief,
+    Estimate,
+    Matrix,
+    MeasuredPod,
+    Mode,
+    NodeSize,
+    PodCount,
+    Sample,
+)
 
-SAVED_VERSION = 1
+SAVED_VERSION = 2
+MEASURED_FOR = 5.0  # s for which measured pods are believed to be the present ones
 LONGEST_CLUSTER = 1e6  # the cluster's model in fractions of this node, which may be a very small one
 
 
@@ -49,7 +65,14 @@ class Pipeline:
     ((0.25, 0.5), 'settled')
     """
 
-    def __init__(self, settings: EstimateSettings, dimensions: tuple[str, ...], rate_hz: float = 10.0) -> None:
+    def __init__(
+        self,
+        settings: EstimateSettings,
+        dimensions: tuple[str, ...],
+        rate_hz: float = 10.0,
+        node_size: NodeSize | None = None,
+    ) -> None:
+        """Without a size measured pods' demands are shares of the node."""
         size = len(dimensions)
         self._settings = settings
         self._dimensions = dimensions
@@ -60,21 +83,56 @@ class Pipeline:
         self._clean = Clean(self._full)
         self._local: Subspace | None = None
         self._cluster: Subspace | None = None
-        self._estimator = make_estimator(settings, dimensions, self._full)
+        self._node_size = node_size
+        self._full_absolute: tuple[float, ...] | None = None
+        self._estimator = make_estimator(settings, dimensions, self._full, self._scale())
         self._prior = Prior(size)
         self._pronto = Pronto(size, settings.pronto_window, settings.pronto_threshold)
         self._baseline: tuple[float, ...] = (0.0,) * size
         self._pods = -1  # at the last tick; -1 before the first
         self._learned_pods = -1  # at the last second that was learned from
         self._samples = 0
+        self._measured: Sequence[MeasuredPod] | None = None
+        self._measured_at = -math.inf
+        self._is_new = False  # nothing has been learned from `_measured` yet
+
+    def _scale(self) -> Scale:
+        if self._node_size is None:
+            return Scale.of_shares(self._full)
+        return scale_of(self._settings, self._dimensions, self._node_size, self._full, self._full_absolute)
+
+    def set_full(self, full: tuple[float, ...], node_size: NodeSize | None = None) -> None:
+        """Absolute demand that the node holds per resource, and its size if that changed.
+
+        What was learned as shares of the node is rescaled. Without a size before, it is the node's first.
+        """
+        before = self._scale().whole
+        self._full_absolute = full
+        self._node_size = node_size or self._node_size
+        self._resize(before)
+
+    def _resize(self, before: tuple[float, ...]) -> None:
+        """What was learned when the node's whole was `before` is to be used on a node of the present size."""
+        scale = self._scale()
+        if isinstance(self._estimator, ByClass | Resource):
+            if before != scale.whole:
+                factors = tuple([old / new for old, new in zip(before, scale.whole, strict=True)])
+                self._estimator.rescale(factors)
+                self._prior.rescale(factors)
+            self._estimator.resize(scale)
 
     @property
     def wanted(self) -> int:
         """Samples until the next Estimate; whoever calls `update` may hold them back until there are so many."""
         return self._batch.length - len(self._batch.rows)
 
-    def update(self, sample: Sample, pods: PodCount) -> Estimate | None:
-        """Take in one sample; an Estimate once per batch."""
+    def update(self, sample: Sample, pods: PodCount, measured: Sequence[MeasuredPod] | None = None) -> Estimate | None:
+        """Take in one sample; an Estimate once per batch.
+
+        `measured`: all workload pods with what was last read of each; to be given once per batch, with its last
+        sample. None where there is no accounting.
+        """
+        self._hear(measured, sample.at)
         if pods.running != self._pods:
             self._pods = pods.running
             self._estimator.count(sample.at, pods.running)
@@ -90,7 +148,13 @@ class Pipeline:
         self._local = decompose(matrix) if self._local is None else damp(self._local, matrix, self._settings.damping)
         return self._second(sample, pods)
 
-    def between(self, sample: Sample, pods: PodCount) -> Estimate | None:
+    def _hear(self, measured: Sequence[MeasuredPod] | None, at: float) -> None:
+        if measured is not None:
+            self._measured, self._measured_at, self._is_new = measured, at, True
+        elif at - self._measured_at > MEASURED_FOR:
+            self._measured = None
+
+    def between(self, sample: Sample, pods: PodCount, measured: Sequence[MeasuredPod] | None = None) -> Estimate | None:
         """An estimate out of turn, right after `update` with the same words; None before the first second.
 
         Nothing is learned. It is for the moment in which pods came or went: who waits for room should not have to
@@ -98,6 +162,8 @@ class Pipeline:
         """
         if self._local is None:
             return None
+        if measured is not None:
+            self._measured, self._measured_at, self._is_new = measured, sample.at, False
         second, k = self._look(sample, pods)
         answer = self._estimator.answer(second, self._prior)
         return self._estimate(second, answer, k, rejecting=self._pronto.rejecting)
@@ -106,6 +172,7 @@ class Pipeline:
         second, k = self._look(sample, pods)
         self._clean.restart()
         self._estimator.learn(second)
+        self._is_new = False
         self._close_prior(second)
         answer = self._estimator.answer(second, self._prior)
         self._baseline = answer.baseline
@@ -133,6 +200,7 @@ class Pipeline:
             saturated=self._clean.saturated,
             unit=own_unit,
             k=own_k,
+            measured=self._measured if self._is_new else _known(self._measured),
         )
         return second, k
 
@@ -157,15 +225,16 @@ class Pipeline:
         return Estimate(
             at=second.at,
             usage=second.usage,
-            capacity=k,
-            baseline=answer.baseline,
-            cost=answer.cost,
+            signal_k=k,
+            baseline_ratio=answer.baseline,
+            cost_ratio=answer.cost,
             baseline_scalar=answer.baseline_scalar,
             cost_scalar=answer.cost_scalar,
             pods=second.pods,
             pod_capacity=answer.pod_capacity,
             mode=Mode.CHURN if second.churn else Mode.SETTLED,
             rejecting=rejecting,
+            room=answer.room,
         )
 
     def evidence(self) -> Evidence | None:
@@ -174,22 +243,34 @@ class Pipeline:
             return None
         return Evidence(self._local.basis, self._baseline, self._estimator.cost(), self._samples)
 
+    def class_costs(self) -> tuple[ClassCost, ...]:
+        """What this node alone has measured of classes, absolute; the most recently used class first."""
+        return self._estimator.class_costs() if isinstance(self._estimator, ByClass) else ()
+
+    def adopt_classes(self, costs: Mapping[ClassKey, ClassCost]) -> None:
+        """Hear the cluster's class costs, absolute, per resource in the order of this node's dimensions."""
+        if isinstance(self._estimator, ByClass):
+            self._estimator.adopt_classes(costs)
+
     def adopt(self, gram: Matrix, cost: CostBelief | None, mean_pods: float) -> None:  # noqa: ARG002
         """Hear the cluster's model, in fractions of this node.
 
         The Gram matrix joins the node's own in the signal k, the cost is the prior of c (prior.py). No estimator
-        here uses the mean pod count; it travels for people.
+        here uses the mean pod count; it travels for people. What makes no sense raises RefusedMessage; a cost that does
+        is heard even if the Gram matrix beside it is not.
         """
+        self._prior.adopt(cost)
         size = len(self._dimensions)
         if gram.shape != (size, size) or not (np.abs(gram) <= LONGEST_CLUSTER).all():
-            raise ValueError(f"a Gram matrix that is not {size} × {size} sensible numbers: {gram.tolist()}")
-        self._prior.adopt(cost)
+            detail = f"a Gram matrix that is not {size} × {size} sensible numbers: {gram.tolist()}"
+            raise RefusedMessage("range", detail[:200])
         self._cluster = from_gram(gram)
 
     def save(self) -> dict[str, object]:
         """Everything learned, fit for JSON."""
         return {
             **self._identity(),
+            "whole": list(self._scale().whole),
             "counters": [self._pods, self._learned_pods, self._samples],
             "baseline": self._baseline,
             "smoother": self._smoother.save(),
@@ -207,8 +288,14 @@ class Pipeline:
         for key, mine in self._identity().items():
             if state.get(key) != mine:
                 raise ValueError(f"saved state: {key} is {state.get(key)!r}, here it is {mine!r}; starting fresh")
-        other = Pipeline(self._settings, self._dimensions, self._rate_hz)
-        other._load(state)
+        other = Pipeline(self._settings, self._dimensions, self._rate_hz, self._node_size)
+        other._full_absolute = self._full_absolute
+        whole = numbers(state, "whole", len(self._dimensions), least=1e-9, most=1e24)
+        if whole == other._scale().whole:
+            other._load(state)
+        else:
+            other._load_resized(state)
+        other._resize(whole)
         self.__dict__.update(other.__dict__)
 
     def _identity(self) -> dict[str, object]:
@@ -219,6 +306,11 @@ class Pipeline:
             "smoothing": self._settings.smoothing,
             "dimensions": list(self._dimensions),
         }
+
+    def _load_resized(self, state: Mapping[str, object]) -> None:
+        """Of a node of another size: what pods cost and the baseline, but nothing of the usage of a moment."""
+        self._estimator.restore(section(state, "estimator_state"))
+        self._prior.restore(section(state, "prior"))
 
     def _load(self, state: Mapping[str, object]) -> None:
         size = len(self._dimensions)
@@ -233,3 +325,8 @@ class Pipeline:
         self._estimator.restore(section(state, "estimator_state"))
         self._prior.restore(section(state, "prior"))
         self._pronto.restore(section(state, "pronto"))
+
+
+def _known(measured: Sequence[MeasuredPod] | None) -> Sequence[MeasuredPod] | None:
+    """The same pods once more, with no news of them."""
+    return None if measured is None else [pod._replace(fresh=False) for pod in measured]

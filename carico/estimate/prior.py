@@ -6,6 +6,9 @@ cluster again and again) and the cluster's μ ± √v (v the spread between the 
     c_used = (c/(p+o) + μ/v) / (1/(p+o) + 1/v)        with own evidence
     c_used = μ                                        without
 
+Where the two lie more than three deviations apart, (c − μ)² > 9·(p+o+v), they are not measurements of one thing: this
+node's pods are unlike the cluster's. Then v ← (c − μ)², which leaves the own cost as it is but for little.
+
 o ≥ 0 is what the node's own variance has been opened by. When μ moved by more than √v since the last opening (μ₀):
 
     o ← o + (μ − μ₀)²,  μ₀ ← μ
@@ -21,12 +24,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from carico.errors import RefusedMessage
 from carico.estimate.saved import numbers
 from carico.types import CostBelief
 
 # Nodes of one cluster that agree to the last digit still run pods that differ.
 LEAST_SPREAD = 0.05  # share of the mean
 LEAST_VARIANCE = 1e-8
+CONFLICT = 9.0  # squared deviations
 UNKNOWN = 1e12  # variance that stands for infinity, which JSON lacks: no node knows anything of the dimension
 
 
@@ -37,8 +42,10 @@ class Prior:
     >>> prior.adopt(CostBelief(mean=(0.1,), variance=(0.0001,)))
     >>> prior.mix(0, None)
     0.1
-    >>> round(prior.mix(0, (0.2, 0.0001)), 3)
-    0.15
+    >>> round(prior.mix(0, (0.12, 0.0001)), 3)
+    0.11
+    >>> round(prior.mix(0, (0.2, 0.0001)), 3)  # not the same pods at all
+    0.199
     >>> prior.adopt(CostBelief(mean=(0.2,), variance=(0.0001,)))  # ten spreads away: own evidence is opened
     >>> round(prior.mix(0, (0.1, 0.0001)), 3)
     0.199
@@ -56,9 +63,9 @@ class Prior:
         if cost is None:
             return
         if len(cost.mean) != self._size or len(cost.variance) != self._size:
-            raise ValueError(f"a cost of {len(cost.mean)} dimensions where this node has {self._size}")
+            raise RefusedMessage("shape", f"a cost of {len(cost.mean)} dimensions where this node has {self._size}")
         if not all(math.isfinite(x) and x >= 0 for x in cost.mean) or not all(v >= 0 for v in cost.variance):
-            raise ValueError(f"a cost that is negative or not finite: {cost}")
+            raise RefusedMessage("range", f"a cost that is negative or not finite: {cost}")
         before, self.mean = self.variance or (UNKNOWN,) * self._size, cost.mean
         self.variance = tuple(
             min(max(v, (LEAST_SPREAD * m) ** 2, LEAST_VARIANCE), UNKNOWN)
@@ -79,14 +86,26 @@ class Prior:
             return own[0] if own else None
         if own is None:
             return self.mean[i]
-        trust = 1.0 / (own[1] + self._opened[i] + LEAST_VARIANCE)
-        theirs = 1.0 / self.variance[i]
+        variance, apart = own[1] + self._opened[i] + LEAST_VARIANCE, (own[0] - self.mean[i]) ** 2
+        in_conflict = apart > CONFLICT * (variance + self.variance[i])
+        trust, theirs = 1.0 / variance, 1.0 / (apart if in_conflict else self.variance[i])
         return (own[0] * trust + self.mean[i] * theirs) / (trust + theirs)
 
     def seen(self, i: int, pods: float, variance: float) -> None:
         """The node saw `pods` start or stop, and their load with `variance`."""
         if self._opened[i] > 0.0:
             self._opened[i] = 1.0 / (1.0 / self._opened[i] + pods * pods / (2.0 * variance))
+
+    def rescale(self, factors: tuple[float, ...]) -> None:
+        """The node's size changed: the same amounts are so many times the shares of it that they were."""
+        if self.mean:
+            self.mean = tuple([m * f for m, f in zip(self.mean, factors, strict=True)])
+            self.variance = tuple([
+                v if v >= UNKNOWN else max(v * f * f, LEAST_VARIANCE)
+                for v, f in zip(self.variance, factors, strict=True)
+            ])  # fmt: skip
+            self._heard = [heard * f for heard, f in zip(self._heard, factors, strict=True)]
+        self._opened = [opened * f * f for opened, f in zip(self._opened, factors, strict=True)]
 
     def save(self) -> dict[str, object]:
         return {"mean": self.mean, "variance": self.variance, "heard": list(self._heard), "opened": list(self._opened)}

@@ -8,7 +8,7 @@ the report's signal suffers from.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from carico.estimate.estimator import Answer, Second, Values
@@ -16,6 +16,7 @@ from carico.estimate.pod_capacity import bounded, completed, room
 from carico.estimate.prior import Prior
 from carico.estimate.ramp import Starts
 from carico.estimate.saved import section
+from carico.estimate.scale import Scale
 from carico.types import CostBelief
 
 JUMP = 4.0  # standard deviations by which a raw sample must exceed the expected usage to be a jump
@@ -40,6 +41,8 @@ class Fit(Protocol):
     @property
     def ramp(self) -> float: ...
     def learn(self, z: float, noise: float, at: float, pods: int, starts: Starts, least: float) -> None: ...
+    def expect(self, first: float) -> None: ...
+    def rescale(self, factor: float) -> None: ...
     def save(self) -> dict[str, object]: ...
     def restore(self, state: Mapping[str, object]) -> None: ...
 
@@ -57,15 +60,15 @@ class Resource:
     """One fit per dimension.
 
     >>> from carico.estimate.joint import Joint
-    >>> resource = Resource(Joint, ("cpu",), full=(0.99,), limit=1000.0)
+    >>> resource = Resource([Joint()], ("cpu",), full=(0.99,), limit=1000.0)
     >>> resource.cost() is None  # no pod has been seen
     True
     """
 
     trace = False
 
-    def __init__(self, make: Callable[[], Fit], dimensions: Sequence[str], full: Sequence[float], limit: float) -> None:
-        self._fits = [make() for _ in dimensions]
+    def __init__(self, fits: Sequence[Fit], dimensions: Sequence[str], full: Sequence[float], limit: float) -> None:
+        self._fits = list(fits)
         self._starts = Starts()
         self._full = tuple(full)
         self._limit = limit
@@ -84,11 +87,15 @@ class Resource:
 
     def answer(self, second: Second, prior: Prior) -> Answer:
         costs = self._costs(prior)
-        usage = [self._usage(i, second, cost) for i, cost in enumerate(costs)]
+        usage = self.load(second, prior)
         pods, binding = room(self._full, usage, costs)
         baseline = tuple([min(max(fit.baseline, 0.0), 1.0) for fit in self._fits])
         empty, _ = room(self._full, baseline, costs)
         return Answer(bounded(pods, self._limit), baseline, costs, bounded(empty, self._limit), costs[binding])
+
+    def load(self, second: Second, prior: Prior) -> Values:
+        """Usage of each resource once every counted pod shows its load."""
+        return tuple([self._usage(i, second, cost) for i, cost in enumerate(self._costs(prior))])
 
     def _costs(self, prior: Prior) -> Values:
         """The mixed costs; one that would fit more pods than the limit is as good as none."""
@@ -114,6 +121,17 @@ class Resource:
         if self._jumps[i] and second.latest[i] > usage + JUMP * second.noise[i] ** 0.5:
             return second.latest[i]
         return usage
+
+    def resize(self, scale: Scale) -> None:
+        """The node holds another amount."""
+        self._full = scale.full_share
+        for fit, first in zip(self._fits, scale.first_share, strict=True):
+            fit.expect(first)
+
+    def rescale(self, factors: Values) -> None:
+        """The node's size changed: the same amounts are so many times the shares of it that they were."""
+        for fit, factor in zip(self._fits, factors, strict=True):
+            fit.rescale(factor)
 
     def cost(self) -> CostBelief | None:
         if not all(fit.known for fit in self._fits):

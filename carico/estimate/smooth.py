@@ -22,6 +22,7 @@ Values = tuple[float, ...]
 UP_SLOW, UP_FAST = 0.09, 0.333
 DOWN_SLOW, DOWN_FAST = 0.0625, 0.2
 OLD_AFTER = 4
+CONSTANTS_HZ = 10.0  # rate that these are for
 
 WINDOW_SECONDS = 2.0  # the mean's memory once it has grown
 HOLD_SECONDS = 0.3  # left out after a change of the count: the spike outlasts the runtime's last event by 200 ms
@@ -58,7 +59,10 @@ class DynamicEma:
     0.497368
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, rate_hz: float = CONSTANTS_HZ) -> None:
+        self._up = at_rate(UP_SLOW, rate_hz), at_rate(UP_FAST, rate_hz)
+        self._down = at_rate(DOWN_SLOW, rate_hz), at_rate(DOWN_FAST, rate_hz)
+        self._old_after = max(1, round(OLD_AFTER * rate_hz / CONSTANTS_HZ))
         self.usage: Values = ()
         self.noise: Values = (FIRST_NOISE,) * size
         self.clean = True
@@ -82,10 +86,10 @@ class DynamicEma:
         age = self._ages[i]
         if x >= y:
             age = age + 1 if age > 0 else 1
-            alpha = UP_FAST if age >= OLD_AFTER else UP_SLOW
+            alpha = self._up[age >= self._old_after]
         else:
             age = age - 1 if age < 0 else -1
-            alpha = DOWN_FAST if -age >= OLD_AFTER else DOWN_SLOW
+            alpha = self._down[-age >= self._old_after]
         self._ages[i] = age
         return y + alpha * (x - y)
 
@@ -101,6 +105,15 @@ class DynamicEma:
         self.noise = numbers(state, "noise", self._size, least=0.0, most=1.0)
         self._last = numbers(state, "last", self._size, least=0.0, most=1.0, empty=True)
         self._ages = [int(age) for age in numbers(state, "ages", self._size)]
+
+
+def at_rate(share: float, rate_hz: float) -> float:
+    """The weight of a sample that forgets as much per second at this rate as `share` does at ten samples a second.
+
+    >>> at_rate(0.09, 10.0), round(at_rate(0.19, 20.0), 3)
+    (0.09, 0.1)
+    """
+    return share if rate_hz == CONSTANTS_HZ else 1.0 - (1.0 - share) ** (CONSTANTS_HZ / rate_hz)
 
 
 def noise_step(noise: float, x: float, before: float) -> float:
@@ -133,7 +146,7 @@ class ChangeAware:
         self.clean = False
         self.fresh = False
         self._size = size
-        self._ema = DynamicEma(size)
+        self._ema = DynamicEma(size, rate_hz)
         self._window = max(1, round(WINDOW_SECONDS * rate_hz))
         self._hold_for = round(HOLD_SECONDS * rate_hz)
         self._step_after = max(2, round(STEP_SECONDS * rate_hz))

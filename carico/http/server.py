@@ -14,10 +14,9 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
 
-from carico.errors import CaricoError
-from carico.http.address import is_loopback, split_address
 from carico.http.foreign import SHOWN, foreign_host, foreign_origin
 from carico.http.head import HEAD_LIMIT, Head, body_length, parse
+from carico.http.listener import Listener
 from carico.http.message import JSON, Answer, Headers, Page, RefusedError, Request, Stream, encoded, text
 from carico.http.refusals import Refusals
 from carico.http.routes import Access, Route
@@ -54,39 +53,27 @@ class HttpServer:
         count: Callable[[str, int], None] = lambda _name, _status: None,
     ) -> None:
         """`name` is that of the setting which holds the address; `count` is told it with the status of each answer."""
-        self._host, self._port = split_address(address)
-        self._routes, self.name, self._tls = dict(routes), name, tls
-        self._connections, self._check, self._count = connections, check, count
+        self._listener, self.name = Listener(address, tls, name), name
+        self._routes, self._connections, self._check, self._count = dict(routes), connections, check, count
         self._refusals = Refusals(name)
-        self._server: asyncio.Server | None = None
-        self._loopback = False
         self._clients: set[asyncio.Task[None]] = set()
         self._slow: dict[asyncio.Task[None], None] = {}  # those that keep us waiting, the longest first
         self._bodies = 0  # bytes
 
     async def start(self) -> int:
         """Starts to listen and returns the port."""
-        patience = HEAD_PATIENCE if self._tls is not None else None
-        try:
-            self._server = await asyncio.start_server(
-                self._serve, self._host, self._port, limit=HEAD_LIMIT,
-                ssl=self._tls, ssl_handshake_timeout=patience, ssl_shutdown_timeout=patience,
-            )  # fmt: skip
-        except OSError as error:
-            option = f"--{self.name.replace('_', '-')}"
-            where = f"{self._host}:{self._port}"
-            raise CaricoError(f"cannot listen on {where}: {error.strerror}; choose another {option}") from error
-        names = [socket.getsockname() for socket in self._server.sockets]
-        self._loopback = all(is_loopback(name[0]) for name in names)
-        port: int = names[0][1]
-        return port
+        loop = asyncio.get_running_loop()
+
+        def protocol() -> asyncio.StreamReaderProtocol:
+            reader = asyncio.StreamReader(limit=HEAD_LIMIT, loop=loop)
+            return asyncio.StreamReaderProtocol(reader, self._serve, loop=loop)
+
+        return await self._listener.start(protocol)
 
     async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        if self._listener.stop():
             for client in self._clients:  # or a slow one would keep the process for its whole patience
                 client.cancel()
-            # Not wait_closed(): since Python 3.12 it waits for clients that have only just been accepted, too.
             await asyncio.gather(*self._clients, return_exceptions=True)
 
     # --- connections ---
@@ -194,7 +181,7 @@ class HttpServer:
     async def _request(
         self, head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> tuple[Request, Route]:
-        if self._loopback and (problem := foreign_host(head.headers)):
+        if self._listener.loopback and (problem := foreign_host(head.headers)):
             raise RefusedError(HTTPStatus.FORBIDDEN, problem)
         route = self._routes.get(head.path)
         access = Access.PRIVATE if route is None else route.access

@@ -1,49 +1,50 @@
-"""TLS of a server whose certificate files may be replaced while it runs."""
+"""TLS of an HTTP server whose certificate files may be replaced while it runs."""
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
 
-from carico.errors import UsageError
+from carico.tls import Reloaded
 
-log = logging.getLogger(__name__)
+OWN = ("tls_cert", "tls_key")
 
 
-def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:
-    """With `client_ca` only clients are let in whose certificate it signed. New files are noticed at a handshake."""
+def server_context(files: Mapping[str, Path], what: str) -> ssl.SSLContext:
+    """Of tls_cert and tls_key; every other file holds authorities, and with one only their clients are let in.
+
+    The keys are the names of the settings; `what` is what the log calls the server.
+    """
+    reloaded = Reloaded(files, what)
+    base = _made(files)
+    present = [base]
+
+    def look(socket: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        """Before the server shows anything at a handshake, also where the client names no host."""
+        if reloaded.reread():
+            with contextlib.suppress(OSError):  # replaced once more meanwhile: the next handshake sees that
+                present[0] = _made(files)
+        if present[0] is not base:
+            socket.context = present[0]
+
+    base.sni_callback = look
+    return base
+
+
+def _made(files: Mapping[str, Path]) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
-    try:
-        context.load_cert_chain(cert, key)
-        if client_ca is not None:
-            context.load_verify_locations(client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-            context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # authorities of clusters often lack what it demands
-    except OSError as error:  # ssl's own errors are such
-        files = ", ".join(str(file) for file in (cert, key, client_ca) if file is not None)
-        raise UsageError(f"these certificates cannot be used ({files}): {error}") from error
-    _reload(context, cert, key)
+    context.load_cert_chain(files["tls_cert"], files["tls_key"])
+    authorities = [file for setting, file in files.items() if setting not in OWN]
+    for file in authorities:
+        context.load_verify_locations(file)
+    if authorities:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # authorities of clusters often lack what it demands
+        # A resumed session is not checked again: it would outlive an authority that was taken away. Sessions can be
+        # kept from being resumed in TLS 1.3 only, which every kube-scheduler speaks.
+        context.minimum_version, context.num_tickets = ssl.TLSVersion.TLSv1_3, 0
     return context
-
-
-def _reload(context: ssl.SSLContext, cert: Path, key: Path) -> None:
-    loaded = [_stamps(cert, key)]
-
-    def look(_socket: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
-        """The handshake that finds new files still has the old certificate; the next one has the new."""
-        try:
-            found = _stamps(cert, key)
-            if found != loaded[0]:
-                loaded[0] = found
-                context.load_cert_chain(cert, key)
-        except OSError as error:
-            log.warning("the certificate was not read again: %s", error)
-
-    context.sni_callback = look
-
-
-def _stamps(*files: Path) -> list[int]:
-    return [file.stat().st_mtime_ns for file in files]

@@ -43,6 +43,12 @@ _UNSAFE = re.compile(r"[^!-~]")  # what would end the request line, or be read d
 Fence = Callable[[], bool]
 
 
+# Told of every request: its method, the status of the answer (NO_ANSWER if none came), and how long that took in s,
+# None for a stream and for a request that found no connection.
+Answered = Callable[[str, str, float | None], object]
+NO_ANSWER = "<error>"  # as client-go calls it in its metrics
+
+
 class FencedError(CaricoError):
     """The request was not sent: this replica no longer leads."""
 
@@ -138,11 +144,22 @@ class Client:
         self._heads: dict[tuple[str, str], bytes] = {}
         self._identity: Identity | None = None  # of the requests and connections that are made now
         self._binary = True  # as far as we know, the server reads protobuf
-        self.sent = 0  # requests, for tests and metrics
+        self.sent = 0  # requests, for tests
+        self.on_answer: Answered = _nobody
 
     def apart(self, patience: float) -> Client:
         """A client for one purpose, with a connection of its own: what happens to the others does not concern it."""
-        return Client(self._credentials, connections=1, clock=self._clock, patience=patience, agent=self._agent)
+        client = Client(self._credentials, connections=1, clock=self._clock, patience=patience, agent=self._agent)
+        client.on_answer = lambda *answer: self.on_answer(*answer)
+        return client
+
+    @property
+    def host(self) -> str:
+        return self._credentials.authority
+
+    def certificate(self) -> bytes:
+        """The client certificate in PEM form, with its key; empty if there is none."""
+        return self._credentials.certificate()
 
     async def call(
         self,
@@ -218,15 +235,14 @@ class Client:
         while True:
             identity = await self._present()
             message = self._message(method, path, body, content_type)
-            connection, fresh = await self._pool.take()
+            connection, fresh = await self._connection(method)
             if fence is not None and not fence():
                 self._pool.put(connection)
                 raise FencedError
             began = self._clock.monotonic()
             self.sent += 1
             try:
-                async with asyncio.timeout(self._patience):
-                    response = await connection.request(message)
+                response = await self._counted(method, connection, message, began)
             except (HttpError, OSError) as error:
                 connection.close()
                 late = isinstance(error, TimeoutError)
@@ -240,6 +256,24 @@ class Client:
             else:
                 self._pool.put(connection, fresh=fresh)
                 return response, identity
+
+    async def _connection(self, method: str) -> tuple[Connection, bool]:
+        """A connection, and whether it is a fresh one."""
+        try:
+            return await self._pool.take()
+        except (HttpError, OSError):
+            self.on_answer(method, NO_ANSWER, None)
+            raise
+
+    async def _counted(self, method: str, connection: Connection, message: bytes, began: float) -> Response:
+        code = NO_ANSWER
+        try:
+            async with asyncio.timeout(self._patience):
+                response = await connection.request(message)
+            code = str(response.status)
+            return response
+        finally:
+            self.on_answer(method, code, self._clock.monotonic() - began)
 
     async def open_stream(self, path: str) -> Stream:
         """Streams have their own connections: they would starve the pool."""
@@ -255,15 +289,20 @@ class Client:
 
     async def _stream(self, path: str) -> Stream:
         message = self._message("GET", path, b"", JSON)
-        connection = await self._pool.connect()
+        connection, code = None, NO_ANSWER
         try:
+            connection = await self._pool.connect()
             async with asyncio.timeout(self._patience):
                 head, parts = await connection.stream(message)
+            code = str(head.status)
             if not is_good(head.status):
                 raise api_error(Response(head.status, head.headers, b"".join([part async for part in parts])))
         except BaseException:
-            connection.close()
+            if connection is not None:
+                connection.close()
             raise
+        finally:
+            self.on_answer("GET", code, None)
         return Stream(connection, parts)
 
     async def close(self) -> None:
@@ -297,3 +336,7 @@ class Client:
         if self._identity is not None:
             lines += [f"{name}: {value}" for name, value in self._identity.headers]
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+def _nobody(_method: str, _code: str, _seconds: float | None) -> None:
+    """Nobody counts."""

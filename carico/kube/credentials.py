@@ -25,7 +25,7 @@ from carico.kube.exec_plugin import ExecPlugin, Plugin
 from carico.kube.identity import Credentials, Source, bearer
 from carico.kube.kubeconfig import Choice, choose, data, named_in
 from carico.kube.proxy import proxy_of
-from carico.kube.sources import Fixed, TokenFile
+from carico.kube.sources import Fixed, TokenFile, WithoutPassword
 from carico.kube.tls import Pem, Tls
 from carico.kube.url import Url, parse
 
@@ -73,6 +73,16 @@ def from_kubeconfig(path: Path, context: str | None = None, *, clock: Clock | No
 def fixed(server: str, token: str = "") -> Credentials:
     """Of an http server that whoever writes this code has at hand: the token is sent in clear, on purpose."""
     return Credentials(parse(server), Fixed(bearer(token, server) if token else ()))
+
+
+def towards(user: Credentials, server: Url, authority: Pem | None, proxy: Url | None) -> Credentials:
+    """The same user's token or certificate for another server, over TLS; `authority` signed its certificate."""
+    acts_as = [value for name, value in user.headers if name == "Impersonate-User"]
+    if acts_as:
+        raise UsageError(f"this kubeconfig acts as {acts_as[0]!r}, which only an API server can do; use --token-file")
+    if user.tls is None:  # its credentials were left out already
+        return Credentials(server, Fixed(), Tls(authority), proxy=proxy)
+    return Credentials(server, WithoutPassword(user.source), user.tls.towards(authority), proxy=proxy)
 
 
 def in_cluster(around: Surroundings) -> Credentials:

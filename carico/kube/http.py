@@ -103,7 +103,7 @@ class Connection:
     def _received(self, data: bytes) -> None:
         if not data:
             self._ended = True
-            self._broke(HttpError("the API server closed the connection"))
+            self._broke(HttpError("the server closed the connection"))
             return
         self.answered = True
         self._buffer += data

@@ -100,7 +100,7 @@ class Credentials:
         self.prefix = str(server) if proxy is not None and tls is None else server.path
         self.server_name = server_name or server.host
         self.proxy, self.namespace = proxy, namespace
-        self._source, self._tls, self._headers = source, tls, headers
+        self.source, self.tls, self.headers = source, tls, headers
         self._clock: Clock = clock or SystemClock()
         self._files = [*(tls.files if tls is not None else ()), *source.files]
         self._pause = RETRY_AFTER if source.slow else LOOK_EVERY
@@ -127,10 +127,14 @@ class Credentials:
             self._start(now)
         return present
 
+    def certificate(self) -> bytes:
+        """The client certificate that is shown now, in PEM form with its key; empty if there is none."""
+        return self.tls.pair if self.tls is not None else b""
+
     async def renew(self, refused: Identity) -> bool:
         """After a 401 for `refused`: whether there is another identity now, so that it is worth another try."""
         present, now = self._identity, self._clock.monotonic()
-        if (present is None or present.same_as(refused)) and (self._files or self._source.slow):
+        if (present is None or present.same_as(refused)) and (self._files or self.source.slow):
             await self._renewed(now)
             self._retry_at = max(self._retry_at, now + self._pause)
             present = self._identity
@@ -166,7 +170,7 @@ class Credentials:
                 log.warning("credentials could not be renewed: %s; trying again", error)
             self._failure = error
         except asyncio.CancelledError:
-            self._source.stop()  # its thread would hold up the end of the process
+            self.source.stop()  # its thread would hold up the end of the process
             raise
 
     def _take(self, identity: Identity, stamps: Stamps) -> None:
@@ -175,10 +179,10 @@ class Credentials:
     def _make(self) -> tuple[Identity, Stamps]:
         """Blocks. What the files look like is noted before they are read: a change meanwhile is seen later."""
         stamps = _stamps(self._files)
-        grant = self._source.obtain()
-        tls = self._tls.context(grant.pair) if self._tls is not None else None
+        grant = self.source.obtain()
+        tls = self.tls.context(grant.pair) if self.tls is not None else None
         renew_at, ends_at = self._times(grant.ends_at - self._clock.wall())
-        return Identity(grant.headers + self._headers, tls, renew_at, ends_at), stamps
+        return Identity(grant.headers + self.headers, tls, renew_at, ends_at), stamps
 
     def _times(self, left: float) -> tuple[float, float]:
         """When to renew and when it ends, for credentials that are good for `left` s."""

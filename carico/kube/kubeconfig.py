@@ -205,7 +205,7 @@ def _merge(files: Sequence[Path]) -> _Merged:
             read.append((path, found))
     if not read:
         missing = ", ".join(map(str, files))
-        raise UsageError(f"none of the files in $KUBECONFIG exists ({missing}); name a kubeconfig with --kubeconfig")
+        raise UsageError(f"none of the files in $KUBECONFIG exists ({missing}); set --kubeconfig")
     entries: dict[str, dict[str, tuple[dict[str, Any], Path]]] = {section: {} for section in KEY_OF}
     for path, file in read:
         for section, key in KEY_OF.items():
@@ -234,9 +234,9 @@ def _read(path: Path, *, only_one: bool) -> _File | None:
     except FileNotFoundError as error:
         if not only_one:
             return None
-        raise UsageError(f"{path}: cannot be read ({error.strerror}); name a kubeconfig with --kubeconfig") from error
+        raise UsageError(f"{path}: cannot be read ({error.strerror}); set --kubeconfig") from error
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror}); name a kubeconfig with --kubeconfig") from error
+        raise UsageError(f"{path}: cannot be read ({error.strerror}); set --kubeconfig") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: is not a usable kubeconfig: it is not YAML ({_first_problem(error)})") from error
     except msgspec.ValidationError as error:

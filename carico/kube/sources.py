@@ -1,10 +1,11 @@
-"""Sources of credentials that need no program: fixed ones, and tokens in files that somebody replaces."""
+"""Sources of credentials that need no program: fixed ones, tokens in files that somebody replaces, parts of others."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from carico.kube.identity import CredentialError, Grant, Headers, bearer
+from carico.kube.identity import CredentialError, Grant, Headers, Source, bearer
 
 
 class Fixed:
@@ -47,3 +48,15 @@ class TokenFile:
         if not (token or self._otherwise):
             raise CredentialError(f"{self._at}: {self._file} is empty and should hold a token")
         return token or self._otherwise
+
+
+class WithoutPassword:
+    """What another source gives, but for a password: for servers that take tokens and certificates only."""
+
+    def __init__(self, source: Source) -> None:
+        self.slow, self.files, self.stop = source.slow, source.files, source.stop
+        self._source = source
+
+    def obtain(self) -> Grant:
+        grant = self._source.obtain()
+        return replace(grant, headers=tuple(line for line in grant.headers if line[1].startswith("Bearer ")))

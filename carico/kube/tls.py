@@ -53,9 +53,18 @@ class Tls:
         named = (self._authority, self._certificate, self._key)
         return [pem.file for pem in named if pem is not None and pem.file is not None]
 
+    @property
+    def pair(self) -> bytes:
+        """Certificate and key of the last context."""
+        return self._made[0][1] if self._made is not None else b""
+
     def authority(self) -> bytes:
         """The certificates of the authority; empty where the system's are believed."""
         return self._authority.read() if self._authority is not None else b""
+
+    def towards(self, authority: Pem | None) -> Tls:
+        """The same certificate for another server, which is always checked."""
+        return Tls(authority, self._certificate, self._key)
 
     def context(self, pair: bytes = b"") -> ssl.SSLContext:
         """With `pair` instead of the user's own certificate and key if a credential plugin gave one."""

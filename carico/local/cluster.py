@@ -79,7 +79,8 @@ class LocalCluster:
         await self._command(
             *("agent", pages, "--node-name", self.node, "--runtime", "cri", "--cri-socket", self.cri_socket),
             *("--own-limits", "--aggregator", f"localhost:{aggregator}", "--schedulers", f"localhost:{scheduler}"),
-            *("--tls-ca", authority.cert, *_pair(node)),
+            # A folder of its own: an agent installed on this machine keeps what it has learned in the usual one.
+            *("--state-file", self.folder / "agent-state.json", "--tls-ca", authority.cert, *_pair(node)),
         )
         for name, port in pages.items():
             await self._until(name, partial(_ready, port))

@@ -82,7 +82,8 @@ class SimulatedAgent:
     async def _send_when_due(self, call: aio.StreamStreamCall[bytes, bytes]) -> None:
         wait = self._rule.wait(self._clock.monotonic())
         if wait <= 0:
-            await call.write(codec.encode(self._rule.take(next(self._sequence), self._clock.monotonic())))
+            report = self._rule.take(next(self._sequence), self._clock.monotonic())
+            await call.write(codec.encode(report, self._rule.known))
             self.reported.set()
             return
         self._news.clear()
@@ -95,7 +96,12 @@ class SimulatedAgent:
     async def _listen(self, call: aio.StreamStreamCall[bytes, bytes]) -> None:
         async for message in call:
             ack = codec.decode_ack(message)
-            self._rule.acknowledged(ack.heartbeat, refused=ack.refused is not None)
+            self._rule.acknowledged(
+                ack.heartbeat,
+                refused=ack.refused is not None,
+                least_gap=ack.least_gap,
+                takes_changes=ack.takes_changes,
+            )
         self._news.set()
 
     def _offer(self) -> None:
@@ -115,9 +121,9 @@ class SimulatedAgent:
         estimate = Estimate(
             at=now,
             usage=usage,
-            capacity=free / max(1.0, self._room),
-            baseline=self._baseline,
-            cost=cost,
+            signal_k=free / max(1.0, self._room),
+            baseline_ratio=self._baseline,
+            cost_ratio=cost,
             baseline_scalar=self._room,
             cost_scalar=cost[0],
             pods=pods,
@@ -134,7 +140,7 @@ class SimulatedAgent:
             dimensions=DIMENSIONS,
             estimate=estimate,
             churn=False,
-            cost=tuple(share * self._size.of(name) for share, name in zip(cost, DIMENSIONS, strict=True)),
+            cost_absolute=tuple(share * self._size.of(name) for share, name in zip(cost, DIMENSIONS, strict=True)),
             counted=frozenset(self._counted),
             finished=frozenset(self._finished),
             agent_version=f"{__version__} simulated",

@@ -21,7 +21,6 @@ from carico.runtime.pods import PodTable
 LOOK_AGAIN = 30.0  # s; the kubelet may make its tree later than we start, or make it anew
 IN_CREATE = 0x100
 IN_ONLYDIR = 0x01000000
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Announced:
@@ -44,13 +43,18 @@ class Announced:
     def problem(self) -> str | None:
         return self._source.problem
 
+    @property
+    def socket(self) -> Path | None:
+        return self._source.socket
+
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._source.run())
             group.create_task(self._listen())
 
     async def _listen(self) -> None:
-        descriptor = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        libc = ctypes.CDLL(None, use_errno=True)  # not at import: recordings are read on other systems too
+        descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if descriptor < 0:  # the limit of inotify instances is used up: no warning then
             return
         loop = asyncio.get_running_loop()
@@ -58,7 +62,7 @@ class Announced:
         try:
             while True:
                 for folder in _where_pods_come(self._cgroup_root):  # watching one twice changes nothing
-                    _libc.inotify_add_watch(descriptor, os.fsencode(folder), IN_CREATE | IN_ONLYDIR)
+                    libc.inotify_add_watch(descriptor, os.fsencode(folder), IN_CREATE | IN_ONLYDIR)
                 await self._clock.sleep(LOOK_AGAIN)
         finally:
             loop.remove_reader(descriptor)

@@ -2,26 +2,39 @@
 
 It decides once, at the start. Only while it has found nothing does it look again: a source that works is not changed
 for a better one under the estimator's feet, and one that breaks is the node's own and comes back.
+
+A machine may have a second containerd, Docker's beside that of k3s: whoever answers is not yet the kubelet's. One that
+has no pod while processes run in the kubelet's cgroups is somebody else's, and the next candidate is tried.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
 from carico.clock import Clock
 from carico.errors import SourceError
-from carico.runtime.cgroups import CgroupSource, kubepods
+from carico.runtime.cgroups import CgroupSource, has_pods, kubepods
 from carico.runtime.channel import probe
 from carico.runtime.containerd import containerd
 from carico.runtime.cri import cri
+from carico.runtime.pod_cgroups import PodCgroups
 from carico.runtime.pods import PodTable
 from carico.settings import RuntimeSettings
 
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN = 10.0  # s
+DOUBT_EVERY = 5.0  # s between two looks whether a runtime without pods is the kubelet's
+# Where distributions that bring their own containerd keep its socket; looked at beside the one of the settings.
+OTHER_CONTAINERDS = (
+    Path("/run/k3s/containerd/containerd.sock"),
+    Path("/run/k0s/containerd.sock"),
+    Path("/var/snap/microk8s/common/run/containerd.sock"),
+)
 
 
 class Source(Protocol):
@@ -35,6 +48,10 @@ class Source(Protocol):
     def problem(self) -> str | None:
         """Why the table may be wrong at the moment, or None."""
 
+    @property
+    def socket(self) -> Path | None:
+        """Of the runtime that is asked; None where none is."""
+
     async def run(self) -> None:
         """Keeps the table right, for ever; an outage of the runtime never ends it."""
 
@@ -44,6 +61,7 @@ class NoSource:
 
     name = "none"
     problem: str | None = None
+    socket: Path | None = None
 
     def __init__(self, table: PodTable, clock: Clock) -> None:
         self.table = table
@@ -55,12 +73,21 @@ class NoSource:
 
 
 class AutoSource:
-    def __init__(self, settings: RuntimeSettings, cgroup_root: Path, table: PodTable, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: RuntimeSettings,
+        cgroup_root: Path,
+        table: PodTable,
+        clock: Clock,
+        cgroups: PodCgroups | None = None,
+    ) -> None:
         self.table = table
         self._settings = settings
         self._cgroup_root = cgroup_root
+        self._cgroups = cgroups or PodCgroups(cgroup_root)
         self._clock = clock
         self._chosen: Source | None = None
+        self._foreign: dict[Path, str] = {}  # sockets of runtimes that are not the kubelet's, and how that is known
         self._why_none = "no container runtime looked for yet"
 
     @property
@@ -68,22 +95,61 @@ class AutoSource:
         return self._chosen.name if self._chosen else "auto"
 
     @property
+    def socket(self) -> Path | None:
+        return self._chosen.socket if self._chosen else None
+
+    @property
     def problem(self) -> str | None:
         return self._chosen.problem if self._chosen else self._why_none
 
     async def run(self) -> None:
-        while (chosen := await self._choose()) is None:
-            await self._clock.sleep(LOOK_AGAIN)
-        log.info("pods are counted by %s", chosen.name)
-        self._chosen = chosen
-        await chosen.run()
+        while True:
+            while (chosen := await self._choose()) is None:
+                await self._clock.sleep(LOOK_AGAIN)
+            log.info("pods are counted by %s", chosen.name)
+            self._chosen = chosen
+            if chosen.socket is None:
+                await chosen.run()
+            else:
+                await self._run_while_it_is_the_kubelets(chosen, chosen.socket)
+            self._chosen = None
+
+    async def _run_while_it_is_the_kubelets(self, chosen: Source, socket: Path) -> None:
+        tasks = [asyncio.ensure_future(chosen.run()), asyncio.ensure_future(self._until_foreign())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if tasks[0].done():
+                tasks[0].result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        why = f"{socket} has no pods, but pods run below {self._cgroup_root}: it is not the kubelet's runtime"
+        log.warning("%s; looking for another one", why)
+        self._foreign[socket] = why
+
+    async def _until_foreign(self) -> None:
+        """Twice in a row, for a pod's cgroup comes before the runtime knows of it."""
+        suspicious = 0
+        while suspicious < 2:
+            await self._clock.sleep(DOUBT_EVERY)
+            working = self._chosen is not None and self._chosen.problem is None
+            suspicious = suspicious + 1 if working and not self.table.counted() and has_pods(self._cgroup_root) else 0
+
+    def _candidates(self) -> Iterator[tuple[Callable[..., Source], Path]]:
+        yield containerd, self._settings.containerd_socket
+        yield from ((containerd, path) for path in OTHER_CONTAINERDS if path.exists())
+        yield cri, self._settings.cri_socket
 
     async def _choose(self) -> Source | None:
         why_not = []
-        for follow, path in ((containerd, self._settings.containerd_socket), (cri, self._settings.cri_socket)):
+        for follow, path in self._candidates():
+            if path in self._foreign:
+                why_not.append(self._foreign[path])
+                continue
             try:
                 await probe(path)
-                return follow(path, self.table, self._clock)
+                return follow(path, self.table, self._clock, self._cgroups)
             except SourceError as error:
                 why_not.append(str(error))
         try:

@@ -3,7 +3,8 @@
     kubepods/burstable/pod<uid>/<container>                                                      (driver cgroupfs)
     kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/<container>.scope  (driver systemd)
 
-A pod whose cgroup holds a container's is counted, and as workload, since nothing here tells DaemonSet or static pods.
+A pod whose cgroup holds a container's is counted, and as workload, since nothing here tells DaemonSet or static pods:
+the scheduler does, with the pods' classes (`PodTable.classified`).
 The trees of cgroup v1 and v2 look alike; in v1 one hierarchy stands for all. Between two full looks only the number of
 sub-folders is compared, which a directory's link count tells: one `stat` per pod instead of reading its thirty files.
 """
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from carico.clock import Clock
 from carico.errors import SourceError, SourceMissing
-from carico.runtime.pods import Listing, PodTable, Sandbox
+from carico.runtime.pods import Listing, Member, PodTable, Sandbox
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +35,33 @@ QOS = re.compile(r"(?:^|-)(?:burstable|besteffort)(?:\.slice)?$")
 
 def kubepods(cgroup_root: Path) -> Path:
     """The kubelet's own top cgroup; SourceMissing where there is none."""
+    return _kubepods(cgroup_root)[1]
+
+
+def has_pods(cgroup_root: Path) -> bool:
+    """Whether processes run in the kubelet's cgroups."""
+    try:
+        return any(
+            _has_process(entry.path) for pod, _ in _pods(str(kubepods(cgroup_root)), {}) for entry in _folders(pod, {})
+        )
+    except (SourceError, OSError):
+        return False
+
+
+def _has_process(folder: str) -> bool:
+    try:
+        with open(f"{folder}/cgroup.procs", "rb") as file:
+            return bool(file.read(1))
+    except OSError:
+        return False
+
+
+def _kubepods(cgroup_root: Path) -> tuple[str, Path]:
+    """The mount of a hierarchy, and the kubelet's top cgroup in it."""
     for hierarchy in HIERARCHIES:
         for top in TOPS:
             if (folder := cgroup_root / hierarchy / top).is_dir():
-                return folder
+                return str(cgroup_root / hierarchy), folder
     raise SourceMissing(f"there is no kubepods cgroup below {cgroup_root}")
 
 
@@ -54,6 +78,7 @@ class CgroupSource:
     """Polls the tree as long as `run` runs."""
 
     name = "cgroup"
+    socket: Path | None = None
 
     def __init__(self, cgroup_root: Path, table: PodTable, clock: Clock) -> None:
         self.table = table
@@ -80,7 +105,7 @@ class CgroupSource:
         if now < self._full_look_due and self._links and not self._changed():
             return
         self._full_look_due = now + FULL_LOOK_EVERY
-        self._read(kubepods(self._root), now)
+        self._read(*_kubepods(self._root), now)
         if self.problem is not None:
             log.info("pods are counted by the cgroups below %s", self._root)
         self.problem = None
@@ -91,17 +116,17 @@ class CgroupSource:
         except FileNotFoundError:
             return True
 
-    def _read(self, top: Path, now: float) -> None:
+    def _read(self, mount: str, top: Path, now: float) -> None:
         links: dict[str, int] = {}
         pods: dict[str, Sandbox] = {}
-        containers: dict[str, str] = {}
+        containers: dict[str, Member] = {}
         for folder, uid in _pods(str(top), links):
             members = [entry.path for entry in _folders(folder, links)]
-            pods[folder] = Sandbox(uid, workload=True)
-            containers |= dict.fromkeys(members, folder)
+            pods[folder] = Sandbox(uid, workload=True, cgroup=f"/{folder.removeprefix(mount).lstrip('/')}")
+            containers |= dict.fromkeys(members, Member(folder))
         self._since = {container: self._since.get(container, now) for container in containers}
         first: dict[str, float] = {}
-        for container, folder in containers.items():
+        for container, (folder, _) in containers.items():
             first[folder] = min(first.get(folder, now), self._since[container])
         self.table.relisted(Listing(pods, containers, first | self._since), now)
         self._links = links

@@ -29,7 +29,9 @@ from carico.runtime.api.containerd_subscribe_pb2_grpc import EventsStub
 from carico.runtime.api.containerd_tasks_pb2_grpc import TasksStub
 from carico.runtime.channel import CALL_TIMEOUT, connected, hear
 from carico.runtime.follow import Follower
-from carico.runtime.pods import Listing, PodTable, Sandbox, is_workload
+from carico.runtime.pod_cgroups import PodCgroups
+from carico.runtime.pods import Listing, Member, PodTable, Sandbox
+from carico.runtime.traits import part, sandbox_from, specified_image, text, texts
 
 NAMESPACE = "k8s.io"  # where the CRI plugin keeps what is Kubernetes'
 METADATA = (("containerd-namespace", NAMESPACE),)
@@ -37,6 +39,7 @@ KIND = "io.cri-containerd.kind"
 SANDBOX_JSON = "io.cri-containerd.sandbox.metadata"
 CONTAINER_JSON = "io.cri-containerd.container.metadata"
 UID_LABEL = "io.kubernetes.pod.uid"
+NAMESPACE_LABEL = "io.kubernetes.pod.namespace"
 ALIVE = (task_pb.RUNNING, task_pb.PAUSED, task_pb.PAUSING)
 PAYLOADS = {
     "/containers/create": events_pb.ContainerCreate,
@@ -49,11 +52,11 @@ PAYLOADS = {
 FILTERS = [f'namespace=="{NAMESPACE}",topic=="{topic}"' for topic in PAYLOADS]
 
 
-def containerd(path: Path, table: PodTable, clock: Clock) -> Follower:
+def containerd(path: Path, table: PodTable, clock: Clock, cgroups: PodCgroups | None = None) -> Follower:
     @asynccontextmanager
     async def connect() -> AsyncIterator[ContainerdConnection]:
         async with connected(path) as channel:
-            yield ContainerdConnection(channel, table, clock)
+            yield ContainerdConnection(channel, table, clock, cgroups or PodCgroups())
 
     return Follower("containerd", path, connect, table, clock)
 
@@ -61,12 +64,14 @@ def containerd(path: Path, table: PodTable, clock: Clock) -> Follower:
 class ContainerdConnection:
     relist_every = 300.0
 
-    def __init__(self, channel: grpc.aio.Channel, table: PodTable, clock: Clock) -> None:
+    def __init__(self, channel: grpc.aio.Channel, table: PodTable, clock: Clock, cgroups: PodCgroups) -> None:
         self._events = EventsStub(channel)
         self._containers = ContainersStub(channel)
         self._tasks = TasksStub(channel)
         self._table = table
         self._clock = clock
+        self._cgroups = cgroups
+        self._unplaced: dict[str, Sandbox] = {}  # sandboxes whose cgroup their process has to tell, by id
 
     def subscribe(self) -> AsyncGenerator[Any]:
         return hear(self._events.Subscribe(subscribe_pb.SubscribeRequest(filters=FILTERS), metadata=METADATA))
@@ -75,17 +80,18 @@ class ContainerdConnection:
         request = containers_pb.ListContainersRequest()
         containers = await self._containers.List(request, metadata=METADATA, timeout=CALL_TIMEOUT)
         tasks = await self._tasks.List(tasks_pb.ListTasksRequest(), metadata=METADATA, timeout=CALL_TIMEOUT)
-        running = {task.id for task in tasks.tasks if task.status in ALIVE}
+        running = {task.id: task.pid for task in tasks.tasks if task.status in ALIVE}
         self._table.relisted(self._listing(containers.containers, running), self._clock.monotonic())
 
-    def _listing(self, containers: Iterable[Any], running: set[str]) -> Listing:
+    def _listing(self, containers: Iterable[Any], running: dict[str, int]) -> Listing:
         listing = Listing(sandboxes := {}, members := {}, starts := {})
+        self._unplaced = {}
         since_epoch = self._clock.wall() - self._clock.monotonic()
         for container in containers:
-            if (sandbox := sandbox_of(container)) is not None:
+            if (sandbox := self._sandbox(container, running.get(container.id, 0))) is not None:
                 sandboxes[container.id] = sandbox
-            elif (of_sandbox := sandbox_id_of(container)) is not None:
-                members[container.id] = of_sandbox
+            elif (member := member_of(container)) is not None:
+                members[container.id] = member
             if container.id in running:  # created and started are the same second: Kubernetes starts none twice
                 created = container.created_at.seconds + container.created_at.nanos * 1e-9
                 starts[container.id] = min(created - since_epoch, self._clock.monotonic())
@@ -102,8 +108,10 @@ class ContainerdConnection:
                 self._table.creating(event.id, now)
                 await self._ask(event.id)
             case "/containers/delete":
+                self._unplaced.pop(event.id, None)
                 self._table.removed(event.id, now)
             case "/tasks/start":
+                self._place(event.container_id, event.pid)
                 self._table.started(event.container_id, now)
             case "/tasks/exit" if event.id == event.container_id:
                 self._table.exited(event.container_id, now)
@@ -118,27 +126,53 @@ class ContainerdConnection:
             if error.code() is not grpc.StatusCode.NOT_FOUND:  # it is gone again already
                 raise
             return
-        if (sandbox := sandbox_of(answer.container)) is not None:
+        if (sandbox := self._sandbox(answer.container)) is not None:
             self._table.is_sandbox(container_id, sandbox)
-        elif (of_sandbox := sandbox_id_of(answer.container)) is not None:
-            self._table.is_container(container_id, of_sandbox)
+        elif (member := member_of(answer.container)) is not None:
+            self._table.is_container(container_id, *member)
+
+    def _sandbox(self, container: Any, pid: int = 0) -> Sandbox | None:
+        """The pod of a sandbox container; None where it is another container."""
+        if container.labels.get(KIND) != "sandbox":
+            return None
+        config = part(_stored(container, SANDBOX_JSON), "Config")
+        sandbox = sandbox_of(container, config, self._table.settings.class_ignored_labels)
+        parent = text(part(config, "linux").get("cgroup_parent"))
+        cgroup = self._cgroups.find(sandbox.uid, parent, pid)
+        if cgroup is None and not pid:
+            self._unplaced[container.id] = sandbox
+        return sandbox._replace(cgroup=cgroup)
+
+    def _place(self, container_id: str, pid: int) -> None:
+        sandbox = self._unplaced.pop(container_id, None)
+        if sandbox is not None and (cgroup := self._cgroups.find(sandbox.uid, "", pid)) is not None:
+            self._table.is_sandbox(container_id, sandbox._replace(cgroup=cgroup))
 
 
-def sandbox_of(container: Any) -> Sandbox | None:
-    """The pod of a sandbox container; None where it is another container."""
-    if container.labels.get(KIND) != "sandbox":
-        return None
-    config = _part(_stored(container, SANDBOX_JSON), "Config")
-    uid = _part(config, "metadata").get("uid") or container.labels.get(UID_LABEL) or container.id
-    return Sandbox(str(uid), is_workload(container.labels, _part(config, "annotations")))
+def sandbox_of(container: Any, config: dict[str, Any], ignored: tuple[str, ...]) -> Sandbox:
+    meta = part(config, "metadata")
+    # The container's own labels hold those of the pause image too.
+    labels = texts(config.get("labels")) or dict(container.labels)
+    return sandbox_from(
+        uid=text(meta.get("uid")) or labels.get(UID_LABEL) or container.id,
+        namespace=text(meta.get("namespace")) or labels.get(NAMESPACE_LABEL, ""),
+        name=text(meta.get("name")),
+        labels=labels,
+        annotations=texts(config.get("annotations")),
+        cgroup=None,
+        ignored=ignored,
+    )
 
 
-def sandbox_id_of(container: Any) -> str | None:
-    """The id of the sandbox that a container of a pod lives in; None where it is no pod's."""
+def member_of(container: Any) -> Member | None:
+    """A container of a pod; None where it is no pod's."""
     if container.labels.get(KIND) != "container":
         return None
-    sandbox_id = _stored(container, CONTAINER_JSON).get("SandboxID")
-    return sandbox_id if isinstance(sandbox_id, str) else None
+    stored = _stored(container, CONTAINER_JSON)
+    sandbox_id = stored.get("SandboxID")
+    image = part(stored, "Config", "image")
+    specified = specified_image(text(image.get("user_specified_image")), text(image.get("image")))
+    return Member(sandbox_id, specified) if isinstance(sandbox_id, str) else None
 
 
 def _stored(container: Any, key: str) -> dict[str, Any]:
@@ -149,12 +183,4 @@ def _stored(container: Any, key: str) -> dict[str, Any]:
         stored = json.loads(container.extensions[key].value)
     except ValueError:
         return {}
-    return _part({"stored": stored}, "stored", "Metadata")
-
-
-def _part(whole: dict[str, Any], *keys: str) -> dict[str, Any]:
-    """The mapping at the end of the keys; {} where there is none."""
-    part: Any = whole
-    for key in keys:
-        part = part.get(key) if isinstance(part, dict) else None
-    return part if isinstance(part, dict) else {}
+    return part(stored, "Metadata")

@@ -58,7 +58,7 @@ class Follower:
         self.name = name
         self.table = table
         self.problem: str | None = NOT_YET
-        self._path = path
+        self.socket = path
         self._connect = connect
         self._clock = clock
         self._pause = FIRST_PAUSE
@@ -68,9 +68,9 @@ class Follower:
             try:
                 async with self._connect() as connection:
                     await self._follow(connection)
-                self._failed(f"{self._path} ended the stream of events")
+                self._failed(f"{self.socket} ended the stream of events")
             except grpc.aio.AioRpcError as error:
-                self._failed(explain(error, self._path))
+                self._failed(explain(error, self.socket))
             except (SourceError, DecodeError) as error:
                 self._failed(str(error))
             await self._clock.sleep(self._pause * random.uniform(0.5, 1.0))
@@ -101,7 +101,7 @@ class Follower:
     async def _relist(self, connection: Connection) -> None:
         await connection.relist()
         if self.problem is not None:
-            log.info("pods are counted by %s at %s", self.name, self._path)
+            log.info("pods are counted by %s at %s", self.name, self.socket)
         self.problem, self._pause = None, FIRST_PAUSE
 
     def _failed(self, problem: str) -> None:

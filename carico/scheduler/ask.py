@@ -26,6 +26,7 @@ from carico.scheduler import manifest, remote
 from carico.scheduler.assembly import assemble
 from carico.scheduler.explain import explain
 from carico.scheduler.explanation import Explanation, as_table
+from carico.scheduler.page_client import PageClient
 from carico.scheduler.watches import Watches
 from carico.settings import SchedulerSettings
 
@@ -60,8 +61,8 @@ async def _explained(args: argparse.Namespace) -> Explanation:
     if namespace is None:
         namespace = flags.namespace_of(args)
     async with remote.reach(args) as pages:
-        if pages.url:
-            return await _ask(pages.url, f"/explain?pod={quote(f'{namespace}/{name}')}", None)
+        if pages.client is not None:
+            return await _ask(pages.client, f"/explain?pod={quote(f'{namespace}/{name}')}", None)
     return await _here(args, None, (namespace, name), pages.why_not)
 
 
@@ -70,8 +71,8 @@ async def _simulated(args: argparse.Namespace) -> Explanation:
     wanted = manifest.read(args.file, args.namespace or flags.namespace_of(args))
     stored, note = await _stored(args, wanted)
     async with remote.reach(args) as pages:
-        if pages.url:
-            result = await _ask(pages.url, "/simulate", msgspec.json.encode(stored))
+        if pages.client is not None:
+            result = await _ask(pages.client, "/simulate", msgspec.json.encode(stored))
         else:
             result = await _here(args, manifest.as_pod(stored, args.file), None, pages.why_not)
     result.notes = [*([note] if note else ()), *(told for told in result.notes if told != manifest.UNKNOWN)]
@@ -95,12 +96,12 @@ async def _stored(args: argparse.Namespace, wanted: manifest.Plain) -> tuple[man
     return wanted, f"{why}: {manifest.UNKNOWN}"
 
 
-async def _ask(url: str, path: str, body: bytes | None) -> Explanation:
-    answer = await asyncio.to_thread(remote.ask, url, path, body)
+async def _ask(client: PageClient, path: str, body: bytes | None) -> Explanation:
+    answer = await client.ask(path, body)
     try:
         return msgspec.json.decode(answer, type=Explanation)
     except msgspec.DecodeError as error:
-        raise CaricoError(f"{url}: what answers there is no scheduler ({error}); check --server") from error
+        raise CaricoError(f"{client.url}: what answers there is no scheduler ({error}); check --server") from error
 
 
 async def _here(args: argparse.Namespace, pod: Pod | None, name: tuple[str, str] | None, why_here: str) -> Explanation:

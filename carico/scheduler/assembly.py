@@ -15,6 +15,7 @@ from carico import metrics as pages
 from carico.clock import Clock
 from carico.errors import UsageError
 from carico.kube.client import Client
+from carico.scheduler.class_costs import ClassTable
 from carico.scheduler.cluster import Cluster
 from carico.scheduler.decisions import Ring
 from carico.scheduler.framework import Code, error
@@ -36,6 +37,7 @@ from carico.settings import SchedulerSettings
 class Parts:
     snapshot: Snapshot
     ledger: Ledger
+    classes: ClassTable
     queue: Queue
     cluster: Cluster
     profiles: dict[str, Profile]
@@ -53,8 +55,15 @@ def assemble(
     metrics = SchedulerMetrics(registry)
     rows = Rows()
     snapshot = Snapshot(rows)
+    classes = ClassTable(
+        settings.first_cost_cores,
+        settings.first_cost_memory,
+        settings.class_costs_max_age,
+        settings.class_ignored_labels,
+    )
     ledger = Ledger(
         rows,
+        classes.charge,
         validate=settings.validate,
         heartbeat=settings.heartbeat,
         startup_patience=settings.startup_patience,
@@ -62,17 +71,19 @@ def assemble(
     )
     slots, waiting = Slots(settings.binders), WaitingPods(clock)
     limited = None if client is None else PluginClient(client, slots, may_bind)
-    tools = plugins.Tools(snapshot=snapshot, ledger=ledger, clock=clock, client=limited, waiting=waiting)
+    tools = plugins.Tools(
+        snapshot=snapshot, ledger=ledger, classes=classes, clock=clock, client=limited, waiting=waiting
+    )
     profiles = {name: _profile(name, table, settings, tools, metrics) for name, table in settings.profiles.items()}
     if not profiles:
         raise UsageError(
             "[scheduler.profiles] is empty: name at least one schedulerName, e.g. [scheduler.profiles.carico]"
         )
     queue = _queue(settings, profiles)
-    cluster = Cluster(snapshot, ledger, queue, profiles, clock.monotonic)
+    cluster = Cluster(snapshot, ledger, queue, profiles, clock.monotonic, classes)
     cluster.on_pod, cluster.on_node_removed = waiting.pod_changed, waiting.node_removed
     ring = Ring(settings.decisions)
-    return Parts(snapshot, ledger, queue, cluster, profiles, metrics, registry, ring, slots, waiting)
+    return Parts(snapshot, ledger, classes, queue, cluster, profiles, metrics, registry, ring, slots, waiting)
 
 
 def _profile(
@@ -85,6 +96,7 @@ def _profile(
         release=release_of(name, table),
         startup_limit=settings.startup_limit,
         startup_limit_idle=settings.startup_limit_idle,
+        unmeasured_per_node=settings.unmeasured_per_node,
         preempt=settings.preempt_for_capacity,
     )
     made = plugins.make(names, replace(tools, rules=rules))
@@ -120,4 +132,6 @@ def _queue(settings: SchedulerSettings, profiles: dict[str, Profile]) -> Queue:
     for profile in profiles.values():
         for plugin in profile.supplies:
             queue.supplies[plugin.supply] = plugin.available
+        if profile.capacity is not None:
+            queue.needs_of[profile.capacity.supply] = profile.capacity.needs_of
     return queue

@@ -96,8 +96,12 @@ class Binder:
     def _permit(self, attempt: Attempt) -> Outcome | Rejection | None:
         """What the plugins said at once; None: the pod goes on, perhaps after a wait."""
         for plugin in attempt.profile.permits:
+            cycle = attempt.decision.cycle
             try:
-                answer = plugin.permit(attempt.decision.cycle, attempt.node)
+                if cycle.times is None:
+                    answer = plugin.permit(cycle, attempt.node)
+                else:
+                    answer = cycle.times.call("Permit", plugin.name, plugin.permit, cycle, attempt.node)
                 if isinstance(answer, PermitWait):
                     attempt.in_flight.require(plugin.name, answer.seconds)
                 elif answer.code is Code.ERROR:
@@ -116,8 +120,10 @@ class Binder:
 
     async def _pre_bind(self, attempt: Attempt) -> Outcome | None:
         for plugin in attempt.profile.pre_binds:
+            cycle = attempt.decision.cycle
             try:
-                status = await plugin.pre_bind(attempt.decision.cycle, attempt.node)
+                answer = plugin.pre_bind(cycle, attempt.node)
+                status = await (answer if cycle.times is None else cycle.times.wait("PreBind", plugin.name, answer))
             except Exception as error:
                 return Outcome(Bound.FAILED, self._concluder.note_exception(attempt.profile, plugin.name, error))
             if status.code not in GOOD:
@@ -143,8 +149,10 @@ class Binder:
     async def _bind_by_plugin(self, attempt: Attempt, request: Binding) -> Outcome | None:
         attempt.in_flight.sent = True
         for plugin in attempt.profile.binds:
+            cycle = attempt.decision.cycle
             try:
-                status = await plugin.bind(attempt.decision.cycle, attempt.node)
+                answer = plugin.bind(cycle, attempt.node)
+                status = await (answer if cycle.times is None else cycle.times.wait("Bind", plugin.name, answer))
             except Exception as error:  # perhaps after it had sent the binding
                 self._concluder.note_exception(attempt.profile, plugin.name, error)
                 request.doubt()

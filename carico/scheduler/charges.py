@@ -11,8 +11,10 @@ import math
 from collections.abc import Callable
 
 from carico.kube.objects import Pod
+from carico.scheduler.class_costs import ClassTable
 from carico.scheduler.ledger import Ledger
-from carico.scheduler.units import counts, units_of
+from carico.scheduler.template import PodInfo
+from carico.scheduler.units import counts
 
 GUESSED = 5.0  # s that a charge stands on a node which was only the likely one
 UNTIL_KNOWN = math.inf  # s that it stands while its binding is under way
@@ -20,8 +22,8 @@ BOUND = 300.0  # s that it stands when the API server took the binding: no watch
 
 
 class Charges:
-    def __init__(self, ledger: Ledger, now: Callable[[], float]) -> None:
-        self._ledger, self._now = ledger, now
+    def __init__(self, ledger: Ledger, classes: ClassTable, now: Callable[[], float]) -> None:
+        self._ledger, self._classes, self._now = ledger, classes, now
         self._until: dict[str, float] = {}  # UID to when the charge runs out, s, monotonic
 
     def __len__(self) -> int:
@@ -32,7 +34,7 @@ class Charges:
         if counts(pod):
             entry = self._ledger.entry(pod.uid)
             if entry is None or not entry.bound:
-                self._ledger.reserve(pod.uid, node, units_of(pod), self._now())
+                self._ledger.reserve(pod.uid, node, self._classes.claim(PodInfo(pod)), self._now())
             self._until[pod.uid] = self._now() + seconds
 
     def withdraw(self, uid: str) -> None:

@@ -10,8 +10,7 @@ resized, its binding fails, its nomination ends. All of them go through `_room_f
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container, Mapping
 from typing import Any
 
 import msgspec
@@ -20,24 +19,34 @@ from carico.kube.decode import Tree, text_at
 from carico.kube.meta import KubeObject, ObjectMeta, ObjectName
 from carico.kube.objects import Node, Pod, PodSpec
 from carico.scheduler.changes import Action, Change, node_change, pod_change
+from carico.scheduler.class_costs import ClassTable
 from carico.scheduler.ledger import Ledger
 from carico.scheduler.queue import Queue, is_waiting
 from carico.scheduler.snapshot import Snapshot
 from carico.scheduler.template import PodInfo
-from carico.scheduler.units import counts, units_of
+from carico.scheduler.units import counts
+from carico.types import ClassCost, ClassKey, NodeReport, Vector
 
 
 class Cluster:
     def __init__(
-        self, snapshot: Snapshot, ledger: Ledger, queue: Queue, ours: Container[str], now: Callable[[], float]
+        self,
+        snapshot: Snapshot,
+        ledger: Ledger,
+        queue: Queue,
+        ours: Container[str],
+        now: Callable[[], float],
+        classes: ClassTable,
     ) -> None:
-        self.snapshot, self.ledger, self.queue = snapshot, ledger, queue
+        self.snapshot, self.ledger, self.queue, self.classes = snapshot, ledger, queue, classes
         self._ours, self._now = ours, now
         self.assumed: dict[str, str] = {}  # UID to node, until the watch confirms the binding
         self._rows: set[int] = set()  # rows whose pods or Node changed and that may take more
-        # A node and its pods of free capacity, −inf where that is not known: for pods that wait elsewhere.
-        self.on_room: Callable[[str, float], object] = _ignore
+        # A node and what it has left, None where that is not known: for pods that wait elsewhere.
+        self.on_room: Callable[[str, Vector | None], object] = _ignore
+        self.on_reprice: Callable[[Collection[str]], object] = _ignore  # families of classes
         self.on_pod: Callable[[Pod | None, Pod | None], object] = _ignore  # for pods in flight
+        self.on_node: Callable[[Node], object] = _ignore
         self.on_node_removed: Callable[[str], object] = _ignore
 
     # --- what the watches bring ---
@@ -76,12 +85,13 @@ class Cluster:
             assert old is not None
             self.snapshot.remove_node(old.name)
             self.ledger.node_removed(old.name)
-            self.on_room(old.name, -math.inf)
+            self.on_room(old.name, None)
             self.on_node_removed(old.name)
         else:
             self.snapshot.set_node(new)
             self.ledger.node_added(new.name)
             self._rows.add(self.snapshot.rows.number[new.name])
+            self.on_node(new)
         self.queue.on_change(node_change(old, new), now)
         self._wake(now)
 
@@ -101,7 +111,7 @@ class Cluster:
         self.assumed[info.uid] = node
         self.snapshot.add_pod(info, node)
         if counts(info.pod):
-            self.ledger.reserve(info.uid, node, units_of(info.pod), now)
+            self.ledger.reserve(info.uid, node, self.classes.claim(info), now)
         self._nomination_ended(info.uid, now)
         self.queue.placed(info.uid, now)
         self._wake(now)
@@ -139,13 +149,33 @@ class Cluster:
         """After a report was taken into the ledger."""
         self._wake(self._now())
 
+    def reported(self, report: NodeReport) -> None:
+        """A node says what it has left, and what it has measured of the classes that run there."""
+        now = self._now()
+        self.ledger.report(report, now)
+        self._reprice(self.classes.reported(report, now), now)
+        self._wake(now)
+
+    def aggregated(self, costs: Mapping[ClassKey, ClassCost], resources: tuple[str, ...]) -> None:
+        """All that the aggregator knows of classes."""
+        now = self._now()
+        self._reprice(self.classes.aggregated(costs, resources, now), now)
+        self._wake(now)
+
     def tick(self) -> None:
         """What time alone changes; called every second."""
         now = self._now()
+        self._reprice(self.classes.tick(now), now)
         self.ledger.expire(now)
         self._wake(now)
 
     # --- inside ---
+
+    def _reprice(self, families: Collection[str], now: float) -> None:
+        if families:
+            self.ledger.reprice(families)
+            self.queue.reprice(families, now)
+            self.on_reprice(families)
 
     def _pod_gone(self, pod: Pod, now: float) -> None:
         self.assumed.pop(pod.uid, None)
@@ -173,10 +203,11 @@ class Cluster:
         self.assumed.pop(new.uid, None)
         if not there:
             self._room_freed(new.uid, now)  # bound elsewhere than we meant
-        self.snapshot.add_pod(PodInfo(new), node)
+        info = PodInfo(new)
+        self.snapshot.add_pod(info, node)
         self._nomination_ended(new.uid, now)
         if counts(new):
-            self.ledger.confirm(new.uid, node, units_of(new), new.status.phase == "Pending", now)
+            self.ledger.confirm(new.uid, node, self.classes.claim(info), new.status.phase == "Pending", now)
         else:
             self.ledger.forget(new.uid)
         self.queue.delete(new.uid, now)
@@ -245,7 +276,7 @@ class Cluster:
         rows, self._rows = self._rows | self.ledger.touched, set()
         for row in self.ledger.touched:
             if name := self.snapshot.rows.names[row]:
-                self.on_room(name, float(self.ledger.free[row]) if self.ledger.is_fresh(row, now) else -math.inf)
+                self.on_room(name, self.ledger.amounts(row) if self.ledger.is_fresh(row, now) else None)
         self.ledger.touched.clear()
         for row in rows:
             self.queue.on_row(row, now)

@@ -42,7 +42,7 @@ class Decision:
 
 def decide(profile: Profile, cluster: Cluster, pod: PodInfo, rng: np.random.Generator) -> Decision:
     """One attempt. On success the pod is reserved and assumed on the node."""
-    cycle = Cycle(pod, cluster.snapshot)
+    cycle = Cycle(pod, cluster.snapshot, times=profile.sampled())
     with profile.timed("Filter"):
         feasibility = profile.feasible.run(cycle)
     rows = feasibility.rows
@@ -79,7 +79,10 @@ def _commit(profile: Profile, cluster: Cluster, cycle: Cycle, row: int, feasible
     try:
         with profile.timed("Reserve"):
             for plugin in profile.reserves:
-                status = plugin.reserve(cycle, node)
+                if cycle.times is None:
+                    status = plugin.reserve(cycle, node)
+                else:
+                    status = cycle.times.call("Reserve", plugin.name, plugin.reserve, cycle, node)
                 if not status.ok:
                     unreserve(profile, cycle, node)
                     return _not_reserved(profile, cycle, plugin.name, status)
@@ -107,12 +110,20 @@ def unreserve(profile: Profile, cycle: Cycle, node: str) -> None:
 
 def _refused(profile: Profile, cycle: Cycle, feasibility: Feasibility) -> Decision:
     code = Code.ERROR if feasibility.status.code is Code.ERROR else Code.UNSCHEDULABLE
-    decision = Decision(cycle, message=feasibility.message(), code=code)
+    decision = Decision(cycle, message=_message(profile, cycle, feasibility), code=code)
     if code is not Code.ERROR:
         with profile.timed("PostFilter"):
             decision.preemption = _post_filter(profile, cycle, feasibility)
     decision.refusal = refusal_of(profile, cycle, feasibility, may_preempt=_may_preempt(profile, cycle, decision))
     return decision
+
+
+def _message(profile: Profile, cycle: Cycle, feasibility: Feasibility) -> str:
+    """Why there is no node, one clause per reason, and what the pod needs where that is the reason."""
+    message = feasibility.message()
+    if profile.capacity is not None and profile.capacity.name in feasibility.refusing and feasibility.verdicts:
+        message += profile.capacity.sentence(cycle.pod)
+    return message
 
 
 def _may_preempt(profile: Profile, cycle: Cycle, decision: Decision) -> bool:
@@ -124,7 +135,10 @@ def _may_preempt(profile: Profile, cycle: Cycle, decision: Decision) -> bool:
 
 def _post_filter(profile: Profile, cycle: Cycle, feasibility: Feasibility) -> Nomination | Wait | None:
     for plugin in profile.post_filters:
-        answer = plugin.post_filter(cycle, feasibility)
+        if cycle.times is None:
+            answer = plugin.post_filter(cycle, feasibility)
+        else:
+            answer = cycle.times.call("PostFilter", plugin.name, plugin.post_filter, cycle, feasibility)
         if answer is not None:
             return answer
     return None

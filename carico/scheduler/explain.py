@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,10 @@ import numpy as np
 
 from carico.clock import Clock
 from carico.kube.objects import Pod
+from carico.scheduler import requests, words
+from carico.scheduler.accounts import Account
 from carico.scheduler.assembly import Parts
+from carico.scheduler.charge import RESOURCES, Sum
 from carico.scheduler.explanation import Explanation, NodeVerdict
 from carico.scheduler.feasible import Feasibility
 from carico.scheduler.framework import Cycle, Nomination, Reason, Verdict
@@ -78,6 +82,8 @@ class _Figures(NamedTuple):
     capacity: list[float]
     reserved: list[float]
     sampled: list[float | None]  # s, monotonic; None: it never reported
+    left: list[list[float] | None]  # absolute demand, per RESOURCES; None: no room is reported
+    busy: list[str]  # how much of its cpu a node uses, in words
 
 
 @dataclass(slots=True)
@@ -117,6 +123,9 @@ class Judged:
         if sampled is not None:
             verdict.capacity, verdict.free = round(figures.capacity[i], 3), round(figures.free[i], 3)
             verdict.report_age = round(self.now - sampled, 1)
+        if (left := figures.left[i]) is not None:
+            verdict.left = {name: amount for name, amount in zip(RESOURCES, left, strict=True) if amount < math.inf}
+            verdict.room = words.told_all((n, max(0.0, a)) for n, a in verdict.left.items()) + figures.busy[i]
         return verdict
 
 
@@ -175,23 +184,27 @@ def _without(parts: Parts, info: PodInfo) -> Iterator[None]:
 
 
 @contextmanager
-def _given_back(parts: Parts, profile: Profile, cycle: Cycle) -> Iterator[dict[int, float]]:
-    """What the pod itself holds of a node's capacity, wherever the ledger has it, counts as free; pods by row."""
+def _given_back(parts: Parts, profile: Profile, cycle: Cycle) -> Iterator[dict[int, Sum]]:
+    """What the pod itself holds of a node, wherever the ledger has it, counts as free; by row."""
     entry = parts.ledger.entry(cycle.pod.uid)
     account = parts.ledger.account(entry.node) if entry is not None else None
     if entry is None or account is None or profile.capacity is None or not counts(cycle.pod.pod):
         yield {}
         return
     profile.capacity.remove_pod(cycle, cycle.pod, account.row)
-    parts.ledger.starting[account.row] -= entry.pending and not entry.overdue
+    parts.ledger.starting[account.row] -= entry.starting
+    given_back = Sum()
+    given_back.add(entry.charge, -1)
     try:
-        yield {account.row: units_of(cycle.pod.pod)}
+        yield {account.row: given_back}
     finally:
-        parts.ledger.starting[account.row] += entry.pending and not entry.overdue
+        parts.ledger.starting[account.row] += entry.starting
 
 
 def _opening(parts: Parts, profile: Profile, info: PodInfo) -> Explanation:
     result = Explanation(info.pod.key, profile.name, units_of(info.pod), bound_to=info.pod.spec.node_name)
+    if profile.capacity is not None and counts(info.pod) and parts.ledger.has_room.any():
+        result.needs = words.need(parts.classes, parts.classes.claim(info))
     queued = parts.queue.get(info.uid)
     if queued is not None:
         result.waits_in = queued.place
@@ -246,12 +259,12 @@ def _partly_asked(profile: Profile, feasibility: Feasibility) -> list[str]:
     return [f"{name} was not asked about nodes that plugins before it refused" for name in costly]
 
 
-def _figures(parts: Parts, rows: RowArray, given_back: dict[int, float], now: float) -> _Figures:
+def _figures(parts: Parts, rows: RowArray, given_back: dict[int, Sum], now: float) -> _Figures:
     ledger = parts.ledger
-    ledger.fit()
-    free = ledger.free.copy()
-    for row, units in given_back.items():
-        free[row] += units
+    ledger.extend()
+    free, left = ledger.free.copy(), ledger.left.copy()
+    for row, change in given_back.items():
+        left[:, row], free[row] = ledger.supposing(row, change, pending=False)
     accounts = {account.row: account for _, account in ledger.accounts()}
     found = [accounts.get(row) for row in rows.tolist()]
     return _Figures(
@@ -261,7 +274,21 @@ def _figures(parts: Parts, rows: RowArray, given_back: dict[int, float], now: fl
         capacity=ledger.capacity[rows].tolist(),
         reserved=ledger.reserved[rows].tolist(),
         sampled=[account.sampled if account is not None and account.report is not None else None for account in found],
+        left=[left[:, row].tolist() if ledger.has_room[row] else None for row in rows.tolist()],
+        busy=[_busy(parts, account) for account in found],
     )
+
+
+def _busy(parts: Parts, account: Account | None) -> str:
+    """ "; 3.8 of 4 cores busy": use, where room is demand, of which a node of `cpu: mean` holds twice its cores."""
+    report = account.report if account is not None else None
+    node = parts.snapshot.nodes[account.row] if account is not None and account.row < len(parts.snapshot) else None
+    if report is None or node is None or "cpu" not in report.dimensions or not report.full or not report.estimate.room:
+        return ""
+    number = report.dimensions.index("cpu")
+    cores = requests.allocatable(node.status.allocatable).get(requests.CPU, 0) / 1000
+    used = min(cores, max(0.0, report.full[number] - report.estimate.room[number]))
+    return f"; {used:.1f} of {cores:g} cores busy" if cores else ""
 
 
 def _starting(parts: Parts, feasibility: Feasibility, itself: str, now: float) -> dict[str, list[str]]:

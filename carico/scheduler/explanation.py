@@ -8,6 +8,13 @@ import msgspec
 
 from carico.table import table
 
+QUEUES = {
+    "active": "waits for its turn",
+    "backoff": "in back-off after a failed attempt",
+    "waiting": "unschedulable: waits for a change that could help",
+    "gated": "gated: not tried until its gates are removed",
+}
+
 
 class NodeVerdict(msgspec.Struct, omit_defaults=True):
     node: str
@@ -20,6 +27,8 @@ class NodeVerdict(msgspec.Struct, omit_defaults=True):
     reserved: float = 0.0
     report_age: float | None = None  # s
     stale: bool = False
+    left: dict[str, float] = {}  # by resource, absolute demand: what is not reserved; empty where none is reported
+    room: str = ""  # the same in words
     starting: list[str] = []  # where too many pods are: those that have been at it longest, "NAMESPACE/NAME for 95 s"
 
 
@@ -27,6 +36,7 @@ class Explanation(msgspec.Struct, omit_defaults=True):
     pod: str
     profile: str
     units: float
+    needs: str = ""  # in words, and how that is known
     message: str = ""
     choice: list[str] = []  # nodes with the highest score: one of them would be chosen
     bound_to: str = ""
@@ -37,14 +47,14 @@ class Explanation(msgspec.Struct, omit_defaults=True):
 
 
 def as_table(result: Explanation, *, wide: bool = False) -> str:
-    """`wide` adds what the node said of itself and what is promised to other pods there.
+    """`wide` adds what the node said of itself and what is reserved for other pods there.
 
     >>> print(as_table(Explanation("default/a", "carico", 1.0, nodes=[NodeVerdict("n1", True, free=2.5, total=90.0)])))
-    default/a, profile carico, 1 unit(s)
+    default/a, profile carico, 1 unit
     NODE  FREE  SCORE  VERDICT
     n1     2.5   90.0  ok
     """
-    columns = ("CAPACITY", "RESERVED", "REPORT") if wide else ()
+    columns = ("CAPACITY", "RESERVED", "REPORT", "ROOM") if wide else ()
     lines = []
     for v in result.nodes:
         free = "?" if v.free is None else f"{v.free:.1f}"
@@ -54,9 +64,9 @@ def as_table(result: Explanation, *, wide: bool = False) -> str:
     return "\n".join([*_head(result), table(head, lines, right=range(1, len(head) - 1))])
 
 
-def _figures(v: NodeVerdict) -> tuple[str, str, str]:
+def _figures(v: NodeVerdict) -> tuple[str, str, str, str]:
     age = "never" if v.report_age is None else f"{v.report_age:g}s{' (stale)' if v.stale else ''}"
-    return "?" if v.capacity is None else f"{v.capacity:.1f}", f"{v.reserved:.1f}", age
+    return "?" if v.capacity is None else f"{v.capacity:.1f}", f"{v.reserved:.1f}", age, v.room or "?"
 
 
 def _verdict(v: NodeVerdict) -> str:
@@ -64,15 +74,18 @@ def _verdict(v: NodeVerdict) -> str:
         scores = ", ".join(f"{plugin} {score:g}" for plugin, score in v.scores.items())
         return f"ok ({scores})" if scores else "ok"
     why = "; ".join(f"{plugin}: {', '.join(texts)}" for plugin, texts in v.reasons.items())
-    return f"{why} ({', '.join(v.starting)})" if v.starting else why
+    more = [*([f"has room for {v.room}"] if v.room and "Capacity" in v.reasons else ()), *v.starting]
+    return f"{why} ({', '.join(more)})" if more else why
 
 
 def _head(result: Explanation) -> list[str]:
-    head = [f"{result.pod}, profile {result.profile}, {result.units:g} unit(s)"]
+    head = [f"{result.pod}, profile {result.profile}, {result.units:g} {'unit' if result.units == 1 else 'units'}"]
+    if result.needs:
+        head.append(result.needs)
     if result.bound_to:
         head.append(f"runs on {result.bound_to}")
     if result.waits_in:
-        head.append(f"waits ({result.waits_in})")
+        head.append(QUEUES.get(result.waits_in, f"waits ({result.waits_in})"))
     if result.choice:
         head.append(f"would go to {' or '.join(result.choice[:5])}{' …' if len(result.choice) > 5 else ''}")
     if result.message:

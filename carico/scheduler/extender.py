@@ -29,22 +29,27 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from http import HTTPStatus
-from typing import Any, TypeVar
 
-import msgspec
 import numpy as np
 
 from carico.clock import Clock
-from carico.http.message import JSON, Page, Request, text
+from carico.http.message import Page, Request
 from carico.http.routes import POST, Route
 from carico.kube.binding import Binding, Bound, Outcome
 from carico.kube.client import Client
-from carico.kube.decode import decode
-from carico.kube.objects import Node, Pod
+from carico.kube.objects import Pod
 from carico.kube.writer import Writer
 from carico.scheduler.assembly import Parts
 from carico.scheduler.charges import BOUND, UNTIL_KNOWN, Charges
+from carico.scheduler.extender_messages import (
+    Arguments,
+    BindingArguments,
+    NodesAnswer,
+    decoded,
+    filtered_page,
+    json_page,
+    nonsense,
+)
 from carico.scheduler.framework import Code, Cycle
 from carico.scheduler.nudge import Nudge
 from carico.scheduler.plugins.capacity import NO_REPORT, Capacity
@@ -57,37 +62,6 @@ HIGHEST = 10  # an extender scores from 0 to this
 REMEMBERED = 1000  # pods that were filtered and may come to be bound
 ARGUMENTS_LIMIT = 16 << 20  # bytes: what a kube-scheduler sends about 5,000 nodes
 STANDBY = "this replica does not hold the Lease; try again"
-
-
-class _NodeList(msgspec.Struct):
-    items: list[Node] = []
-
-
-class _Arguments(msgspec.Struct, rename="pascal"):
-    pod: Pod
-    nodes: _NodeList | None = None
-    node_names: list[str] | None = None
-
-    @property
-    def names(self) -> list[str]:
-        if self.node_names is not None:
-            return self.node_names
-        return [node.name for node in self.nodes.items] if self.nodes is not None else []
-
-
-class _Binding(msgspec.Struct, rename="pascal"):
-    pod_name: str
-    pod_namespace: str
-    node: str
-    uid: str = msgspec.field(name="PodUID")
-
-
-class _Answer(msgspec.Struct):
-    """Which nodes may take a pod, and why the others may not: evicting pods might help there, or not."""
-
-    good: list[str]
-    failed: dict[str, str]
-    hopeless: dict[str, str]
 
 
 class Extender:
@@ -103,14 +77,14 @@ class Extender:
         """`pods` are those that the watch has, by namespace/name."""
         self._parts, self._clock, self._pods, self._client = parts, clock, pods, client
         self._may_bind = may_bind
-        self.charges = Charges(parts.ledger, clock.monotonic)
+        self.charges = Charges(parts.ledger, parts.classes, clock.monotonic)
         self.nudge = Nudge(client, writer, clock)
         self._filtered: OrderedDict[str, None] = OrderedDict()  # UIDs
         self._in_flight: dict[str, InFlightPod] = {}  # by UID: bindings whose outcome is not known
         self._settling: set[asyncio.Task[None]] = set()
-        parts.cluster.on_room = self.nudge.free_changed
+        parts.cluster.on_room, parts.cluster.on_reprice = self.nudge.changed, self.nudge.repriced
         found = next((p.capacity for p in parts.profiles.values() if p.capacity is not None), None)
-        self._capacity = found or Capacity(parts.ledger, clock.monotonic)
+        self._capacity = found or Capacity(parts.ledger, clock.monotonic, classes=parts.classes)
 
     def routes(self) -> dict[str, Route]:
         return {
@@ -122,13 +96,13 @@ class Extender:
     # --- the verbs ---
 
     def filter(self, request: Request) -> Page:
-        asked = _decoded(request, _Arguments)
+        asked = decoded(request, Arguments)
         if asked is None:
-            return _nonsense("ExtenderArgs")
+            return nonsense("ExtenderArgs")
         self.charges.let_go()
         if (in_flight := self._in_flight.get(asked.pod.uid)) is not None:
             self._count("filter", "in flight")
-            return _filtered(request, _only(in_flight.node, asked.names), names_only=asked.node_names is not None)
+            return filtered_page(request, _only(in_flight.node, asked.names), names_only=asked.node_names is not None)
         pod = self._find(asked.pod.namespace, asked.pod.name, asked.pod.uid)
         if pod is None:  # kube-scheduler's watch may be ahead of ours
             answer = self._judge(asked.pod, asked.names)
@@ -137,12 +111,12 @@ class Extender:
             answer = self._judge(pod, asked.names)
             self._remember(pod, answer)
         self._count("filter", "fits" if answer.good else "refused")
-        return _filtered(request, answer, names_only=asked.node_names is not None)
+        return filtered_page(request, answer, names_only=asked.node_names is not None)
 
     def prioritize(self, request: Request) -> Page:
-        asked = _decoded(request, _Arguments)
+        asked = decoded(request, Arguments)
         if asked is None:
-            return _nonsense("ExtenderArgs")
+            return nonsense("ExtenderArgs")
         pod = self._find(asked.pod.namespace, asked.pod.name, asked.pod.uid)
         cycle, (rows, known) = self._cycle(pod or asked.pod), self._rows(asked.names)
         scores = dict.fromkeys(asked.names, 0)
@@ -151,15 +125,15 @@ class Extender:
             scores.update(zip(known, found.tolist(), strict=True))
             if pod is not None and pod.uid not in self._in_flight:
                 self.charges.put(pod, known[int(np.argmax(self._capacity.free(cycle, rows)))])
-        return _json([{"Host": name, "Score": score} for name, score in scores.items()])
+        return json_page([{"Host": name, "Score": score} for name, score in scores.items()])
 
     async def bind(self, request: Request) -> Page:
-        asked = _decoded(request, _Binding)
+        asked = decoded(request, BindingArguments)
         if asked is None:
-            return _nonsense("ExtenderBindingArgs")
+            return nonsense("ExtenderBindingArgs")
         outcome = await self._bind(asked)
         self._count("bind", outcome.bound.value)
-        return _json({"Error": "" if outcome.bound is Bound.DONE else outcome.why or outcome.bound.value})
+        return json_page({"Error": "" if outcome.bound is Bound.DONE else outcome.why or outcome.bound.value})
 
     async def close(self) -> None:
         """Follows no binding any further."""
@@ -169,7 +143,7 @@ class Extender:
 
     # --- inside ---
 
-    async def _bind(self, asked: _Binding) -> Outcome:
+    async def _bind(self, asked: BindingArguments) -> Outcome:
         if self._client is None:
             return Outcome(Bound.FAILED, "nothing is bound in a dry run")
         if asked.uid in self._in_flight:
@@ -220,14 +194,16 @@ class Extender:
             return None
         return pod
 
-    def _remember(self, pod: Pod, answer: _Answer) -> None:
+    def _remember(self, pod: Pod, answer: NodesAnswer) -> None:
         self._filtered[pod.uid] = None
         if len(self._filtered) > REMEMBERED:
             self._filtered.popitem(last=False)
         if answer.good:
             self.nudge.placed(pod.uid)
         else:
-            self.nudge.refused(pod.uid, self._capacity.need(self._cycle(pod)))
+            info = PodInfo(pod)
+            family = self._parts.classes.claim(info).key.family
+            self.nudge.refused(pod.uid, lambda: self._capacity.least(info), family)
         if len(answer.good) == 1:  # there is nothing to prioritize then, and kube-scheduler does not ask
             self.charges.put(pod, answer.good[0])
 
@@ -248,16 +224,16 @@ class Extender:
         reasons = [reason.text for found in feasibility.why(row).values() for reason in found]
         return f"{node} {', '.join(reasons) or 'is kept for another pod'}"
 
-    def _judge(self, pod: Pod, names: list[str]) -> _Answer:
+    def _judge(self, pod: Pod, names: list[str]) -> NodesAnswer:
         """The verdict of Pod-Capacity about these nodes."""
         cycle, (rows, known) = self._cycle(pod), self._rows(names)
         status = self._capacity.pre_filter(cycle)
         if status.code is Code.SKIP:
-            return _Answer(names, {}, {})
+            return NodesAnswer(names, {}, {})
         if not status.ok:
-            return _Answer([], {}, dict.fromkeys(names, status.message))
+            return NodesAnswer([], {}, dict.fromkeys(names, status.message))
         verdict = self._capacity.filter(cycle, rows)
-        answer = _Answer([], {}, {})
+        answer = NodesAnswer([], {}, {})
         for i, name in enumerate(known):
             if not (reasons := verdict.at(i)):
                 answer.good.append(name)
@@ -283,40 +259,11 @@ class Extender:
         self._parts.metrics.extender.labels(verb, result).inc()
 
 
-Asked = TypeVar("Asked", _Arguments, _Binding)
-
-
-def _decoded(request: Request, kind: type[Asked]) -> Asked | None:
-    try:
-        return decode(kind, request.body)
-    except msgspec.DecodeError:
-        return None
-
-
-def _nonsense(kind: str) -> Page:
-    return text(HTTPStatus.BAD_REQUEST, f"this is no {kind}; see kube-scheduler's extender API v1")
-
-
 def _in_flight(node: str) -> Outcome:
     return Outcome(Bound.UNKNOWN, f"its binding to {node} is under way")
 
 
-def _only(node: str, names: list[str]) -> _Answer:
+def _only(node: str, names: list[str]) -> NodesAnswer:
     """The answer about a pod that may be bound to this node already."""
     why = f"waits for the outcome of the pod's binding to {node}"
-    return _Answer([name for name in names if name == node], {name: why for name in names if name != node}, {})
-
-
-def _json(value: Any) -> Page:
-    return Page(HTTPStatus.OK, JSON, msgspec.json.encode(value))
-
-
-def _filtered(request: Request, answer: _Answer, *, names_only: bool) -> Page:
-    said: dict[str, Any] = {"FailedNodes": answer.failed, "FailedAndUnresolvableNodes": answer.hopeless, "Error": ""}
-    if names_only:
-        return _json({"NodeNames": answer.good, **said})
-    # Without nodeCacheCapable the nodes travel whole, and must come back as they came.
-    items = msgspec.json.decode(request.body)["Nodes"].get("items") or []
-    good = set(answer.good)
-    kept = [item for item in items if item["metadata"]["name"] in good]
-    return _json({"Nodes": {"apiVersion": "v1", "kind": "NodeList", "items": kept}, **said})
+    return NodesAnswer([name for name in names if name == node], {name: why for name in names if name != node}, {})

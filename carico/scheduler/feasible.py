@@ -163,8 +163,12 @@ class Feasible:
         return result
 
     def _pre_filter(self, cycle: Cycle) -> tuple[Status, str]:
+        times = cycle.times
         for plugin in self._pre_filters:
-            status = plugin.pre_filter(cycle)
+            if times is None:
+                status = plugin.pre_filter(cycle)
+            else:
+                status = times.call("PreFilter", plugin.name, plugin.pre_filter, cycle)
             if status.code is Code.SKIP:
                 cycle.skipped.add(plugin.name)
             elif status.code is not Code.SUCCESS:
@@ -174,9 +178,9 @@ class Feasible:
     def _asked(self, plugin: Filter, cycle: Cycle, alive: Mask, everywhere: bool) -> Verdict:
         """A filter that goes node by node is only asked about those that are still in question."""
         if everywhere or not getattr(plugin, "costly", False):
-            return plugin.filter(cycle, None)
+            return _filtered(plugin, cycle, None)
         rows = np.flatnonzero(alive)
-        answer = plugin.filter(cycle, rows)
+        answer = _filtered(plugin, cycle, rows)
         bits = np.zeros(len(alive), dtype=answer.bits.dtype)
         bits[rows] = answer.bits
         return Verdict(bits, answer.reasons)
@@ -209,7 +213,7 @@ class Feasible:
     def _compute(self, cycle: Cycle) -> _Kept:
         kept = _Kept(np.ones(len(cycle.snapshot), dtype=np.bool_), {}, 0, 0)
         for plugin in self._reusable(cycle):
-            verdict = kept.verdicts[plugin.name] = plugin.filter(cycle, None)
+            verdict = kept.verdicts[plugin.name] = _filtered(plugin, cycle, None)
             kept.mask &= verdict.bits == 0
         return kept
 
@@ -220,7 +224,7 @@ class Feasible:
         for plugin in self._reusable(cycle):
             rows = nodes if plugin.reuse is Reuse.NODE else either
             if len(rows):
-                kept.verdicts[plugin.name].bits[rows] = plugin.filter(cycle, rows).bits
+                kept.verdicts[plugin.name].bits[rows] = _filtered(plugin, cycle, rows).bits
         good = np.ones(len(either), dtype=np.bool_)
         for verdict in kept.verdicts.values():
             good &= verdict.bits[either] == 0
@@ -298,6 +302,13 @@ class Feasible:
             if plugin.filter(cycle, rows).bits[0]:
                 return plugin.name
         return None
+
+
+def _filtered(plugin: Filter, cycle: Cycle, rows: RowArray | None) -> Verdict:
+    times = cycle.times
+    return (
+        plugin.filter(cycle, rows) if times is None else times.call("Filter", plugin.name, plugin.filter, cycle, rows)
+    )
 
 
 def _templates_kept(rows: int) -> int:

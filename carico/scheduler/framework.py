@@ -29,6 +29,7 @@ from carico.types import Vector
 
 if TYPE_CHECKING:
     from carico.scheduler.feasible import Feasibility
+    from carico.scheduler.plugin_times import PluginTimes
     from carico.scheduler.snapshot import Snapshot
 
 MAX_SCORE = 100.0
@@ -121,6 +122,7 @@ class Cycle:
     snapshot: Snapshot
     state: dict[str, Any] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)  # plugins whose pre_filter said SKIP
+    times: PluginTimes | None = None  # where it is noted how long each plugin takes, if this cycle is measured
 
 
 class Plugin(Protocol):

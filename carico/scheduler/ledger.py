@@ -1,100 +1,80 @@
-"""Who may still be put where, by the nodes' own word: free = Pod-Capacity − reserved.
+"""Who may still be put where, by the nodes' own word: what is left = room − reserved, per resource.
 
-One row per node, in arrays, so that a decision over 20,000 nodes is a few vector operations. Pods come in through
-`reserve` (this scheduler promised them a node), `confirm` (the API server says that they are bound there, whoever did
-it), `release` (a promise was withdrawn) and `forget` (deleted, or ended); all four may be repeated without harm.
-Reports come in through `report`. Nothing here waits, reads a clock or speaks to anybody.
+One row per node, in arrays (room.py), so that a decision over 20,000 nodes is a few vector operations. Pods come in
+through `reserve` (this scheduler promised them a node), `confirm` (the API server says that they are bound there,
+whoever did it), `release` (a promise was withdrawn) and `forget` (deleted, or ended); all four may be repeated without
+harm. Reports come in through `report`. Nothing here waits, reads a clock or speaks to anybody.
 
 **Hand-over.** The ledger keeps no history. A pod is reserved exactly as long as its node does not answer for it:
 
-    reserved(node) = Σ units of pods promised or bound there whose UID ∉ counted ∪ finished of the node's last report
+    reserved(node) = Σ charge of pods promised or bound there whose UID ∉ counted ∪ finished of the node's last report
 
-so a pod moves from `reserved` into Pod-Capacity in the very step that takes the report in, and a ledger that was built
-anew after a restart is the same as one that lived through it all. Pods that have ended, DaemonSet pods and static pods
-are never in it: the caller leaves them out. Beside it stands `free_pending`, by the older rule that a pod is reserved
-while it is Pending, whatever its node says; kept for comparison, for it has a gap under bursts.
+so a pod moves from `reserved` into the node's own figures in the very step that takes the report in, and a ledger that
+was built anew after a restart is the same as one that lived through it all. Pods that have ended, DaemonSet pods and
+static pods are never in it: the caller leaves them out. Beside it stands the older rule, that a pod is reserved while
+it is Pending, whatever its node says; kept for comparison, for it has a gap under bursts.
+
+**Charges.** What a pod takes is what its class costs (class_costs.py) at this moment: when the class's cost changes,
+`reprice` charges all its pods anew.
 
 **Starting.** A pod is starting from the promise until the API server says that it runs, but for `startup_patience`
 seconds at most: one that cannot pull its image would keep others off the node for as long as it exists. From then on it
-is an ordinary reservation.
+is an ordinary reservation. For the same time it is a probe (probes.py) if its class has not been measured: after that
+its load has shown in the node's figures, or never will.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
 from carico.errors import RefusedMessage
+from carico.scheduler.accounts import Account, Entry
+from carico.scheduler.charge import Charge, Claim, Sum
 from carico.scheduler.freshness import NEVER, Freshness
-from carico.scheduler.rows import Mask, Rows, grown
-from carico.types import NodeReport, Vector
+from carico.scheduler.probes import Probes
+from carico.scheduler.room import RoomColumns
+from carico.scheduler.rows import Mask, Rows
+from carico.types import ClassKey, NodeReport
 
-NOBODY: frozenset[str] = frozenset()
-TOLERANCE = 1e-6  # pods; fractional units may leave rounding errors behind
-COLUMNS = ("capacity", "reserved", "pending", "free", "free_pending", "usage", "starting")
+TOLERANCE = 1e-6  # relative, and pods; sums may leave rounding errors behind
 STALE_BEATS = 2.5  # heartbeats without a report after which a node is stale
 
 
-@dataclass(slots=True)
-class Entry:
-    """A pod that stands on a node's account."""
-
-    uid: str
-    node: str
-    units: float
-    since: float  # s, monotonic: when it was first promised or seen
-    pending: bool = True  # not running yet, as far as the API server knows
-    overdue: bool = False  # pending for longer than a start takes
-    promised: bool = False
-    bound: bool = False
+def by_units(claim: Claim) -> Charge:
+    """Without knowledge of classes: every pod counts as one, or as many as it says."""
+    return Charge(units=claim.units or 1.0)
 
 
-@dataclass(slots=True)
-class Account:
-    """A node's row and what it last said."""
-
-    row: int
-    counted: frozenset[str] | None = None  # None before the first report
-    finished: frozenset[str] = NOBODY
-    pods: dict[str, Entry] = field(default_factory=dict)
-    report: NodeReport | None = None
-    sampled: float = NEVER  # s on this process's monotonic clock: when the newest sample was taken
-    connected: bool = False
-    in_cluster: bool = False  # the API server has a Node of this name
-
-
-class Ledger:
+class Ledger(RoomColumns):
     def __init__(
         self,
         rows: Rows,
+        charge: Callable[[Claim], Charge] = by_units,
         *,
         validate: bool = False,
         heartbeat: float = 5.0,
         startup_patience: float = 60.0,
         on_handover: Callable[[float], None] | None = None,
     ) -> None:
+        super().__init__()
         self._rows = rows
+        self._charge = charge
         self._validate = validate
         self._heartbeat = heartbeat
         self._startup_patience = startup_patience
         self._on_handover = on_handover
         self._entries: dict[str, Entry] = {}
+        self._families: dict[str, dict[str, Entry]] = {}  # entries by the family of their class and UID
+        self.probes = Probes()
         self._accounts: dict[str, Account] = {}
         self._starts: deque[tuple[float, str]] = deque()  # when a start becomes overdue, s, monotonic; and the pod
         self._reports_due = NEVER  # s, monotonic: until then nodes that have not reported yet may still do so
         self._was_fresh: Mask = np.zeros(0, dtype=np.bool_)  # at the last `expire`
         self.touched: set[int] = set()  # rows that may take more than before; the caller empties it
-        self.capacity: Vector = np.zeros(0)
-        self.reserved: Vector = np.zeros(0)
-        self.pending: Vector = np.zeros(0)  # what would be reserved by the older rule
-        self.free: Vector = np.zeros(0)  # by the hand-over
-        self.free_pending: Vector = np.zeros(0)  # by the older rule
         self._freshness = Freshness()
-        self.usage: Vector = np.zeros(0)  # of the fullest resource
-        self.starting: Vector = np.zeros(0)  # pods that were promised or bound not long ago and are still Pending
 
     # --- questions ---
 
@@ -112,7 +92,7 @@ class Ledger:
 
     def fresh(self, now: float) -> Mask:
         """Rows whose report may be believed; for reading only, and only until the next change."""
-        self.fit()
+        self.extend()
         return self._freshness.rows(now)[: len(self._rows)]
 
     def is_fresh(self, row: int, now: float) -> bool:
@@ -126,7 +106,14 @@ class Ledger:
         """Pods that count as starting there, the oldest first."""
         account = self._accounts.get(node)
         pods = account.pods.values() if account is not None else ()
-        return sorted((e for e in pods if e.pending and not e.overdue), key=lambda e: e.since)
+        return sorted((entry for entry in pods if entry.starting), key=lambda entry: entry.since)
+
+    def families(self) -> Iterator[str]:
+        """Of the classes of all pods."""
+        return iter(self._families)
+
+    def of_family(self, family: str) -> Iterable[Entry]:
+        return self._families.get(family, {}).values()
 
     # --- time ---
 
@@ -139,10 +126,8 @@ class Ledger:
         while self._starts and self._starts[0][0] <= now:
             _, uid = self._starts.popleft()
             entry = self._entries.get(uid)
-            if entry is not None and entry.pending and now - entry.since >= self._startup_patience:
-                entry.overdue = True
-                self._recount(self._accounts[entry.node])
-                self.touched.add(self._accounts[entry.node].row)
+            if entry is not None and now - entry.since >= self._startup_patience:
+                self._overdue(entry)
         fresh = self.fresh(now)
         before = self._was_fresh[: len(fresh)]
         self.touched.update(np.flatnonzero(before & ~fresh[: len(before)]).tolist())
@@ -189,24 +174,23 @@ class Ledger:
         if not same:
             self._count(account, report.counted, report.finished, now)
             self._recount(account)
-        self.capacity[account.row] = report.estimate.pod_capacity
-        self.usage[account.row] = max(report.estimate.usage, default=0.0)
+        self.take_report(account.row, report)
         self._set_expiry(account)
-        self._balance(account.row)
+        self.balance(account.row, account.reserved, account.pending)
         self.touched.add(account.row)
         self._check()
 
     # --- pods ---
 
-    def reserve(self, uid: str, node: str, units: float, now: float) -> None:
+    def reserve(self, uid: str, node: str, claim: Claim, now: float) -> None:
         """This scheduler gave the pod a node; it is not bound yet."""
-        entry = self._put(uid, node, units, now)
+        entry = self._put(uid, node, claim, now)
         entry.promised = True
         self._check()
 
-    def confirm(self, uid: str, node: str, units: float, pending: bool, now: float) -> None:
+    def confirm(self, uid: str, node: str, claim: Claim, pending: bool, now: float) -> None:
         """The API server has the pod on this node, whoever put it there."""
-        entry = self._put(uid, node, units, now, pending)
+        entry = self._put(uid, node, claim, now, pending)
         entry.bound, entry.promised = True, False
         self._check()
 
@@ -223,13 +207,28 @@ class Ledger:
             self._remove(entry)
         self._check()
 
+    def reprice(self, families: Iterable[str]) -> None:
+        """Classes of these families cost something else than before, or were measured for the first time."""
+        concerned: dict[str, Account] = {}
+        for family in families:
+            for entry in self._families.get(family, {}).values():
+                charge = self._charge(entry.claim)
+                if charge is not entry.charge:
+                    entry.charge = charge
+                    self._set_probe(entry)
+                    concerned[entry.node] = self._accounts[entry.node]
+        for account in concerned.values():
+            self._refresh(account)
+            self.touched.add(account.row)
+        self._check()
+
     # --- inside ---
 
     def _open(self, node: str) -> Account:
         account = self._accounts.get(node)
         if account is None:
             account = self._accounts[node] = Account(self._rows.hold(node))
-            self.fit()
+            self.extend()
             self._clear(account.row)
         return account
 
@@ -239,74 +238,85 @@ class Ledger:
             self._clear(account.row)
             self._rows.drop(node)
 
-    def fit(self) -> None:
+    def extend(self) -> None:
         """Lengthens the columns to the rows that others have taken."""
-        length = len(self._rows)
-        if len(self.free) < length:
-            for name in COLUMNS:
-                setattr(self, name, grown(getattr(self, name), length))
+        if self.fit(len(self._rows)):
             self._freshness.fit(len(self.free))
 
     def _clear(self, row: int) -> None:
-        for name in COLUMNS:
-            getattr(self, name)[row] = 0.0
+        self.clear(row)
         self._freshness.set(row, NEVER)
 
     def _count(self, account: Account, counted: frozenset[str], finished: frozenset[str], now: float) -> None:
-        answered = self._answered(account)
+        before = account.answered()
         account.counted, account.finished = counted, finished
         if self._on_handover is not None:
-            for uid in account.pods.keys() & (self._answered(account) - answered):
+            for uid in account.pods.keys() & (account.answered() - before):
                 self._on_handover(now - account.pods[uid].since)
-
-    def _answered(self, account: Account) -> frozenset[str]:
-        return (account.counted or NOBODY) | account.finished
-
-    def _weight(self, entry: Entry, account: Account) -> float:
-        known = entry.uid in (account.counted or NOBODY) or entry.uid in account.finished
-        return 0.0 if known else entry.units
 
     def _recount(self, account: Account) -> None:
         """What is reserved: the formula at the top of this file."""
-        row, reserved, pending, starting = account.row, 0.0, 0.0, 0
+        account.reserved, account.pending = account.sum_open(), Sum()
         for entry in account.pods.values():
-            reserved += self._weight(entry, account)
             if entry.pending:
-                pending += entry.units
-                starting += not entry.overdue
-        self.reserved[row], self.pending[row], self.starting[row] = reserved, pending, starting
-
-    def _balance(self, row: int) -> None:
-        self.free[row] = self.capacity[row] - self.reserved[row]
-        self.free_pending[row] = self.capacity[row] - self.pending[row]
+                account.pending.add(entry.charge)
+        self.starting[account.row] = sum(entry.starting for entry in account.pods.values())
 
     def _refresh(self, account: Account) -> None:
         self._recount(account)
-        self._balance(account.row)
+        self.balance(account.row, account.reserved, account.pending)
 
-    def _put(self, uid: str, node: str, units: float, now: float, pending: bool | None = None) -> Entry:
+    def _put(self, uid: str, node: str, claim: Claim, now: float, pending: bool | None = None) -> Entry:
         entry = self._entries.get(uid)
-        if entry is not None and entry.node != node:  # bound elsewhere than we promised
-            self._remove(entry)
-            entry = None
-        if entry is None:
-            entry = self._entries[uid] = Entry(uid, node, units, now)
-            self._starts.append((now + self._startup_patience, uid))
-        entry.units = units
-        entry.pending = entry.pending if pending is None else pending
+        if entry is not None and (entry.node != node or entry.claim.key.family != claim.key.family):
+            since = entry.since if entry.node == node else now
+            self._remove(entry)  # bound elsewhere than we promised, or of another class by a change of its labels
+            entry, now = None, since
         account = self._open(node)
+        if entry is None:
+            entry = self._entries[uid] = Entry(uid, node, claim, self._charge(claim), now)
+            self._families.setdefault(claim.key.family, {})[uid] = entry
+            self._starts.append((now + self._startup_patience, uid))
+        elif entry.claim != claim:
+            entry.claim, entry.charge = claim, self._charge(claim)
+        entry.pending = entry.pending if pending is None else pending
         account.pods[uid] = entry
+        self._set_probe(entry)
         self._refresh(account)
-        self.touched.add(account.row)  # it may take fewer units than before, or have started
+        self.touched.add(account.row)  # it may take less than before, or have started
         return entry
 
     def _remove(self, entry: Entry) -> None:
         del self._entries[entry.uid]
+        family = self._families[entry.claim.key.family]
+        del family[entry.uid]
+        if not family:
+            del self._families[entry.claim.key.family]
+        self._set_probe(entry, gone=True)
         account = self._accounts[entry.node]
         del account.pods[entry.uid]
         self._refresh(account)
         self.touched.add(account.row)
         self._close_if_unused(entry.node, account)
+
+    def _overdue(self, entry: Entry) -> None:
+        entry.overdue = True
+        if entry.pending or entry.probe is not None:
+            self._set_probe(entry)
+            account = self._accounts[entry.node]
+            self._recount(account)
+            self.touched.add(account.row)
+
+    def _set_probe(self, entry: Entry, *, gone: bool = False) -> None:
+        wanted = None if gone or entry.overdue else entry.charge.probe
+        if wanted == entry.probe:
+            return
+        row = self._accounts[entry.node].row
+        if entry.probe is not None:
+            self.probes.remove(entry.probe, row)
+        if wanted is not None:
+            self.probes.add(wanted, row)
+        entry.probe = wanted
 
     def _set_expiry(self, account: Account) -> None:
         alive = account.connected and account.counted is not None
@@ -321,10 +331,20 @@ class Ledger:
         """Recomputes everything from the pods and the last reports, and raises AssertionError at a difference."""
         standing = {uid for account in self._accounts.values() for uid in account.pods}
         assert standing == self._entries.keys(), f"pods on no account, or on two: {standing ^ self._entries.keys()}"
+        families = {uid for pods in self._families.values() for uid in pods}
+        assert standing == families, f"pods in no family, or in two: {standing ^ families}"
+        probes: Counter[tuple[ClassKey, int]] = Counter()
         for node, account in self._accounts.items():
             assert self._rows.number[node] == account.row, f"{node} is not at row {account.row}"
             assert all(entry.node == node for entry in account.pods.values()), f"a pod of another node on {node}"
-            reserved = sum(self._weight(entry, account) for entry in account.pods.values())
-            for name, want in (("reserved", reserved), ("free", self.capacity[account.row] - reserved)):
-                have = float(getattr(self, name)[account.row])
-                assert abs(have - want) <= TOLERANCE, f"{name} of {node} is {have}, should be {want}"
+            probes.update((e.probe, account.row) for e in account.pods.values() if e.probe is not None)
+            self._validate_sums(node, account)
+        counted = {(key, row): pods for key, row, pods in self.probes}
+        assert counted == probes, f"unmeasured pods are {counted}, should be {probes}"
+
+    def _validate_sums(self, node: str, account: Account) -> None:
+        left, free = self.after(account.row, account.sum_open())
+        have = float(self.free[account.row])
+        assert np.isclose(have, free, TOLERANCE, TOLERANCE), f"free of {node} is {have}, should be {free}"
+        same = np.isclose(self.left[:, account.row], left, TOLERANCE, TOLERANCE)
+        assert same.all(), f"left of {node} is {self.left[:, account.row]}, should be {left}"

@@ -27,7 +27,7 @@ SPARE = 64  # connections to the private pages beside the browsers' streams
 
 
 def servers(scheduler: Scheduler) -> list[HttpServer]:
-    settings, count = scheduler.settings, request_counter(scheduler.parts.registry)
+    settings, count = scheduler.settings, request_counter(scheduler.parts.registry, "scheduler")
     tls, check = _private(scheduler)
     found = [
         HttpServer(settings.listen, pages.open_routes(scheduler), name="listen", count=count),
@@ -48,13 +48,15 @@ def _private(scheduler: Scheduler) -> tuple[ssl.SSLContext | None, Checked]:
         return None, anybody
     if settings.tls_cert is None or settings.tls_key is None:
         raise UsageError(f"debug_listen {settings.debug_listen}: beyond loopback it needs tls_cert and tls_key")
-    return server_context(settings.tls_cert, settings.tls_key), AccessReview(scheduler.client, scheduler.clock).check
+    files = {"tls_cert": settings.tls_cert, "tls_key": settings.tls_key}
+    return server_context(files, "debug_listen"), AccessReview(scheduler.client, scheduler.clock).check
 
 
 def _mutual(settings: SchedulerSettings) -> ssl.SSLContext | None:
     cert, key, authority = settings.tls_cert, settings.tls_key, settings.extender_client_ca
     if cert is not None and key is not None and authority is not None:
-        return server_context(cert, key, authority)
+        files = {"tls_cert": cert, "tls_key": key, "extender_client_ca": authority}
+        return server_context(files, "extender_listen")
     if authority is None and is_loopback(split_address(settings.extender_listen)[0]):
         return None
     raise UsageError(

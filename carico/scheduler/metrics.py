@@ -14,6 +14,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from carico.kube.writes import Urgency
+from carico.scheduler.plugin_times import PluginTimes
 
 
 def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
@@ -63,6 +64,8 @@ class SchedulerMetrics:
             "status",
             "profile",
         )
+        self.plugin_times = PluginTimes()
+        registry.register(self.plugin_times)
         self.preemptions = counter("scheduler_preemption_attempts", "Preemption attempts in the cluster till now.")
         self.victims = histogram(
             "scheduler_preemption_victims", "Number of selected preemption victims.", exponential(1, 2, 7)
@@ -73,28 +76,43 @@ class SchedulerMetrics:
         self.after_flush = counter(
             "scheduler_pod_scheduled_after_flush", "Pods scheduled only after waiting was given up as hopeless."
         )
-        self.reports = counter("carico_reports", "Capacity reports from agents, by what became of them.", "result")
+        self.reports = counter(
+            "carico_scheduler_reports", "Capacity reports from agents, by what became of them.", "result"
+        )
         self.handover = histogram(
-            "carico_handover_seconds",
+            "carico_scheduler_handover_duration_seconds",
             "From the promise of a node until its report counts the pod.",
             exponential(0.1, 2, 12),
         )
-        self.refused = counter("carico_refused", "Messages that were refused, by reason.", "reason")
-        self.unsupported = counter("carico_unsupported_pods", "Pods that ask for what Carico does not do.", "feature")
-        self.plugin_errors = counter(
-            "carico_plugin_errors", "Exceptions of plugins that were contained, by plugin.", "plugin"
+        self.refused = counter(
+            "carico_scheduler_messages_refused", "Messages of nodes that this replica refused, by reason.", "reason"
         )
-        self.conflicts = counter("carico_binding_failures", "Bindings that did not take place, by outcome.", "outcome")
+        self.unsupported = counter(
+            "carico_scheduler_unsupported_pods", "Pods that ask for what Carico does not do.", "feature"
+        )
+        self.plugin_errors = counter(
+            "carico_scheduler_plugin_errors", "Exceptions of plugins that were contained, by plugin.", "plugin"
+        )
+        self.conflicts = counter(
+            "carico_scheduler_binding_failures", "Bindings that did not take place, by outcome.", "outcome"
+        )
         self.rejected = counter(
-            "carico_rejected_pods", "Pods that a kubelet refused after they were bound.", "reason", "scheduler"
+            "carico_scheduler_rejected_pods",
+            "Pods that a kubelet refused after they were bound.",
+            "reason",
+            "scheduler",
         )
         self.stale_placements = counter(
-            "carico_stale_placements", "Pods that were given a node without a recent report, by the rule.", "on_stale"
+            "carico_scheduler_stale_placements",
+            "Pods that were given a node without a recent report, by the rule.",
+            "on_stale",
         )
-        self.extender = counter("carico_extender", "Requests of a kube-scheduler, by the answer.", "verb", "result")
-        self.events_lost = counter("carico_events_lost", "Events that could not be sent.")
+        self.extender = counter(
+            "carico_extender_requests", "Requests of a kube-scheduler, by the answer.", "verb", "result"
+        )
+        self.events_lost = counter("carico_scheduler_events_lost", "Events that could not be sent.")
         self.writes = counter(
-            "carico_writes",
+            "carico_scheduler_writes",
             "Tries to write to the API server, and writes that were dropped, by result.",
             "kind",
             "result",
@@ -103,9 +121,11 @@ class SchedulerMetrics:
             "carico_undecodable_objects", "Objects that came in a form that cannot be decoded, by kind.", "kind"
         )
         self.handler_errors = counter(
-            "carico_handler_errors", "Errors of the code that handles changes of objects, by kind.", "kind"
+            "carico_scheduler_handler_errors", "Errors of the code that handles changes of objects, by kind.", "kind"
         )
-        self.leader = Gauge("carico_leader", "1 while this replica binds.", registry=registry)
+        self.leader = Gauge(
+            "carico_scheduler_leader", "1 while this replica decides, with a Lease or without.", registry=registry
+        )
         self._children: dict[tuple[str, str], Histogram] = {}
         self._written: dict[tuple[Urgency, str], Counter] = {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -11,14 +12,18 @@ import msgspec
 import numpy as np
 from prometheus_client.core import GaugeMetricFamily
 
+from carico.certificate_metrics import CertificateCollector, from_file
 from carico.errors import UsageError
 from carico.http.message import JSON, Page, Request, text
 from carico.http.routes import POST, Route, exposition, health, shown
 from carico.kube.decode import FAILURES
 from carico.kube.objects import Pod
 from carico.scheduler import manifest
+from carico.scheduler.charge import RESOURCES
+from carico.scheduler.class_view import ClassRow, class_rows
 from carico.scheduler.explain import Busy, Explainer
 from carico.scheduler.explanation import as_table
+from carico.scheduler.ledger import Ledger
 from carico.scheduler.metrics import Present, gauge
 from carico.scheduler.page import site
 from carico.scheduler.watches import progress_lines
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
     from carico.scheduler.run import Scheduler
 
 
+CLASSES_SHOWN = 100  # in the metrics, those that cost most in all
 POD_LIMIT = 2 << 20  # bytes: etcd does not take more
 
 
@@ -43,6 +49,7 @@ def private_routes(scheduler: Scheduler) -> dict[str, Route]:
     return {
         **open_routes(scheduler),
         "/debug/ledger": shown(lambda: _json(ledger_rows(scheduler))),
+        "/debug/classes": shown(lambda: _json({"classes": classes(scheduler)})),
         "/debug/queue": shown(lambda: _json(queue_rows(scheduler))),
         "/debug/decisions": shown(lambda: Page(HTTPStatus.OK, "application/jsonl", scheduler.parts.ring.dump())),
         "/explain": Route(lambda request: _explain(scheduler, explainer, request)),
@@ -56,6 +63,12 @@ def present(scheduler: Scheduler) -> Present:
     return Present(lambda: _present(scheduler))
 
 
+def certificates(scheduler: Scheduler) -> CertificateCollector:
+    """Of the servers here, and of the client of the API server."""
+    shown = {"tls_cert": from_file(scheduler.settings.tls_cert), "kubeconfig": scheduler.client.certificate}
+    return CertificateCollector("scheduler", shown)
+
+
 def ledger_rows(scheduler: Scheduler) -> dict[str, Any]:
     ledger, now = scheduler.parts.ledger, scheduler.clock.monotonic()
     rows = {
@@ -63,6 +76,7 @@ def ledger_rows(scheduler: Scheduler) -> dict[str, Any]:
             "capacity": round(float(ledger.capacity[account.row]), 3),
             "reserved": round(float(ledger.reserved[account.row]), 3),
             "free": round(float(ledger.free[account.row]), 3),
+            "left": amounts_left(ledger, account.row),
             "starting": int(ledger.starting[account.row]),
             "stale": not ledger.is_fresh(account.row, now),
             "age": round(now - account.sampled, 2) if account.report else None,
@@ -72,6 +86,10 @@ def ledger_rows(scheduler: Scheduler) -> dict[str, Any]:
         for node, account in sorted(ledger.accounts())
     }
     return {"leader": scheduler.may_bind(), "heartbeat": ledger.heartbeat, "nodes": rows}
+
+
+def classes(scheduler: Scheduler, order: str = "difference") -> list[ClassRow]:
+    return class_rows(scheduler.parts.classes, scheduler.parts.ledger, scheduler.clock.monotonic(), order)
 
 
 def queue_rows(scheduler: Scheduler) -> dict[str, Any]:
@@ -96,7 +114,7 @@ async def _explain(scheduler: Scheduler, explainer: Explainer, request: Request)
     key = request.query.get("pod", "")
     pod = scheduler.watches.pods.store.get(key)
     if pod is None:
-        return text(HTTPStatus.NOT_FOUND, f"no pod {key!r} is known here; ask with ?pod=NAMESPACE/NAME")
+        return text(HTTPStatus.NOT_FOUND, f"no pod {key!r} is known here" if key else "ask with ?pod=NAMESPACE/NAME")
     return await _explained(explainer, pod, request)
 
 
@@ -146,27 +164,74 @@ def _present(scheduler: Scheduler) -> Iterable[GaugeMetricFamily]:
     )
     fresh = ledger.fresh(scheduler.clock.monotonic())[: len(snapshot)]
     stale = int(np.count_nonzero(snapshot.present[: len(fresh)] & ~fresh))
-    yield GaugeMetricFamily("carico_stale_nodes", "Nodes without a recent report.", value=stale)
+    yield GaugeMetricFamily("carico_scheduler_stale_nodes", "Nodes without a recent report.", value=stale)
     yield GaugeMetricFamily(
-        "carico_pods_waiting_for_capacity", "Pods that wait for Pod-Capacity.", value=queue.refused_by("Capacity")
+        "carico_scheduler_pods_waiting_for_capacity",
+        "Pods that wait for Pod-Capacity.",
+        value=queue.refused_by("Capacity"),
     )
-    ages = {(kind,): age for kind, age in _watch_ages(scheduler).items()}
-    yield gauge("carico_watch_progress_seconds", "Since the last event, bookmark or list of a watch.", ages, ("kind",))
+    yield gauge(
+        "carico_scheduler_watch_progress_timestamp_seconds",
+        "When the last event, bookmark or list of a watch came.",
+        _watch_progress(scheduler),
+        ("kind",),
+    )
     in_flight = {(what,): float(count) for what, count in parts.waiting.counts().items()}
-    yield gauge("carico_pods_in_flight", "Pods that have a node, by what they wait for.", in_flight, ("waits_for",))
-    yield GaugeMetricFamily("carico_events_waiting", "Events that trail behind.", value=len(scheduler.recorder))
+    about = "Pods that have a node, by what they wait for."
+    yield gauge("carico_scheduler_pods_in_flight", about, in_flight, ("waits_for",))
+    events = len(scheduler.recorder)
+    yield GaugeMetricFamily("carico_scheduler_events_waiting", "Events that have not been sent.", value=events)
     unsent = {(kind.name.lower(),): float(count) for kind, count in scheduler.writer.counts().items()}
-    yield gauge("carico_writes_waiting", "Writes to the API server that have not ended.", unsent, ("kind",))
+    yield gauge("carico_scheduler_writes_waiting", "Writes to the API server that have not ended.", unsent, ("kind",))
+    lease = {(scheduler.settings.leader_elect_resource_name,): float(scheduler.election.elected)}
+    yield gauge(
+        "leader_election_master_status",
+        "1 while this replica holds the Lease of this name, 0 while it stands by.",
+        lease if scheduler.settings.leader_elect else {},
+        ("name",),
+    )
     if snapshot.node_count <= scheduler.settings.per_node_metrics:
         rows = {(node,): account.row for node, account in ledger.accounts()}
-        for name, column in (("free", ledger.free), ("reserved", ledger.reserved)):
+        for name, column, about in (
+            ("free", ledger.free, "So many more pods the scheduler would give a node: capacity less what is reserved."),
+            ("reserved", ledger.reserved, "Pods that a node was promised and does not count yet."),
+        ):
             values = {node: float(column[row]) for node, row in rows.items()}
-            yield gauge(f"carico_node_{name}_pods", f"Pods of {name} capacity, by node.", values, ("node",))
+            yield gauge(f"carico_node_{name}_pods", about, values, ("node",))
+        left: dict[tuple[str, ...], float] = {
+            (node, name): amount for (node,), row in rows.items() for name, amount in amounts_left(ledger, row).items()
+        }
+        about = "Room that is not reserved, by node and resource: cores of demand, bytes."
+        yield gauge("carico_node_left", about, left, ("node", "resource"))
+    yield from _class_gauges(scheduler)
 
 
-def _watch_ages(scheduler: Scheduler) -> dict[str, float]:
-    now = scheduler.clock.monotonic()
-    return {reflector.resource.kind: now - reflector.progressed_at for reflector in scheduler.reflectors}
+def _class_gauges(scheduler: Scheduler) -> Iterable[GaugeMetricFamily]:
+    """Of the most expensive classes: users make as many as they like."""
+    rows = classes(scheduler, "cost")
+    yield GaugeMetricFamily("carico_scheduler_classes", "Classes of pods that are known.", value=len(rows))
+    measured = sum(row.measured > 0 for row in rows)
+    yield GaugeMetricFamily("carico_scheduler_measured_classes", "Classes of pods that were measured.", value=measured)
+    top = rows[:CLASSES_SHOWN]
+    pods = {(row.family,): float(row.pods) for row in top}
+    yield gauge("carico_scheduler_class_pods", "Pods on nodes, of the most expensive classes.", pods, ("family",))
+    charged: dict[tuple[str, ...], float] = {
+        (row.family, name): amount for row in top for name, amount in row.charged.items()
+    }
+    about = "What is reserved for one pod, of the most expensive classes: cores of demand, bytes."
+    yield gauge("carico_scheduler_class_cost", about, charged, ("family", "resource"))
+
+
+def amounts_left(ledger: Ledger, row: int) -> dict[str, float]:
+    """Room that is not reserved; empty where none is reported."""
+    column = ledger.left[:, row].tolist() if ledger.has_room[row] else []
+    return {name: amount for name, amount in zip(RESOURCES, column, strict=False) if amount < math.inf}
+
+
+def _watch_progress(scheduler: Scheduler) -> dict[tuple[str, ...], float]:
+    """As Unix time: how long ago that was is then right whenever somebody asks Prometheus."""
+    offset = scheduler.clock.wall() - scheduler.clock.monotonic()
+    return {(reflector.resource.kind,): offset + reflector.progressed_at for reflector in scheduler.reflectors}
 
 
 def _watch_lines(scheduler: Scheduler) -> Iterable[str]:

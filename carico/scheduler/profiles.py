@@ -39,6 +39,7 @@ from carico.scheduler.framework import (
     Supply,
 )
 from carico.scheduler.metrics import SchedulerMetrics
+from carico.scheduler.plugin_times import PluginTimes
 from carico.scheduler.plugins.capacity import Capacity
 from carico.scheduler.scoring import Scoring
 from carico.scheduler.template import PodInfo
@@ -95,6 +96,10 @@ class Profile:
     def _firewall(self, plugin: str) -> Firewall:
         count = self._metrics.plugin_errors.labels(plugin).inc if self._metrics is not None else _nothing
         return Firewall(f"plugin {plugin} broke", count)
+
+    def sampled(self) -> PluginTimes | None:
+        """For a new cycle: where the time of each plugin is noted, if this one is measured."""
+        return self._metrics.plugin_times.sample() if self._metrics is not None else None
 
     def timed(self, point: str) -> AbstractContextManager[None]:
         return self._metrics.point(point, self.name) if self._metrics is not None else nullcontext()

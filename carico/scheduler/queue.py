@@ -23,12 +23,12 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from carico.kube.objects import Pod
-from carico.scheduler.changes import Change, Interest
+from carico.scheduler.changes import Action, Change, Interest
 from carico.scheduler.framework import Status
 from carico.scheduler.supply import Available, Needs, Promised, Room
 from carico.scheduler.template import PodInfo
@@ -99,6 +99,7 @@ class Queue:
         self._recent: deque[tuple[int, Change]] = deque(maxlen=RECENT)
         self._count = dict.fromkeys(PLACES, 0)
         self.supplies: dict[str, Available] = {}  # amounts that pods may need, by the name of the supply
+        self.needs_of: dict[str, Callable[[PodInfo], Needs]] = {}  # … of supplies whose pods may need more or less
         self.on_move: Callable[[str, str], object] = _ignore  # queue and event, for the metrics
 
     # --- questions ---
@@ -247,6 +248,21 @@ class Queue:
         for group in self._unschedulable.reported(row, Room(row, self.supplies, self._promised)):
             self._wake_group(group, "NodeReported", now)
         self._wake_by_room(row, now)
+
+    def reprice(self, families: Iterable[str], now: float) -> None:
+        """Pods of these families of classes cost something else than before: one of each group tries again."""
+        families = set(families)
+        self._unschedulable.reprice(families, self._repriced)
+        for family in families:
+            self.on_change(Change("ClassCost", Action.UPDATE, None, family), now)
+
+    def _repriced(self, info: PodInfo, needs: Needs) -> Needs:
+        supplies = dict.fromkeys(need.supply for need in needs)
+        found = [
+            self.needs_of[supply](info) if supply in self.needs_of else [n for n in needs if n.supply == supply]
+            for supply in supplies
+        ]
+        return tuple(need for part in found for need in part)
 
     def tick(self, now: float) -> None:
         """Moves pods whose pause has ended."""

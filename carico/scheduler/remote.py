@@ -1,7 +1,7 @@
-"""The pages of a running scheduler: where they are, and what they answer.
+"""Where the pages of a running scheduler are.
 
 They are named by --server or $CARICO_SERVER. Otherwise the Lease names the pod that leads, and `kubectl port-forward`
-makes its pages reachable for as long as the question takes.
+makes its pages reachable for as long as the question takes. No token is sent there: nobody named that pod.
 """
 
 from __future__ import annotations
@@ -15,43 +15,42 @@ import shlex
 import shutil
 import signal
 import socket
-import ssl
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from carico.errors import CaricoError, UsageError
 from carico.flags import CommandParser
-from carico.kube import flags, leader
+from carico.http.address import is_loopback
+from carico.kube import flags, leader, url
 from carico.kube.client import Client
 from carico.kube.leader import Leader
+from carico.scheduler import page_client
+from carico.scheduler.page_client import PageClient
 from carico.settings import LeaseSettings
 
 VARIABLE = "CARICO_SERVER"
 PORT = 9469  # of a scheduler's pages, unless somebody changed it
-PATIENCE = 30.0  # s for an answer
 LOOK = 10.0  # s to find the leader
 FORWARDING = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+) ->")
 
 
 class Pages(NamedTuple):
-    url: str = ""
-    why_not: str = ""  # why there is no url
+    client: PageClient | None = None
+    why_not: str = ""  # why there is no client
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """--server, --lease, and those of the cluster."""
+    """--server and how to speak to it, --lease, and those of the cluster."""
     flags.add_cluster(parser)
     lease = f"{LeaseSettings.leader_elect_resource_namespace}/{LeaseSettings.leader_elect_resource_name}"
     group = parser.add_argument_group("Scheduler")
-    about = f"a scheduler's pages (default: ${VARIABLE}, or those of the pod that holds the Lease)"
+    default = f"${VARIABLE}, or those of the pod that holds the Lease"
+    about = f"a scheduler's pages, with https:// beyond loopback (default: {default})"
     group.add_argument("--server", metavar="HOST:PORT", help=about)
-    action = group.add_argument(
-        "--lease", metavar="NAMESPACE/NAME", default=lease, help=f"the schedulers' Lease (default: {lease})"
-    )
+    page_client.add_flags(group)
+    about = f"the schedulers' Lease (default: {lease})"
+    action = group.add_argument("--lease", metavar="NAMESPACE/NAME", default=lease, help=about)
     if isinstance(parser, CommandParser):
         parser.rare.append(action)
 
@@ -63,15 +62,16 @@ def named(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> 
 
 
 def url_of(server: str, where: str = "--server") -> str:
+    """Without a scheme: beyond loopback a scheduler speaks https only.
+
+    >>> url_of("127.0.0.1:9469"), url_of("http://[::1]:9469/"), url_of("carico.example:9469")
+    ('http://127.0.0.1:9469', 'http://[::1]:9469', 'https://carico.example:9469')
     """
-    >>> url_of("127.0.0.1:9469"), url_of("http://[::1]:9469/")
-    ('http://127.0.0.1:9469', 'http://[::1]:9469')
-    """
-    url = server if "://" in server else f"http://{server}"
     with contextlib.suppress(ValueError):
-        parts = urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.hostname and (parts.port or parts.port is None):
-            return url.rstrip("/")
+        parsed = url.parse(server)
+        scheme = "http" if is_loopback(parsed.host) else "https"
+        if parsed.userinfo is None:
+            return (server if "://" in server else f"{scheme}://{server}").rstrip("/")
     raise UsageError(f"{where} {server!r}: write it like 127.0.0.1:{PORT} or https://HOST:PORT")
 
 
@@ -85,8 +85,14 @@ def lease_of(args: argparse.Namespace) -> tuple[str, str]:
 @asynccontextmanager
 async def reach(args: argparse.Namespace) -> AsyncIterator[Pages]:
     """The pages of the named scheduler or of the one that leads, while the context lasts."""
-    if url := named(args):
-        yield Pages(url)
+    async with _reach(args) as pages, pages.client or contextlib.nullcontext():
+        yield pages
+
+
+@asynccontextmanager
+async def _reach(args: argparse.Namespace) -> AsyncIterator[Pages]:
+    if address := named(args):
+        yield Pages(page_client.named(address, args))
         return
     try:
         found = await _leader(args)
@@ -99,9 +105,14 @@ async def reach(args: argparse.Namespace) -> AsyncIterator[Pages]:
         async with _forwarded(args, found) as pages:
             yield pages
     elif found.holder.rpartition("_")[0] == socket.gethostname() and _listens():
-        yield Pages(f"http://127.0.0.1:{PORT}")
+        yield Pages(usual())
     else:
         yield Pages(why_not=f"{found.holder} leads, which is no pod; name its pages with --server")
+
+
+def usual() -> PageClient:
+    """A scheduler of this machine that listens where it does by default."""
+    return page_client.plain(f"http://127.0.0.1:{PORT}")
 
 
 async def _leader(args: argparse.Namespace) -> Leader | None:
@@ -133,7 +144,8 @@ async def _forwarded(args: argparse.Namespace, found: Leader) -> AsyncIterator[P
     try:
         port = await _port(process)
         if port:
-            yield Pages(f"http://127.0.0.1:{port}")
+            hint = "if its debug_listen is beyond loopback, name it with --server https://HOST:PORT"
+            yield Pages(page_client.plain(f"http://127.0.0.1:{port}", hint))
         else:
             why = await _complaint(process)
             yield Pages(why_not=f"pod {found.namespace}/{found.pod} leads, and cannot be reached: {why}; {by_hand}")
@@ -160,22 +172,3 @@ async def _complaint(process: asyncio.subprocess.Process) -> str:
     _, said = await process.communicate()
     lines = said.decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else "kubectl port-forward did not answer"
-
-
-def ask(url: str, path: str, body: bytes | None = None) -> bytes:
-    """What the page answers; an answer that is no success is an error with the server's own text."""
-    request = urllib.request.Request(url + path, body, {"Content-Type": "application/json"} if body is not None else {})
-    # Whatever proxy is set, this machine is not behind it.
-    here = urlsplit(url).hostname in ("127.0.0.1", "::1", "localhost")
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({})) if here else urllib.request.build_opener()
-    try:
-        with opener.open(request, timeout=PATIENCE) as answer:
-            return bytes(answer.read())
-    except urllib.error.HTTPError as error:
-        with error:
-            raise CaricoError(f"{url}: {error.read().decode(errors='replace').strip() or error.reason}") from error
-    except (OSError, ValueError) as error:
-        why = getattr(error, "reason", None) or error
-        if isinstance(why, ssl.SSLError):
-            why = f"TLS: {why.reason}"
-        raise CaricoError(f"{url}: no scheduler answers there ({why}); check --server") from error

@@ -1,15 +1,32 @@
-"""What the agents say, on its way into the ledger; the wire has already checked, ordered and completed it."""
+"""What the agents say, on its way into the ledger; the wire has already checked, ordered and completed it.
+
+And what the leader tells them beside the heartbeat: what the API server says their node offers to pods, and the class
+of each pod that they count, for agents that see no labels. Both when they change, and anew on every stream.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from carico.clock import Clock
+from carico.kube.objects import Node
+from carico.scheduler import requests
 from carico.scheduler.cluster import Cluster
 from carico.scheduler.metrics import SchedulerMetrics
-from carico.types import NodeReport
+from carico.types import ClassKey, NodeReport, NodeSize
 
 HEARTBEATS_PER_SECOND = 300  # of all nodes together; more nodes speak more rarely
+NOBODY: frozenset[str] = frozenset()
+NO_CLASSES: Mapping[str, ClassKey] = {}
+
+
+class Tell(Protocol):
+    """ReportService.tell: False when the node has no stream now."""
+
+    def __call__(
+        self, node: str, *, allocatable: NodeSize | None = None, classes: Mapping[str, ClassKey] = NO_CLASSES
+    ) -> bool: ...
 
 
 class ReportListener:
@@ -22,22 +39,55 @@ class ReportListener:
         self._least, self._leads = least, leads
         self._announced = least  # s, what the agents were last told
         self._accepted = metrics.reports.labels("accepted")
+        self._told: dict[str, tuple[NodeSize | None, frozenset[str]]] = {}  # node to what its stream was told
+        self.tell: Tell = _nobody_listens
         self.on_report: Callable[[NodeReport], object] = _nothing  # for the page
 
     def reported(self, report: NodeReport) -> None:
-        self._cluster.ledger.report(report, self._clock.monotonic())
+        self._cluster.reported(report)
         self._accepted.inc()
-        self._cluster.capacity_changed()
+        self._tell_news(report)
         self.on_report(report)
 
     def fell_silent(self, node: str) -> None:
         self._metrics.reports.labels("silent").inc()
+        self._told.pop(node, None)
         self._cluster.ledger.fell_silent(node)
         self._cluster.capacity_changed()
 
     def refused(self, reason: str) -> None:
         self._metrics.reports.labels("refused").inc()
         self._metrics.refused.labels(reason).inc()
+
+    def node_changed(self, node: Node) -> None:
+        """The Node object is new or changed."""
+        told = self._told.get(node.name)
+        if told is not None and (size := _allocatable(node)) != told[0] and self.tell(node.name, allocatable=size):
+            self._told[node.name] = (size, told[1])
+
+    def _tell_news(self, report: NodeReport) -> None:
+        """What the node's stream has not heard yet; an agent that says no `full` would not understand it."""
+        if not report.full or not self._leads():
+            return
+        size, known = self._told.get(report.node, (None, NOBODY))
+        row = self._cluster.snapshot.rows.number.get(report.node, -1)
+        node = self._cluster.snapshot.nodes[row] if 0 <= row < len(self._cluster.snapshot) else None
+        wanted = _allocatable(node) if node is not None else None
+        classes = self._classes(report, known)
+        if (wanted != size or classes) and self.tell(report.node, allocatable=wanted, classes=classes):
+            counted = report.counted or NOBODY
+            self._told[report.node] = (wanted, (known & counted) | classes.keys())
+        elif report.node not in self._told:
+            self._told[report.node] = (size, known)
+
+    def _classes(self, report: NodeReport, known: frozenset[str]) -> dict[str, ClassKey]:
+        """Of pods that the agent counts and whose class it was not told on this stream."""
+        found: dict[str, ClassKey] = {}
+        for uid in (report.counted or NOBODY) - known:
+            entry = self._cluster.ledger.entry(uid)
+            if entry is not None:
+                found[uid] = entry.claim.key
+        return found
 
     def heartbeat(self) -> float:
         return self._announced
@@ -56,6 +106,17 @@ class ReportListener:
 
     def leads(self) -> bool:
         return self._leads()
+
+
+def _allocatable(node: Node) -> NodeSize | None:
+    amounts = requests.allocatable(node.status.allocatable)
+    if requests.CPU not in amounts or requests.MEMORY not in amounts:
+        return None
+    return NodeSize(amounts[requests.CPU] / 1000, float(amounts[requests.MEMORY]))
+
+
+def _nobody_listens(*_: object, **__: object) -> bool:
+    return False
 
 
 def _nothing(_: NodeReport) -> None:

@@ -74,8 +74,8 @@ def _read(args: argparse.Namespace) -> bytes:
 
 async def _asked(args: argparse.Namespace) -> bytes:
     async with remote.reach(args) as pages:
-        if pages.url:
-            return await asyncio.to_thread(remote.ask, pages.url, "/debug/decisions")
+        if pages.client is not None:
+            return await pages.client.ask("/debug/decisions")
     raise CaricoError(f"{pages.why_not}; or name a dump of decisions as FILE")
 
 

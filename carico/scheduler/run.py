@@ -19,15 +19,17 @@ from typing import Any
 import numpy as np
 
 from carico import __version__
-from carico.clock import Clock, SystemClock
+from carico.clock import Clock, SystemClock, Ticker
 from carico.errors import CaricoError
 from carico.kube import credentials
 from carico.kube.client import Client
 from carico.kube.events import Recorder
 from carico.kube.lease import Election, LeaseTimes, unique_identity
+from carico.kube.metrics import RequestMetrics
 from carico.kube.watch import Reflector
 from carico.kube.writer import Writer
 from carico.kube.writes import Urgency
+from carico.metrics import loop_lag
 from carico.scheduler import listeners, pages
 from carico.scheduler.assembly import Parts, assemble
 from carico.scheduler.binder import Binder
@@ -46,12 +48,15 @@ from carico.scheduler.reports import ReportListener
 from carico.scheduler.units import counts, units_of
 from carico.scheduler.watches import Watches
 from carico.settings import SchedulerSettings
+from carico.wire.classes_client import ClassesClient
+from carico.wire.metrics import GrpcServerMetrics
 from carico.wire.report_server import METHOD, ReportService
 from carico.wire.server import GrpcServer
 
 log = logging.getLogger(__name__)
 
 TURN = 0.005  # s of decisions in a row: one after the other costs the event loop as much as the decision itself
+LAG_EVERY = 0.25  # s between two looks at how late the event loop calls a timer
 HOUSEKEEPING = 1.0  # s between two looks at queue, heartbeat and health
 FLUSH_EVERY = 30.0  # s between two looks for pods that have waited very long
 SPILL = 5  # times as many Events of pods that were bound may wait as of pods that were not
@@ -115,12 +120,20 @@ class Scheduler:
             times,
         )
         self.listener = ReportListener(cluster, metrics, self.clock, settings.heartbeat, self.may_bind)
+        self.class_costs = ClassesClient(settings, self.clock, cluster.aggregated) if settings.aggregator else None
         self.live = Live(self.parts, self.clock, self._standing) if settings.page else None
         if self.live is not None:
             self.listener.on_report = self.live.columns.noted
         self.reports = ReportService(self.listener, self.clock, self.listener.refused)
-        self._grpc = GrpcServer(settings.grpc_listen, settings, {METHOD: self.reports.method})
-        self.parts.registry.register(pages.present(self))
+        self.listener.tell, cluster.on_node = self.reports.tell, self.listener.node_changed
+        registry = self.parts.registry
+        self._grpc = GrpcServer(
+            settings.grpc_listen, settings, {METHOD: self.reports.method}, GrpcServerMetrics(registry)
+        )
+        registry.register(pages.present(self))
+        registry.register(pages.certificates(self))
+        self.client.on_answer = RequestMetrics(registry, self.client.host).answered
+        self._lag = loop_lag(registry, "scheduler")
         self._servers = listeners.servers(self)
         self._garbage = garbage or Garbage(ours=False)
         self._rng = np.random.default_rng()
@@ -137,11 +150,13 @@ class Scheduler:
         log.info("scheduler %s, %s: gRPC on port %d, %s", __version__, self.identity, grpc_port, ", ".join(ports))
         lead = asyncio.create_task(self._lead())
         others = [self.watches.run(), self.recorder.run(), self.writer.run(), self._keep_house(), end.wait()]
-        others.append(self.rejections.run())
+        others += [self.rejections.run(), Ticker(self.clock, LAG_EVERY).run(self._lag)]
         if self.extender is not None:
             others.append(self.extender.nudge.run())
         if self.live is not None:
             others.append(self.live.run())
+        if self.class_costs is not None:
+            others.append(self.class_costs.run())
         tasks: list[asyncio.Task[Any]] = [lead, *(asyncio.create_task(one) for one in others)]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -31,10 +31,16 @@ class Scoring:
 
     def table(self, cycle: Cycle, rows: RowArray) -> Iterator[tuple[str, float, Vector]]:
         """Name, weight and scores in [0, 100] of every plugin that has something to say."""
+        times = cycle.times
         for plugin, weight, prepared in self._plugins:
-            if prepared is not None and prepared.pre_score(cycle, rows).code is Code.SKIP:
-                continue
-            yield plugin.name, weight, plugin.score(cycle, rows)
+            if times is not None:
+                if prepared is not None:
+                    status = times.call("PreScore", plugin.name, prepared.pre_score, cycle, rows)
+                    if status.code is Code.SKIP:
+                        continue
+                yield plugin.name, weight, times.call("Score", plugin.name, plugin.score, cycle, rows)
+            elif prepared is None or prepared.pre_score(cycle, rows).code is not Code.SKIP:
+                yield plugin.name, weight, plugin.score(cycle, rows)
 
 
 def normalised(raw: Vector, *, reverse: bool = False) -> Vector:

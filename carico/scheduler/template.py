@@ -8,14 +8,16 @@ their answers per template. Labels and namespace, which other pods' rules look a
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
 
 from carico.kube.objects import Container, Pod, PodSpec, Volume
 from carico.scheduler import requests, terms
+from carico.scheduler.charge import Claim
 from carico.scheduler.requests import Requests
 from carico.scheduler.terms import PodTerms
+from carico.types import ClassKey
 
 _encode = msgspec.json.Encoder().encode
 
@@ -34,19 +36,21 @@ class Template:
 class Identity:
     """Namespace and labels: what selectors see of a pod."""
 
-    __slots__ = ("__weakref__", "labels", "namespace")
+    __slots__ = ("__weakref__", "classes", "labels", "namespace")
 
     def __init__(self, namespace: str, labels: dict[str, str]) -> None:
         self.namespace = namespace
         self.labels = labels
+        self.classes: WeakKeyDictionary[Template, ClassKey] = WeakKeyDictionary()  # of pods without annotations
 
 
 class PodInfo:
     """A pod with all that is worked out once and used at every attempt."""
 
-    __slots__ = ("identity", "pod", "requests", "template", "terms", "volumes")
+    __slots__ = ("claim", "identity", "pod", "requests", "template", "terms", "volumes")
 
     def __init__(self, pod: Pod) -> None:
+        self.claim: Claim | None = None  # worked out when it is first asked for (class_costs.py)
         self.pod = pod
         self.template = template_of(pod)
         self.identity = identity_of(pod)

@@ -11,8 +11,8 @@ one is woken; if it fails, the others would fail too and stay where they are.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,7 @@ class Group:
         "_reachable",
         "_unreported",
         "by_kind",
+        "family",
         "info",
         "kept",
         "key",
@@ -70,6 +71,7 @@ class Group:
 
     def __init__(self, key: Any, info: PodInfo) -> None:
         self.key, self.info = key, info
+        self.family = info.claim.key.family if info.claim is not None else None  # of its pods' class
         self.refusal = NO_REFUSAL
         self.by_kind: dict[str, list[Interest]] = {}  # its interests
         self.kept: set[int] = set()
@@ -105,6 +107,10 @@ class Group:
         while self._heap and not self._stands(self._heap[0]):
             heapq.heappop(self._heap)
         return self._heap[0] if self._heap else None
+
+    def standing(self) -> list[Entry]:
+        """All its pods."""
+        return [entry for entry in self._heap if self._stands(entry)]
 
     def _stands(self, entry: Entry) -> bool:
         return entry[2].group is self and entry[1] == entry[2].ticket
@@ -143,6 +149,7 @@ class Unschedulable:
         self._by_kind: dict[str, dict[Group, None]] = {}
         self._by_needs: dict[Needs, dict[Group, None]] = {}
         self._by_kept: dict[int, dict[Group, None]] = {}
+        self._by_family: dict[str, dict[Group, None]] = {}  # of the pods' class
         self._unreported: dict[Group, None] = {}  # groups that could perhaps evict others where reports are missing
 
     def __len__(self) -> int:
@@ -216,6 +223,30 @@ class Unschedulable:
             group.open(row)
         return groups
 
+    def reprice(self, families: Iterable[str], needs_of: Callable[[PodInfo, Needs], Needs]) -> None:
+        """Pods of these families of classes need something else than when they were judged."""
+        for family in families:
+            for group in list(self._by_family.get(family, ())):
+                before = group.refusal
+                needs, reported = needs_of(group.info, before.needs), needs_of(group.info, before.reported_needs)
+                if (needs, reported) != (before.needs, before.reported_needs):
+                    self._unindex(group)
+                    del self._groups[group.key]
+                    group.refusal = replace(before, needs=needs, reported_needs=reported)
+                    group.key = _key(group.info, group.refusal)
+                    self._put_back(group)
+
+    def _put_back(self, group: Group) -> None:
+        """Under its new key, where another group may stand already: then its pods join that one."""
+        other = self._groups.setdefault(group.key, group)
+        if other is group:
+            self._index(group)
+            return
+        for sort_key, _, queued in group.standing():
+            group.size -= 1
+            queued.group = other
+            other.push(sort_key, queued)
+
     def _index(self, group: Group) -> None:
         group.by_kind = {}
         for interest in group.refusal.interests:
@@ -226,6 +257,8 @@ class Unschedulable:
             self._by_kept.setdefault(row, {})[group] = None
         if group.refusal.needs:
             self._by_needs.setdefault(group.refusal.needs, {})[group] = None
+        if group.family is not None:
+            self._by_family.setdefault(group.family, {})[group] = None
         self._index_reports(group)
 
     def _index_reports(self, group: Group) -> None:
@@ -242,6 +275,8 @@ class Unschedulable:
             _drop(self._by_kept, row, group)
         if group.refusal.needs:
             _drop(self._by_needs, group.refusal.needs, group)
+        if group.family is not None:
+            _drop(self._by_family, group.family, group)
 
 
 def _drop(index: dict[Any, dict[Group, None]], key: Any, group: Group) -> None:
@@ -252,7 +287,7 @@ def _drop(index: dict[Any, dict[Group, None]], key: Any, group: Group) -> None:
 
 def _key(info: PodInfo, refusal: Refusal) -> tuple[Any, ...]:
     spec = info.pod.spec
-    common = (spec.scheduler_name, info.priority, refusal.needs)
+    common = (spec.scheduler_name, info.priority, refusal.needs, info.claim and info.claim.key)
     if refusal.scope is Scope.POD:
         return (*common, info.uid)
     labels = info.identity if refusal.scope is Scope.LABELS else None

@@ -12,6 +12,9 @@ take bytes, and a source, which owns a file and two instants of its counters:
     netdev.py     the network link
     cgroup.py     where this process stands in the cgroup trees
     limits.py     cpu and memory against the limits found there
+    pod_cgroup.py what one pod uses, by its own cgroup
+    full.py       how much memory pods may fill
+    shared_kernel.py  whether other nodes are on the same kernel
     combine.py    utilisation and pressure make cpu
     sampler.py    all of them, once per tick
 """

@@ -21,10 +21,11 @@ from carico.telemetry.meminfo import Memory
 from carico.telemetry.netdev import Network
 from carico.telemetry.pressure import Pressure
 from carico.telemetry.source import Source, Watch
-from carico.telemetry.stat import Processors, queue_in
+from carico.telemetry.stat import Processors, parse_running, queue, queue_in
 from carico.types import NodeSize, Sample
 
 UTILISATION, PRESSURE, MEMORY = "util", "psi", "mem"  # raw names; other dimensions have one source of the same name
+QUEUE_RECENT = 0.1  # weight of a new sample in the run queue, which is counted at instants: a memory of ten samples
 
 
 Fetched = dict[str, Any]
@@ -44,6 +45,9 @@ class Sampler:
         self._cpu_limits, self._memory_limits = self._find_limits(settings)
         self._watches = {raw: Watch(source) for raw, source in self._sources(settings).items()}
         self._raw = dict.fromkeys(self._watches, 0.0)
+        self._runnable, self._counts = 0, 0  # tasks that wanted a processor, summed since `stretch` was asked
+        self._queue = 0.0  # as pressure, smoothed
+        self.throttled = 0.0  # share of time that cpu limits hold pods back, as whoever measures pods said last
 
     def read(self, now: float) -> Sample | None:
         """The sample that ends at `now` (s, monotonic); None at the first call and when a sample was missed."""
@@ -65,7 +69,14 @@ class Sampler:
                 missed = True
             elif raw == PRESSURE:
                 self._queue_for_pressure(fetched[UTILISATION])
+        self._count_runnable(fetched.get(UTILISATION))
         return None if missed or not fresh else Sample(now, tuple(map(self._value, self.dimensions)))
+
+    def stretch(self) -> float:
+        """Tasks that wanted to run per processor, mean since the last call, at least 1: by so much each took longer."""
+        runnable, counts = self._runnable, self._counts
+        self._runnable = self._counts = 0
+        return max(1.0, runnable / counts / self._size.cores) if counts else 1.0
 
     @property
     def raw(self) -> Mapping[str, float]:
@@ -91,8 +102,17 @@ class Sampler:
 
     def _value(self, dimension: str) -> float:
         if dimension == "cpu":
-            return combine.cpu(self._raw[UTILISATION], self._raw[PRESSURE], self._form)
+            pressure = combine.without_throttled(self._raw[PRESSURE], self.throttled, self._queue)
+            return combine.cpu(self._raw[UTILISATION], pressure, self._form)
         return self._raw[MEMORY if dimension == "memory" else dimension]
+
+    def _count_runnable(self, stat: object) -> None:
+        if isinstance(stat, bytes):
+            with suppress(SourceError):
+                running = parse_running(stat)
+                self._runnable += max(0, running - 1)  # without this process, which runs to read it
+                self._counts += 1
+                self._queue += QUEUE_RECENT * (queue(running, int(self._size.cores)) - self._queue)
 
     def _queue_for_pressure(self, stat: object) -> None:
         if isinstance(stat, bytes):  # else there are limits and no run queue, or utilisation is broken as well

@@ -25,7 +25,7 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """The label of carico_source_success."""
+        """The label of carico_agent_source_success."""
 
     def fetch(self) -> Any:
         """What the kernel says now, as `usage` takes it."""

@@ -48,7 +48,7 @@ def parse_times(text: bytes) -> CpuTimes:
 
 def parse_running(text: bytes) -> int:
     """Tasks that run or wait for a processor at this instant, the reader among them."""
-    start = text.find(b"\nprocs_running ")
+    start = text.rfind(b"\nprocs_running ")  # near the end of a text that is long where there are many processors
     if start < 0:
         raise SourceError("/proc/stat has no line procs_running")
     return counter(text[start + 15 :].split(b"\n", 1)[0].strip(), "/proc/stat procs_running")

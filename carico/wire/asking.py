@@ -1,4 +1,4 @@
-"""When a node asks the aggregator: when its own model moved, at the latest after `ask_every` seconds.
+"""When a node asks the aggregator: when its own model or a class cost moved, at the latest after `ask_every` seconds.
 
 Moved means that the dominant direction σ₁u₁, or the cost of a pod, is more than the share `ask_when_moved` away from
 what was sent last. Small figures are measured against a floor, so that an idle node's noise asks nothing.
@@ -25,10 +25,10 @@ class Asking:
         self._asked_at = -math.inf
         self._last: LocalModel | None = None
 
-    def wait(self, model: LocalModel, now: float, *, has_answer: bool) -> float:
-        """Seconds until the question is due if `model` stays as it is."""
+    def wait(self, model: LocalModel, now: float, *, has_answer: bool, has_news: bool = False) -> float:
+        """Seconds until the question is due if `model` stays as it is; `has_news`: a class cost moved."""
         gap = self._every if has_answer else min(WITHOUT_MODEL, self._every)
-        if self._moved(model):
+        if has_news or self._moved(model):
             gap = min(LEAST_GAP, self._every)
         return max(0.0, self._asked_at + gap - now)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
@@ -22,7 +23,12 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE = 0.1  # s before the second attempt
 LONGEST_PAUSE = 2.0  # s; doubled until here, and jittered so that a cluster does not come back in one wave
+# A server that does not answer in time is overloaded, and every new connection costs it more than an answer.
+PAUSE_AFTER_SILENCE = 1.0  # s; doubled each time that no answer comes
+LONGEST_PAUSE_AFTER_SILENCE = 30.0  # s
+LONGEST_PATIENCE = 60.0  # s; patience is doubled as well
 STATUS_WITHIN = 0.5  # s
+MOST_SILENCES = 16  # that are counted
 SAME_TIME = 1e-6  # s: two sums of the same moment may differ by rounding
 END: Any = aio.EOF  # type: ignore[attr-defined]
 RESOLVE_EVERY = 5.0  # s between two looks at the addresses behind a name
@@ -47,11 +53,21 @@ class Talker(Protocol):
 class StreamClient:
     """Keeps one stream of `method` open, to one of the addresses that `choose` gives.
 
-    `patience`: seconds within which the other side must answer each message, if it is one that answers.
+    `patience`: seconds within which the other side must answer each message, if it is one that answers; twice as long
+    after each time that it does not. `longest`: seconds after which the stream is made anew, on average, so that the
+    streams of a replica that was away do not stay where they went for ever.
     """
 
     def __init__(
-        self, dialer: Dialer, method: str, talker: Talker, clock: Clock, *, choose: Choose, patience: float | None
+        self,
+        dialer: Dialer,
+        method: str,
+        talker: Talker,
+        clock: Clock,
+        *,
+        choose: Choose,
+        patience: float | None,
+        longest: float = math.inf,
     ) -> None:
         self._dialer = dialer
         self._method = method
@@ -59,6 +75,9 @@ class StreamClient:
         self._clock = clock
         self._choose = choose
         self._patience = patience
+        self._longest = longest
+        self._silences = 0  # times in a row that an answer did not come
+        self._until = math.inf  # s, monotonic: when this stream is made anew
         self._news = asyncio.Event()
         self._pausing_until: float | None = None  # s, monotonic; None while not pausing
         self._unanswered_since: float | None = None
@@ -82,22 +101,38 @@ class StreamClient:
         while True:
             address = await self._choose()
             why = await self._connected(address) if address else "the name has no address"
+            if why is None:
+                continue
             if self.address is not None:
                 pause, failed = FIRST_PAUSE, False
             if not failed:
                 log.warning("no stream to %s (%s): %s; trying again", self._dialer.target, address, why)
             self.address, failed = None, True
-            await self._clock.sleep(pause * random.uniform(0.5, 1.0))
+            await self._clock.sleep(max(pause, self._pause_after_silence()) * random.uniform(0.5, 1.0))
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def _connected(self, address: str) -> str:
-        """Talks for as long as the stream lives; returns what ended it."""
+    def _pause_after_silence(self) -> float:
+        if not self._silences:
+            return 0.0
+        return min(PAUSE_AFTER_SILENCE * 2.0 ** (self._silences - 1), LONGEST_PAUSE_AFTER_SILENCE)
+
+    def _patience_now(self) -> float:
+        """Seconds for the next answer."""
+        return min((self._patience or 0.0) * 2.0**self._silences, max(LONGEST_PATIENCE, self._patience or 0.0))
+
+    async def _connected(self, address: str) -> str | None:
+        """Talks for as long as the stream lives; returns what ended it, None if only its age did."""
+        self._until = self._clock.monotonic() + self._longest * random.uniform(0.5, 1.5)
         channel: Any = self._dialer.open(address)
         try:
             call = channel.stream_stream(self._method)()
             await self._talk(call, address)
             if self._overdue():
-                return f"no answer within {self._patience} s"
+                patience = self._patience_now()
+                self._silences = min(self._silences + 1, MOST_SILENCES)
+                return f"no answer within {patience:g} s"
+            if self._is_old():
+                return None
             return await _status(call)
         finally:
             await channel.close()
@@ -107,7 +142,7 @@ class StreamClient:
         self._talker.opened(self._clock.monotonic())
         listening = asyncio.create_task(self._listen(call, address))
         try:
-            while not listening.done() and not self._overdue():
+            while not listening.done() and not self._overdue() and not self._is_old():
                 self._news.clear()
                 now = self._clock.monotonic()
                 if self._talker.wait(now) > 0:
@@ -129,13 +164,18 @@ class StreamClient:
 
     def _overdue(self) -> bool:
         since = self._unanswered_since
-        return since is not None and self._clock.monotonic() - since > (self._patience or 0.0)
+        return since is not None and self._clock.monotonic() - since > self._patience_now()
+
+    def _is_old(self) -> bool:
+        """Time for a new stream, and nothing is unanswered."""
+        return self._unanswered_since is None and self._clock.monotonic() >= self._until
 
     async def _pause(self, now: float) -> None:
         """Until there is news, an answer, the end of the stream, or a message falls due."""
         seconds = self._talker.wait(now)
         if self._unanswered_since is not None:
-            seconds = min(seconds, self._unanswered_since + (self._patience or 0.0) - now + 0.01)
+            seconds = min(seconds, self._unanswered_since + self._patience_now() - now + 0.01)
+        seconds = min(seconds, max(0.0, self._until - now))
         self._pausing_until = now + seconds
         try:
             async with asyncio.timeout(max(0.0, seconds) if seconds < 3600 else None):
@@ -148,7 +188,7 @@ class StreamClient:
     async def _listen(self, call: Any, address: str) -> None:
         try:
             while (message := await call.read()) is not END:
-                self._unanswered_since = None
+                self._unanswered_since, self._silences = None, 0
                 self._reached(address)
                 self._hear(message)
                 self._news.set()
@@ -158,7 +198,7 @@ class StreamClient:
     def _hear(self, message: bytes) -> None:
         try:
             self._talker.heard(message, self._clock.monotonic())
-        except CaricoError as error:
+        except (CaricoError, ValueError) as error:
             log.warning("%s said something unusable: %s", self.address, error)
 
     def _reached(self, address: str) -> None:

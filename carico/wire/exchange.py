@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import logging
 import math
+import random
 from collections.abc import Callable
 
 from carico.clock import Clock
@@ -14,14 +15,17 @@ from carico.settings import AgentSettings
 from carico.types import ClusterModel, LocalModel
 from carico.wire.asking import Asking
 from carico.wire.channel import Dialer
+from carico.wire.class_news import ClassNews
 from carico.wire.client import StreamClient, any_address
-from carico.wire.codec import cluster, local
+from carico.wire.codec import class_cost, cluster, local
 from carico.wire.refusals import Refusals
 
 log = logging.getLogger(__name__)
 
 METHOD = "/carico.wire.v1.Aggregation/Exchange"
 PATIENCE = 5.0  # s for an answer: then another replica is tried
+STREAM_AGE = 1800.0  # s on average, then a replica is chosen anew: one that was away gets its nodes back
+LATER = 1.2  # times what the aggregator asks for, at most, so that nodes that it puts off do not come back in one wave
 
 
 class ExchangeTalker:
@@ -35,27 +39,38 @@ class ExchangeTalker:
         self._sequence = itertools.count(1)
         self._first_of_stream = True
         self._has_answer = False
+        self._not_before = -math.inf  # s, monotonic: the aggregator is busy
+        self._news = ClassNews()
 
     def offer(self, model: LocalModel) -> None:
-        """The node's newest model; its sequence is given when it is sent."""
+        """The node's newest model, with all its class costs; its sequence is given when it is sent."""
         self._newest = model
 
     def opened(self, now: float) -> None:  # noqa: ARG002
         self._first_of_stream = True
+        self._news.opened()
 
     def wait(self, now: float) -> float:
         if self._newest is None:
             return math.inf
-        return 0.0 if self._first_of_stream else self._asking.wait(self._newest, now, has_answer=self._has_answer)
+        if self._first_of_stream:
+            return 0.0
+        news = self._news.has_any(self._newest.class_costs, now)
+        due = self._asking.wait(self._newest, now, has_answer=self._has_answer, has_news=news)
+        return max(due, self._not_before - now)
 
     def next(self, now: float) -> bytes:
         assert self._newest is not None, "next() is for when wait() is 0"
         self._first_of_stream = False
-        self._asking.asked(self._newest, now)
-        return local.encode(dataclasses.replace(self._newest, sequence=next(self._sequence)))
+        newest = self._newest
+        self._asking.asked(newest, now)
+        limits = class_cost.limits_of(newest.size, newest.dimensions)
+        costs = self._news.take(newest.class_costs, limits, now)
+        return local.encode(dataclasses.replace(newest, sequence=next(self._sequence), class_costs=costs))
 
     def heard(self, message: bytes, now: float) -> None:
         answer = cluster.decode(message)
+        self._not_before = now + cluster.decode_next_ask(message) * random.uniform(1.0, LATER)
         if isinstance(answer, cluster.Refused):
             self._refusals.note(RefusedMessage(answer.reason, answer.detail), now)
             return
@@ -77,7 +92,15 @@ class ExchangeClient:
         asking = Asking(settings.ask_every, settings.ask_when_moved)
         self._talker = ExchangeTalker(asking, on_model, Refusals(log, on_refused))
         dialer = Dialer(settings.aggregator, settings, "the aggregator")
-        self._client = StreamClient(dialer, METHOD, self._talker, clock, choose=any_address(dialer), patience=PATIENCE)
+        self._client = StreamClient(
+            dialer,
+            METHOD,
+            self._talker,
+            clock,
+            choose=any_address(dialer),
+            patience=PATIENCE,
+            longest=STREAM_AGE,
+        )
 
     @property
     def connected(self) -> bool:

@@ -4,7 +4,8 @@ Without client certificates nobody is known and everybody may say anything: fit 
 (the server has `client_ca`) the certificate decides, by the rule of Kubernetes for its nodes: the organisation is
 `system:nodes` and the name `system:node:NAME`, as in a kubelet's own certificate. The name is the common name or an
 alternative name: a common name ends at 64 characters. A replica of the aggregator has the common name
-`carico:aggregator`. Any other certificate speaks for nobody, even if the same authority signed it.
+`carico:aggregator`; a scheduler has `carico:scheduler` and may only listen. Any other certificate speaks for nobody,
+even if the same authority signed it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from carico.errors import CaricoError, RefusedMessage
 NODE_PREFIX = "system:node:"
 NODES = "system:nodes"
 REPLICA = "carico:aggregator"
+SCHEDULER = "carico:scheduler"
 
 Facts = Mapping[str, Iterable[bytes]]  # what TLS says about the other side, by gRPC's property name
 Metadata = Mapping[str, str]  # the call's headers
@@ -33,10 +35,13 @@ class Unauthenticated(CaricoError):
 class Caller(NamedTuple):
     names: frozenset[str] | None  # nodes that it may speak for; None = any
     is_replica: bool
+    is_scheduler: bool = False
 
     def __str__(self) -> str:
         if self.names is None:
             return "an unknown caller"
+        if self.is_scheduler:
+            return SCHEDULER
         return REPLICA if self.is_replica else "/".join(sorted(self.names)[:3])
 
     def speaks_for(self, node: str) -> None:
@@ -55,10 +60,13 @@ class Identity(Protocol):
 
 
 class Anyone:
-    """Nobody is checked."""
+    """Nobody is checked; `is_replica`: anybody may also speak as a replica, which is for many nodes at once."""
+
+    def __init__(self, *, is_replica: bool) -> None:
+        self._is_replica = is_replica
 
     def caller(self, facts: Facts, metadata: Metadata) -> Caller:  # noqa: ARG002
-        return Caller(names=None, is_replica=True)
+        return Caller(names=None, is_replica=self._is_replica)
 
 
 class Certificates:
@@ -73,8 +81,8 @@ class Certificates:
         common = _texts(facts, "x509_common_name")
         if not common:
             raise Unauthenticated("a client certificate with a common name is needed here; give tls_cert and tls_key")
-        caller = Caller(self._nodes(facts, common), REPLICA in common)
-        if not caller.names and not caller.is_replica:
+        caller = Caller(self._nodes(facts, common), REPLICA in common, SCHEDULER in common)
+        if not caller.names and not caller.is_replica and not caller.is_scheduler:
             raise Unauthenticated(
                 f"the certificate of {common[0][:80]!r} speaks for nobody here; a node's has the organisation {NODES}"
                 f" and the name {NODE_PREFIX}NAME"

@@ -14,10 +14,9 @@ from pathlib import Path
 from carico.errors import RefusedMessage, UsageError
 from carico.wire.certificates import Authority, Pair
 from carico.wire.codec import checks
-from carico.wire.identity import REPLICA
+from carico.wire.identity import REPLICA, SCHEDULER
 
 DAYS = 365
-SCHEDULER = "carico:scheduler"  # only a name: unlike the aggregator's it gives no right to say anything
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -25,10 +25,13 @@ METHOD = "/carico.wire.v1.Capacity/Report"
 class ReportTalker:
     """What a node says to one scheduler."""
 
-    def __init__(self, sequence: Iterator[int], refusals: Refusals) -> None:
+    def __init__(
+        self, sequence: Iterator[int], refusals: Refusals, on_ack: Callable[[codec.Ack], None] = lambda _: None
+    ) -> None:
         self.rule = ReportRule()
         self._sequence = sequence
         self._refusals = refusals
+        self._on_ack = on_ack
 
     def opened(self, now: float) -> None:  # noqa: ARG002
         self.rule.opened()
@@ -37,24 +40,39 @@ class ReportTalker:
         return self.rule.wait(now)
 
     def next(self, now: float) -> bytes:
-        return codec.encode(self.rule.take(next(self._sequence), now))
+        report = self.rule.take(next(self._sequence), now)
+        return codec.encode(report, self.rule.known)
 
     def heard(self, message: bytes, now: float) -> None:
         ack = codec.decode_ack(message)
-        self.rule.acknowledged(ack.heartbeat, refused=ack.refused is not None)
+        self.rule.acknowledged(
+            ack.heartbeat,
+            refused=ack.refused is not None,
+            least_gap=ack.least_gap,
+            takes_changes=ack.takes_changes,
+        )
+        self._on_ack(ack)
         if ack.refused is not None:
             self._refusals.note(RefusedMessage(ack.refused.reason, ack.refused.detail), now)
 
 
 class ReportClient:
-    """Keeps a stream to every address behind every name in `settings.schedulers`."""
+    """Keeps a stream to every address behind every name in `settings.schedulers`.
+
+    `on_ack` hears everything that a scheduler says: what the node offers to pods, and the classes of its pods.
+    """
 
     def __init__(
-        self, settings: AgentSettings, clock: Clock, on_refused: Callable[[str], None] = lambda _: None
+        self,
+        settings: AgentSettings,
+        clock: Clock,
+        on_refused: Callable[[str], None] = lambda _: None,
+        on_ack: Callable[[codec.Ack], None] = lambda _: None,
     ) -> None:
         self._dialers = [Dialer(target, settings, "a scheduler") for target in settings.schedulers]
         self._clock = clock
         self._refusals = Refusals(log, on_refused)
+        self._on_ack = on_ack
         self._sequence = itertools.count(1)  # one count for all streams: it grows on each of them
         self._streams: dict[str, tuple[ReportTalker, StreamClient]] = {}
         self._newest: NodeReport | None = None
@@ -76,7 +94,7 @@ class ReportClient:
 
     async def _follow(self, dialer: Dialer) -> None:
         def start(address: str, choose: Choose) -> StreamClient:
-            talker = ReportTalker(self._sequence, self._refusals)
+            talker = ReportTalker(self._sequence, self._refusals, self._on_ack)
             if self._newest is not None:
                 talker.rule.offer(self._newest)
             client = StreamClient(dialer, METHOD, talker, self._clock, choose=choose, patience=None)

@@ -5,23 +5,24 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from carico.clock import Clock
 from carico.errors import RefusedMessage
-from carico.types import NodeReport
+from carico.types import ClassKey, NodeReport, NodeSize
 from carico.wire.codec import report as codec
 from carico.wire.codec.checks import Undecodable
 from carico.wire.codec.cluster import Refused
 from carico.wire.identity import Caller
 from carico.wire.order import OpenStreams, ReportOrder
 from carico.wire.refusals import Refusals
-from carico.wire.server import StreamMethod
+from carico.wire.server import Outlet, StreamMethod
 
 log = logging.getLogger(__name__)
 
 METHOD = "/carico.wire.v1.Capacity/Report"
+CLASSES_AT_ONCE = 500  # pods whose classes stand in one message
 
 
 class Listener(Protocol):
@@ -41,10 +42,21 @@ class Listener(Protocol):
 
 
 class ReportService:
-    """Makes a session for every stream; `method` is what a GrpcServer serves."""
+    """Makes a session for every stream; `method` is what a GrpcServer serves.
 
-    def __init__(self, listener: Listener, clock: Clock, on_refused: Callable[[str], None]) -> None:
+    `least_gap`: seconds between two reports of a node that a busy scheduler asks for; 0: the agents' own rule.
+    """
+
+    def __init__(
+        self,
+        listener: Listener,
+        clock: Clock,
+        on_refused: Callable[[str], None],
+        least_gap: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self.listener = listener
+        self.least_gap = least_gap
+        self.outlets: dict[str, tuple[int, Outlet]] = {}  # node to its newest stream
         self.clock = clock
         self.order = ReportOrder()
         self.streams = OpenStreams(self.order)
@@ -52,8 +64,44 @@ class ReportService:
         self._streams = itertools.count(1)
         self.method = StreamMethod(lambda caller: _Session(self, caller, next(self._streams)), self.refuse)
 
-    def ack(self, refused: Refused | None = None) -> bytes:
-        return codec.encode_ack(codec.Ack(self.listener.heartbeat(), self.listener.leads(), refused))
+    def ack(
+        self,
+        refused: Refused | None = None,
+        allocatable: NodeSize | None = None,
+        classes: Mapping[str, ClassKey | None] = codec.NO_CLASSES,
+    ) -> bytes:
+        return codec.encode_ack(
+            codec.Ack(
+                heartbeat=self.listener.heartbeat(),
+                leader=self.listener.leads(),
+                refused=refused,
+                allocatable=allocatable,
+                classes=classes,
+                least_gap=self.least_gap(),
+                takes_changes=True,
+            )
+        )
+
+    def tell(
+        self,
+        node: str,
+        *,
+        allocatable: NodeSize | None = None,
+        classes: Mapping[str, ClassKey | None] = codec.NO_CLASSES,
+    ) -> bool:
+        """Tells a node what it offers to pods, or the classes of its pods by UID; False when it has no stream now.
+
+        A class of None says that the pod is no workload. Waits for nobody. What it is told is forgotten with its
+        stream, so tell it again after its first report.
+        """
+        found = self.outlets.get(node)
+        if found is None:
+            return False
+        told = list(classes.items())
+        parts = [dict(told[at : at + CLASSES_AT_ONCE]) for at in range(0, len(told), CLASSES_AT_ONCE)] or [{}]
+        for number, part in enumerate(parts):
+            found[1].announce(self.ack(allocatable=None if number else allocatable, classes=part))
+        return True
 
     def refuse(self, error: RefusedMessage) -> None:
         self.refusals.note(error, self.clock.monotonic())
@@ -72,7 +120,11 @@ class _Session:
         self._caller = caller
         self._stream = stream
         self._before: NodeReport | None = None  # the last good report of this stream
+        self._outlet: Outlet | None = None
         service.streams.opened(stream)
+
+    def attach(self, outlet: Outlet) -> None:
+        self._outlet = outlet
 
     def greeting(self) -> bytes | None:
         return self._service.ack()
@@ -84,12 +136,14 @@ class _Session:
             self._service.refuse(RefusedMessage("undecodable", str(error)))
             raise
         try:
-            report = self._checked(codec.decode(parsed))
+            report = self._checked(codec.decode(parsed, self._before))
         except RefusedMessage as error:
             self._service.refuse(error)
             return self._service.ack(Refused(parsed.sequence, error.reason, error.detail))
         if self._before is None:
             self._service.streams.speaks(self._stream, report.node)
+            if self._outlet is not None:
+                self._service.outlets[report.node] = (self._stream, self._outlet)
         self._before = report
         self._service.listener.reported(report)
         return None
@@ -97,6 +151,8 @@ class _Session:
     def closed(self) -> None:
         if self._before is not None and self._service.order.stream_of(self._before.node) == self._stream:
             self._service.listener.fell_silent(self._before.node)
+        if self._before is not None and self._service.outlets.get(self._before.node, (None,))[0] == self._stream:
+            del self._service.outlets[self._before.node]
         self._service.streams.closed(self._stream)
 
     def _checked(self, report: NodeReport) -> NodeReport:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import grpc
 from grpc import aio
@@ -22,12 +22,13 @@ from carico.settings import ServerTlsFiles
 from carico.wire import tls
 from carico.wire.codec.checks import Undecodable
 from carico.wire.identity import Caller, Identity, Unauthenticated
+from carico.wire.metrics import GrpcServerMetrics
 
 MESSAGE_LIMIT = 2**20  # bytes: a replica's aggregate with all its points of cost; nodes' messages are far smaller
 STREAMS_PER_CONNECTION = 256  # an agent has one; the simulated nodes share a connection among 250 of them
 # An agent has one. More are left behind by machines that vanished, until a ping finds that out.
 STREAMS_PER_NODE = 8
-STREAMS_OF_REPLICAS = 64  # all replicas have one identity
+STREAMS_OF_REPLICAS = 64  # all replicas of the aggregator have one identity, and all schedulers another
 READ_WITHIN = 5.0  # s in which the other side must make room for a message
 CONNECTION_AGE = 6 * 3600  # s; then a new one is made, and certificates are checked again
 OPTIONS = [
@@ -59,6 +60,25 @@ class Session(Protocol):
 
     def closed(self) -> None:
         """Called once, whatever ended the call."""
+
+
+class Outlet(Protocol):
+    """A stream as a session that speaks on its own sees it."""
+
+    @property
+    def pending(self) -> int:
+        """Messages that the other side has not made room for yet."""
+
+    def announce(self, message: bytes) -> None:
+        """Says `message` as soon as the other side can take it; returns at once."""
+
+
+@runtime_checkable
+class Speaker(Protocol):
+    """A session that also speaks when nobody asked."""
+
+    def attach(self, outlet: Outlet) -> None:
+        """Called once, before the greeting."""
 
 
 class End(NamedTuple):
@@ -109,6 +129,10 @@ class _Stream:
             for task in self._announcements:
                 task.cancel()
         return None
+
+    @property
+    def pending(self) -> int:
+        return len(self._announcements)
 
     def announce(self, message: bytes) -> None:
         """Says `message` as soon as the other side can take it; returns at once."""
@@ -180,6 +204,8 @@ class StreamMethod:
             return self._refused("streams", caller, TOO_MANY)
         session, stream = self._sessions(caller), _Stream(context)
         self._open.add(stream)
+        if isinstance(session, Speaker):
+            session.attach(stream)
         try:
             end = await stream.converse(session, requests)
         finally:
@@ -196,7 +222,8 @@ def _streams_of(caller: Caller) -> float:
     """How many a caller may have at once. Of those without a name nobody knows which are one."""
     if caller.names is None:
         return float("inf")
-    return STREAMS_OF_REPLICAS * caller.is_replica + STREAMS_PER_NODE * len(caller.names)
+    shared = caller.is_replica or caller.is_scheduler
+    return STREAMS_OF_REPLICAS * shared + STREAMS_PER_NODE * len(caller.names)
 
 
 class UnaryMethod:
@@ -235,8 +262,14 @@ async def _caller(identity: Identity, context: Context, refuse: Refuse) -> Calle
 class GrpcServer:
     """Serves methods, by path such as `/carico.wire.v1.Aggregation/Exchange`, at `address` (port 0: a free one)."""
 
-    def __init__(self, address: str, files: ServerTlsFiles, methods: dict[str, StreamMethod | UnaryMethod]) -> None:
-        self._address = address
+    def __init__(
+        self,
+        address: str,
+        files: ServerTlsFiles,
+        methods: dict[str, StreamMethod | UnaryMethod],
+        metrics: GrpcServerMetrics | None = None,
+    ) -> None:
+        self._address, self._metrics = address, metrics
         self._credentials = tls.server_credentials(files, f"the gRPC server at {address}")
         self._identity = tls.identity(files)
         self._methods = methods
@@ -247,7 +280,10 @@ class GrpcServer:
         server = aio.server(options=OPTIONS)
         for path, method in self._methods.items():
             _, service, name = path.split("/")
-            handlers = {name: method.handler(self._identity)}
+            handler = method.handler(self._identity)
+            if self._metrics is not None:
+                handler = self._metrics.counted(handler, service, name)
+            handlers = {name: handler}
             server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
         port = self._bind(server)
         if port is None:

@@ -12,7 +12,7 @@ from carico.agent.loop import SILENCE, Loop
 from carico.estimate.pipeline import Pipeline
 from carico.settings import EstimateSettings
 from carico.testing import ManualClock
-from carico.types import NO_PODS, Estimate, PodCount, Sample
+from carico.types import NO_PODS, Estimate, MeasuredPod, PodCount, Sample
 
 DIMENSIONS = ("cpu", "memory")
 
@@ -114,6 +114,33 @@ def test_pods_that_come_or_go_are_told_before_the_second_is_over() -> None:
     assert heard[1].pod_capacity < heard[0].pod_capacity - 1.5, "the pods take their place as soon as they are counted"
     play(made, clock, 8)
     assert [estimate.at for estimate in heard[2:]] == [pytest.approx(2.0)], "and the seconds go on as they were"
+
+
+class Measured:
+    """Notes when it was asked what."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, float]] = []
+
+    def measure(self, now: float) -> tuple[MeasuredPod, ...]:
+        self.asked.append(("measure", round(now, 1)))
+        return ()
+
+    def present(self, now: float) -> tuple[MeasuredPod, ...]:
+        self.asked.append(("present", round(now, 1)))
+        return ()
+
+
+def test_pods_are_measured_at_the_end_of_each_second_and_named_anew_where_they_changed_before() -> None:
+    clock, running, measured = ManualClock(), [0], Measured()
+    pipeline = Pipeline(EstimateSettings(), DIMENSIONS)
+    sampler, beat = Readings([(0.2, 0.2)] * 30), Beat(CollectorRegistry())
+    counts = lambda _: PodCount(running[0], True, 0)  # noqa: E731
+    made = Loop(clock, 10.0, sampler, counts, pipeline, beat, lambda _: None, measured)  # type: ignore[arg-type]
+    play(made, clock, 13)
+    running[0] = 3
+    play(made, clock, 17)
+    assert measured.asked == [("measure", 1.0), ("present", 1.4), ("measure", 2.0), ("measure", 3.0)]
 
 
 def test_an_estimate_out_of_turn_teaches_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import json
 import os
 from pathlib import Path
@@ -12,13 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carico.agent import recording
+from carico.agent import recording, recording_lines
 from carico.agent.playback import Playback
-from carico.agent.recording import CHUNK_ROWS, MAGIC, Writer, load
+from carico.agent.recording import CHUNK_ROWS, Writer, load
+from carico.agent.recording_chunks import MAGIC
+from carico.agent.recording_lines import GZIP
 from carico.errors import CaricoError, UsageError
 from carico.settings import NodeSettings
+from carico.types import ClassKey, MeasuredPod, NodeSize
 
 COLUMNS = ("t", "n", "churn", "unsettled", "util", "psi", "mem")
+OLD = Path(__file__).parents[2] / "docs" / "recordings" / "pods.rec"  # written before gzip
 
 
 def written(path: Path, rows) -> Path:
@@ -58,14 +63,104 @@ def test_time_keeps_its_precision_over_months(tmp_path):
 
 
 @given(cut=st.integers(0, 10_000))
-def test_a_recorder_that_was_killed_leaves_all_full_chunks(tmp_path_factory, cut):
+def test_a_recorder_that_was_killed_leaves_what_it_had_written(tmp_path_factory, cut):
     path = written(tmp_path_factory.getbasetemp() / "killed", rows(4 * CHUNK_ROWS))
     whole = path.read_bytes()
+    head = whole.index(GZIP, 2)  # of the second member
+    path.write_bytes(whole[: max(head, len(whole) - cut)])
+    got = load(path)
+    assert got.values == pytest.approx(np.array(rows(4 * CHUNK_ROWS))[: len(got.values)], abs=1e-6)
+    if cut == 0:
+        assert len(got.values) == 4 * CHUNK_ROWS
+
+
+@given(cut=st.integers(0, 100_000))
+def test_an_old_recording_that_was_cut_off_has_all_its_full_chunks(tmp_path_factory, cut):
+    path, whole = tmp_path_factory.getbasetemp() / "old", OLD.read_bytes()
     head = whole.index(b"\n", len(MAGIC)) + 1
     path.write_bytes(whole[: max(head, len(whole) - cut)])
     got = load(path)
-    assert len(got.values) % CHUNK_ROWS == 0
-    assert got.values == pytest.approx(np.array(rows(4 * CHUNK_ROWS))[: len(got.values)], abs=1e-6)
+    assert got.columns == COLUMNS
+    assert (got.values == load(OLD).values[: len(got.values)]).all()
+
+
+def measured(uid: str, key: ClassKey | None, age: float, figures: tuple[float, ...] | None) -> MeasuredPod:
+    demand, use = (None, None) if figures is None else (figures[:2], figures[2:])
+    return MeasuredPod(uid, key, age, age > 0, demand, use, exact=age > 3, fresh=figures is not None)
+
+
+def test_pods_come_back_as_they_were_measured(tmp_path):
+    web, told = ClassKey("n", "n/web", "5d"), ClassKey("n", "n/job:sum")
+    seconds = [
+        (measured("a", web, 0.0, None), measured("b", None, 4.5, (0.25, 3e7, 0.125, 2e7))),
+        (measured("b", told, 5.5, (0.5, 4e7, 0.5, 4e7)),),
+        (),
+        (measured("a", web, 3.5, (1.5, 1e9, 1.25, 1e9)), measured("b", told, 7.5, (0.0, 0.0, 0.0, 0.0))),
+    ]
+    path = tmp_path / "r"
+    about = {"cores": 8, "memory_bytes": 2**34, "full": {"cpu": 15.5, "memory": 1.5e10}}
+    writer = Writer(path, COLUMNS, about, force=False, resources=("cpu", "memory"))
+    for number, row in enumerate(rows(40)):
+        writer.add(row)
+        if number % 10 == 3:
+            writer.add_pods(seconds[number // 10])
+    writer.close()
+    got = load(path)
+    assert [(second.row, second.pods) for second in got.pods] == list(zip((3, 13, 23, 33), seconds, strict=True))
+    assert got.head["pod_columns"][-2:] == ["cpu_use", "memory_use"]
+    played = Playback(path, got, NodeSettings())
+    assert (played.size, played.full) == (NodeSize(8, 2**34), (15.5, 1.5e10))
+    assert [played.measured(row) for row in (0, 2)] == [None, None]
+    assert [played.measured(row) for row in (3, 12, 13, 39)] == [seconds[i] for i in (0, 0, 1, 3)]
+
+
+@pytest.mark.parametrize("about", [{}, {"cores": "many", "memory_bytes": 1}, {"cores": 0, "memory_bytes": 2}])
+def test_pods_of_a_node_of_unknown_size_are_left_out(tmp_path, about):
+    path = tmp_path / "r"
+    writer = Writer(path, COLUMNS, about, force=False, resources=("cpu", "memory"))
+    for row in rows(20):
+        writer.add(row)
+        writer.add_pods([measured("a", None, 1.0, (0.5, 1e6, 0.5, 1e6))])
+    writer.close()
+    assert Playback(path, load(path), NodeSettings()).measured(5) is None
+
+
+def lines(path: Path, *text: str) -> Path:
+    head = {"carico": "recording", "format": 2, "columns": ["t", "n", "mem"], "resources": ["cpu", "memory"]}
+    path.write_bytes(gzip.compress("\n".join([json.dumps(head), *text, ""]).encode()))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[0.1, 3]", "line 3 has 2 values instead of 3"),
+        ("[0.1, 3, null]", "line 3: Expected `float`, got `null`"),
+        ("[0.1, 3, 1e999]", "line 3: Number out of range"),
+        ("nonsense", "line 3: JSON is malformed"),
+        ("", "line 3: Input data was truncated"),
+        ('{"pods": [[0, 1, 1, 1, 1, null]]}', "line 3: a pod is not named or has other columns"),
+        ('{"names": {"x": ["u"]}, "pods": []}', "line 3: a pod is not named or has other columns"),
+        ('{"names": {"0": []}, "pods": []}', "line 3: a pod is not named or has other columns"),
+        ('{"names": {"0": ["u"]}, "pods": [[0, 1, 1, 1, 1, 2, 3]]}', "line 3: a pod is not named or has other columns"),
+        ('{"names": {"0": ["u"]}, "pods": [[0, 1, 1, 1, 1, -2, 3, 4, 5]]}', "line 3: a pod is not named"),
+    ],
+)
+def test_a_line_that_is_wrong_is_named(tmp_path, text, said):
+    with pytest.raises(UsageError) as caught:
+        load(lines(tmp_path / "r", "[0.0, 1, 0.5]", text))
+    assert said in str(caught.value)
+
+
+def test_a_gzip_file_in_one_piece_is_read_too(tmp_path):
+    got = load(lines(tmp_path / "r", *[json.dumps([i / 10, 1, 0.5]) for i in range(100_000)]))
+    assert len(got.values) == 100_000
+
+
+def test_a_small_file_that_unpacks_to_very_much_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(recording_lines, "MOST_BYTES", 1 << 24)
+    with pytest.raises(UsageError, match="holds more than"):
+        load(lines(tmp_path / "r", *["[0.0, 1, 0.5]"] * 2_000_000))
 
 
 def test_an_hour_is_small(tmp_path):
@@ -87,13 +182,15 @@ def test_a_damaged_byte_is_named_or_harmless(tmp_path_factory, place, value):
 @given(data=st.binary(max_size=300))
 def test_any_bytes_are_a_recording_or_refused(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "bytes"
-    for start in (b"", MAGIC, MAGIC + b'{"columns": ["t", "n", "mem"]}\n'):
+    head = lines(path).read_bytes()
+    for start in (b"", GZIP, head, MAGIC, MAGIC + b'{"columns": ["t", "n", "mem"]}\n'):
         path.write_bytes(start + data)
         assert "\n" not in (refusal(lambda: load(path)) or "")
 
 
 def test_a_later_version_says_so(tmp_path):
-    (tmp_path / "r").write_bytes(b"carico recording 2\n{}")
+    later = {"carico": "recording", "format": 3, "columns": ["t"], "resources": []}
+    (tmp_path / "r").write_bytes(gzip.compress(json.dumps(later).encode() + b"\n"))
     with pytest.raises(UsageError, match="this version cannot read"):
         load(tmp_path / "r")
 

@@ -71,12 +71,13 @@ def test_without_an_aggregator_the_node_works_on_and_finds_it_when_it_comes(auth
     first = aggregator(server, port)
     with agent("--aggregator", f"localhost:{port}", "--tls-ca", str(authority.cert), "--runtime", "none") as process:
         process.wait_for("talking to localhost")
+        process.wait_until(lambda: process.get("/readyz") == (200, "ok\n"), "the first estimate")
         first.stop(signal.SIGKILL)
         process.wait_for("no stream to localhost.*trying again")
         assert process.get("/readyz") == (200, "ok\n")
         second = aggregator(server, port)
         try:
-            connected = 'carico_connections{to="aggregator"} 1.0'
+            connected = 'carico_agent_streams{to="aggregator"} 1.0'
             process.wait_until(lambda: connected in process.get("/metrics")[1], "connected again")
         finally:
             second.stop()

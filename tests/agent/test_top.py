@@ -29,9 +29,9 @@ from carico.types import Estimate, Mode, NodeSize
 ESTIMATE = Estimate(
     at=1.0,
     usage=(0.5, 0.1),
-    capacity=1.5,
-    baseline=(0.05, 0.08),
-    cost=(0.15, 0.01),
+    signal_k=1.5,
+    baseline_ratio=(0.05, 0.08),
+    cost_ratio=(0.15, 0.01),
     baseline_scalar=6.0,
     cost_scalar=0.15,
     pods=3,

@@ -40,6 +40,18 @@ def test_a_node_that_says_a_hundred_times_its_peers_hardly_moves_it():
     assert abs(after - before) < 0.02 * before
 
 
+def test_nodes_that_run_other_pods_are_in_the_spread():
+    """Five nodes with pods of 0.15 cores, five with 1.6: the spread says so, and the light ones do not win as such.
+
+    The heavy nodes know their own cost to 2 % and must not be told that it is 0.165 ± 0.022.
+    """
+    mean, variance = robust(said([0.15] * 5 + [1.6] * 5, [0.009**2] * 5 + [0.03**2] * 5))
+    assert np.sqrt(variance) == pytest.approx(0.9, abs=0.25)
+    assert 0.15 <= mean <= 1.6
+    _, variance = robust(said([0.15] * 9 + [1.6], [0.009**2] * 9 + [0.03**2]))
+    assert np.sqrt(variance) == pytest.approx(0.43, abs=0.1)
+
+
 @given(
     honest=st.lists(st.floats(0.1, 10), min_size=2, max_size=40),
     lies=st.lists(st.floats(0, 1e6), max_size=15),

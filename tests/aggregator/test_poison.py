@@ -124,7 +124,8 @@ def test_lies_are_refused_counted_and_leave_no_trace(tmp_path, node):
     assert model.cost == clean.cost
     assert answers == [EXPECTED] * 7
     for reason in set(EXPECTED):
-        assert f'carico_refused_total{{reason="{reason}"}} {float(7 * EXPECTED.count(reason))}' in page
+        counted = float(7 * EXPECTED.count(reason))
+        assert f'carico_aggregator_messages_refused_total{{reason="{reason}"}} {counted}' in page
     assert sorted(shown["nodes"]) == sorted(f"node-{i}" for i in range(HONEST))
     assert shown["model"]["nodes"] == HONEST
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from promtool import complaints
 
 from carico.aggregator.door import SERVICE
 from carico.clock import SystemClock
@@ -170,7 +171,7 @@ def test_a_replica_that_is_killed_takes_no_signal_with_it_and_comes_back(files, 
             await ended(tasks)
             for replica in replicas:
                 replica.end()
-        assert all(0 < estimate.capacity < 1000 for agent in agents for estimate in agent.estimates)
+        assert all(0 < estimate.signal_k < 1000 for agent in agents for estimate in agent.estimates)
 
     asyncio.run(asyncio.wait_for(play(), 400))
 
@@ -233,16 +234,39 @@ def test_three_replicas_converge_to_one_model(files):
             np.testing.assert_allclose(one["model"]["gram"], shown[0]["model"]["gram"], rtol=1e-3)
             assert len(one["nodes"]) == 2
             assert sorted(one["peers"]) == sorted({"r0", "r1", "r2"} - {one["replica"]})
-        assert "carico_peers 2.0" in page
-        assert "carico_model_nodes 6.0" in page
-        assert 'carico_model_dimension_nodes{resource="cpu"} 2.0' in page
+        assert "carico_aggregator_peers 2.0" in page
+        assert "carico_aggregator_model_nodes 6.0" in page
+        assert 'carico_aggregator_model_dimension_nodes{resource="cpu"} 2.0' in page
+
+    asyncio.run(asyncio.wait_for(play(), 300))
+
+
+@pytest.mark.needs("promtool")
+def test_promtool_accepts_the_page_of_a_replica_at_work(files):
+    async def play():
+        replica = Replica("r1", files[1])
+        replica.start()
+        task = asyncio.create_task(Agent("n1", files, f"127.0.0.1:{replica.grpc}").run())
+        try:
+            await until(lambda: replica.nodes() == 1)
+            page = replica.get("/metrics")
+        finally:
+            await ended([task])
+            replica.end()
+        assert complaints(page) == ""
+        call = 'grpc_method="Exchange",grpc_service="carico.wire.v1.Aggregation",grpc_type="bidi_stream"'
+        assert f"grpc_server_started_total{{{call}}} 1.0" in page
+        assert 'carico_event_loop_lag_seconds_count{component="aggregator"} 0.0' not in page
+        assert "carico_aggregator_messages_total 0.0" not in page
+        label = '{certificate="tls_cert",component="aggregator"}'
+        assert f"carico_certificate_not_after_timestamp_seconds{label}" in page
 
     asyncio.run(asyncio.wait_for(play(), 300))
 
 
 def test_a_node_may_not_speak_as_a_replica(files, new_state):
     async def play():
-        replica = Replica("r1", files[1])
+        replica = Replica("r1", files[1], peers=f"localhost:{free_port()}")
         replica.start()
         await until(lambda: listens(replica))
         authority, _ = files

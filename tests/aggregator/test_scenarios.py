@@ -33,7 +33,7 @@ def test_on_its_own_a_node_learns_nothing_of_its_peers():
 @pytest.mark.slow
 def test_a_cost_that_doubles_on_the_others_is_advertised_before_the_first_such_pod():
     last, _ = federation.doubling()
-    cost = [estimate.cost[0] for estimate in last.estimates]
+    cost = [estimate.cost_ratio[0] for estimate in last.estimates]
     before = np.median(cost[federation.DOUBLED_AT - 20 : federation.DOUBLED_AT])
     assert abs(before * federation.EIGHT.cores / federation.LIGHT[0] - 1) < 0.1
     assert np.median(cost[-30:]) > 1.5 * before

@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from carico.aggregator.state import Told
 from carico.errors import RefusedMessage
 from carico.types import CostBelief, NodeSize
+from carico.wire.codec import cluster
+from carico.wire.codec import replica as replica_codec
 
 NOW = 1000.0
 
@@ -298,3 +301,80 @@ def test_rows_come_and_go_without_mixing(new_state, node):
     state.refresh(NOW + 61)
     assert state.model.nodes == 100
     assert_equal_to_batch(state.model, [node(i) for i in range(0, 200, 2)], within=1e-9)
+
+
+def test_a_forged_size_does_not_become_the_model(new_state, node):
+    """16,384 cores and 2⁵⁰ bytes among nodes of 8 cores: it counts as a node of 32 times the usual size."""
+    honest = [node(i, size=NodeSize(8, 2.0**35)) for i in range(9)]
+    liar = node(99, size=NodeSize(16_384, 2.0**50))
+    state = new_state()
+    tell(state, [*honest, liar])
+    state.refresh(NOW)
+    largest = NodeSize(256, 2.0**40)
+    believed = [*honest, dataclasses.replace(liar, size=largest)]
+    np.testing.assert_allclose(state.model.gram, np.mean([_absolute(model) for model in believed], axis=0), rtol=1e-9)
+    for model in honest:
+        view = cluster.view(state.model, model.size, model.dimensions, model.basis @ model.basis.T)
+        assert np.abs(view.gram).max() < 1e4, "every node can still use it"
+
+
+def test_nodes_of_honest_sizes_count_in_full(new_state, node):
+    models = [node(i, size=NodeSize(cores, cores * 2.0**32)) for i, cores in enumerate([2, 2, 2, 8, 64])]
+    state = new_state()
+    tell(state, models)
+    state.refresh(NOW)
+    assert_equal_to_batch(state.model, models, within=1e-9)
+
+
+def test_nodes_that_came_and_went_leave_nothing_behind(new_state, node):
+    """20,000 names on one stream, as only a broken client would; then the stream closes and they fade."""
+    state = new_state()
+    stream = state.open_stream()
+    model = node(0)
+    for i in range(2_000):
+        state.accept(dataclasses.replace(model, node=f"spot-{i}"), stream, NOW)
+    state.close_stream(stream)
+    assert not state._stream_of
+    assert not state._node_of
+    state.refresh(NOW + 61)
+    state.refresh(NOW + 62)
+    assert len(state._rows) == len(state._joined) == len(state._order) == 0
+
+
+def test_peers_that_came_and_went_leave_nothing_behind(new_state, node):
+    state = new_state("r1")
+    for i in range(50):
+        other = new_state(f"replica-{i}", i + 2)
+        tell(other, [node(i)])
+        other.refresh(NOW)
+        state.heard_peer(other.own_model(NOW), state.open_stream(), NOW)
+    state.refresh(NOW + 100)
+    assert len(state._peer_order) == len(state._peers) == 0
+
+
+def test_a_fading_node_is_let_go_to_the_peer_that_has_it_now(new_state, node):
+    """Its name was once spoken on a stream that then spoke for another node, and is still open."""
+    first, second = new_state("r1"), new_state("r2", 2)
+    stream = first.open_stream()
+    first.accept(node(1), stream, NOW)
+    first.accept(node(2), stream, NOW)
+    second.accept(node(1), second.open_stream(), NOW + 1)
+    exchange(second, first, NOW + 1)
+    assert first.own.nodes == 1
+
+
+def test_many_new_nodes_are_told_to_peers_in_parts(new_state, node):
+    """After the restart of a replica with 20,000 nodes of long names."""
+    state, model = new_state("r1"), node(0)
+    for i in range(12_000):
+        named = dataclasses.replace(model, node=f"ip-10-123-{i:05d}.eu-central-1.compute.internal")
+        state.accept(named, state.open_stream(), NOW)
+    state.refresh(NOW)
+    told, heard, rounds = Told(), set(), 0
+    while len(heard) < 12_000:
+        message = replica_codec.encode(state.own_model(NOW, told))
+        assert len(message) < 2**19
+        heard |= replica_codec.decode(replica_codec.parse(message)).joined
+        rounds += 1
+    assert rounds == 3
+    assert state.own_model(NOW, told).joined, "and again from the start: a peer may still have had an open stream"

@@ -33,9 +33,9 @@ def test_every_benchmark_that_is_named_somewhere_exists() -> None:
     assert named - known - {"my-thing"} == set(), "my-thing is the example in CONTRIBUTING.md"
 
 
-def test_the_reference_of_commands_and_settings_is_up_to_date(tmp_path: Path) -> None:
+def test_the_reference_of_commands_settings_and_metrics_is_up_to_date(tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(ROOT / "tools/reference.py"), str(tmp_path)], check=True)
-    for name in ("commands.md", "settings.md"):
+    for name in ("commands.md", "settings.md", "metrics.md"):
         assert (tmp_path / name).read_text() == (ROOT / "docs" / name).read_text(), "`make docs` writes them anew"
 
 

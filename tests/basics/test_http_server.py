@@ -150,7 +150,7 @@ def test_answers_are_counted_by_listener_and_status() -> None:
     registry = new_registry("test")
 
     async def scenario() -> None:
-        server = HttpServer("127.0.0.1:0", ROUTES, name="debug_listen", count=request_counter(registry))
+        server = HttpServer("127.0.0.1:0", ROUTES, name="debug_listen", count=request_counter(registry, "test"))
         port = await server.start()
         for path in ("/page", "/page", "/nothing"):
             await exchange(port, get(path))
@@ -158,7 +158,7 @@ def test_answers_are_counted_by_listener_and_status() -> None:
 
     asyncio.run(scenario())
     for code, count in (("200", 2), ("404", 1)):
-        labels = {"listener": "debug_listen", "code": code}
+        labels = {"component": "test", "listener": "debug_listen", "code": code}
         assert registry.get_sample_value("carico_http_requests_total", labels) == count
 
 

@@ -168,6 +168,7 @@ class Containerd(Started):
     def __init__(self, version: str = "2", say: Callable[[str], None] = lambda _: None) -> None:
         built = builder.build(binaries.CONTAINERD) if version == "2" else containerd.system_binaries()
         self.ctr_binary = built["ctr"]
+        self.version = version
         super().__init__({"sealed": True, "containerd": version, "binaries": built}, say)
 
     @property

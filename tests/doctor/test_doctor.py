@@ -19,8 +19,9 @@ from minimal_authority import minimal_authority
 from page.stage import Stage, until
 
 from carico.doctor import cluster as cluster_findings
-from carico.doctor import endpoints, machine, runtime
+from carico.doctor import command, endpoints, machine, runtime
 from carico.doctor.finding import Finding
+from carico.flags import CommandParser
 from carico.http.server import HttpServer
 from carico.settings import AgentSettings, SchedulerSettings, ServerTlsFiles, TlsFiles
 from carico.wire.certificates import Authority
@@ -140,7 +141,7 @@ def test_a_server_that_wants_our_certificate(authority: Authority) -> None:
         return found
 
     without, with_ours = asyncio.run(scenario())
-    assert without.found.endswith("it wants a certificate from us")
+    assert without.found.endswith("it requires a client certificate")
     assert with_ours.state == "ok"
 
 
@@ -202,3 +203,26 @@ def test_the_rights_are_all_that_the_scheduler_uses() -> None:
     assert "patch nodes" not in plain
     extended = SchedulerSettings(extender_listen="127.0.0.1:9470")
     assert "patch nodes" in {str(right) for right in cluster_findings.rights(extended)}
+
+
+def test_a_scheduler_whose_pages_are_open_to_the_network_needs_the_rights_to_review_callers() -> None:
+    reviews = {"create tokenreviews.authentication.k8s.io", "create subjectaccessreviews.authorization.k8s.io"}
+    plain = {str(right) for right in cluster_findings.rights(SchedulerSettings())}
+    beyond = {str(right) for right in cluster_findings.rights(SchedulerSettings(debug_listen="0.0.0.0:9469"))}
+    assert beyond - plain == reviews
+
+
+def test_the_doctor_reads_what_the_scheduler_listens_on_where_the_scheduler_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "carico.toml").write_text('[scheduler]\ndebug_listen = "0.0.0.0:1"\nextender_listen = "127.0.0.1:2"\n')
+    monkeypatch.setenv("CARICO_SCHEDULER__EXTENDER_LISTEN", "127.0.0.1:3")
+    parser = CommandParser(prog="carico doctor")
+    command.add_arguments(parser)
+    args = parser.parse_args(["--lease", "team/ours"])
+    args.config = tmp_path / "carico.toml"
+    found = command._scheduler(args)
+    assert (found.debug_listen, found.extender_listen) == ("0.0.0.0:1", "127.0.0.1:3")
+    assert (found.leader_elect_resource_namespace, found.leader_elect_resource_name) == ("team", "ours")
+    args.debug_listen = "127.0.0.1:4"
+    assert command._scheduler(args).debug_listen == "127.0.0.1:4"

@@ -97,8 +97,8 @@ def test_many_estimators_behind_one_front_end_answer_as_each_alone() -> None:
     assert len(answers) == len(truth)
     for i, name in enumerate(ESTIMATORS):
         alone = Pipeline(EstimateSettings(estimator=name), recording.dimensions)
-        ticks = zip(recording.samples, recording.pods, strict=True)
-        found = [estimate.pod_capacity for sample, pods in ticks if (estimate := alone.update(sample, pods))]
+        ticks = zip(recording.samples, recording.pods, recording.measured, strict=True)
+        found = [estimate.pod_capacity for tick in ticks if (estimate := alone.update(*tick))]
         assert found == [row[i] for row in answers]
 
 

@@ -49,18 +49,18 @@ def estimates(pipeline: Pipeline, ticks: list[Tick]) -> list[Estimate]:
 def sane(estimate: Estimate, limit: float = 1000.0) -> None:
     numbers = (
         *estimate.usage,
-        *estimate.baseline,
-        *estimate.cost,
-        estimate.capacity,
+        *estimate.baseline_ratio,
+        *estimate.cost_ratio,
+        estimate.signal_k,
         estimate.baseline_scalar,
         estimate.cost_scalar,
         estimate.pod_capacity,
     )
     assert all(math.isfinite(number) for number in numbers), estimate
     assert 0 <= estimate.pod_capacity <= limit
-    assert 0 <= estimate.capacity <= limit
-    assert all(0 <= x <= 1 for x in (*estimate.usage, *estimate.baseline))
-    assert all(c >= 0 for c in estimate.cost)
+    assert 0 <= estimate.signal_k <= limit
+    assert all(0 <= x <= 1 for x in (*estimate.usage, *estimate.baseline_ratio))
+    assert all(c >= 0 for c in estimate.cost_ratio)
 
 
 @every_choice
@@ -179,7 +179,8 @@ def saved(**changes: object) -> dict[str, object]:
     ("state", "named"),
     [
         ({}, "version"),
-        (saved(version=2), "version"),
+        (saved(version=1), "version"),
+        (saved(whole=[0.0, 1.0]), "whole"),
         (saved(estimator="signal"), "estimator"),
         (saved(dimensions=["cpu"]), "dimensions"),
         (saved(prior=None), "prior"),
@@ -191,7 +192,7 @@ def saved(**changes: object) -> dict[str, object]:
         (saved(local=[[1.0, 1.0, 0.0], [0.5, 1.0, 0.0]]), "local"),
         (saved(local=[[9e9, 1.0, 0.0]]), "local"),
         (saved(batch=[[0.1, 0.1]] * 10), "batch"),
-        (saved(estimator_state={"starts": {"pods": 1, "young": []}}), "'0'"),
+        (saved(estimator_state={"joint": {"starts": {"pods": 1, "young": []}}}), "'0'"),
         (saved(smoother={"usage": ["a", 1]}), "usage"),
     ],
 )

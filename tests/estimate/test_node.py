@@ -51,8 +51,8 @@ def test_it_learns_the_cost_and_counts_the_room() -> None:
     node = Node()
     node.learn()
     estimate = node.run(5, pods=4)
-    assert estimate.cost == pytest.approx(COST, rel=0.1)
-    assert estimate.baseline == pytest.approx(BASE, abs=0.02)
+    assert estimate.cost_ratio == pytest.approx(COST, rel=0.1)
+    assert estimate.baseline_ratio == pytest.approx(BASE, abs=0.02)
     assert estimate.pod_capacity == pytest.approx(fits(4), abs=0.5)
     assert estimate.mode is Mode.SETTLED
 
@@ -97,7 +97,7 @@ def test_a_load_that_no_pod_brought_lowers_the_room_at_once_and_the_next_pods_te
     for pods in (2, 3, 4, 3, 2, 1, 2, 3):
         estimate = node.run(5, pods=pods, extra=(0.4, 0.0))
     assert estimate.pod_capacity == pytest.approx(fits(3) - 5, abs=1.0)
-    assert estimate.cost == pytest.approx(COST, rel=0.2)
+    assert estimate.cost_ratio == pytest.approx(COST, rel=0.2)
 
 
 def test_pods_that_come_up_over_ten_seconds_keep_their_cost() -> None:
@@ -108,18 +108,18 @@ def test_pods_that_come_up_over_ten_seconds_keep_their_cost() -> None:
             node.run(1, pods=pods, showing=before + (pods - before) * step / 10, unsettled=int(pods > 0 and step < 2))
         node.run(4, pods=pods)
     estimate = node.run(1, pods=7, showing=6, unsettled=1)
-    assert estimate.cost == pytest.approx(COST, rel=0.12)
+    assert estimate.cost_ratio == pytest.approx(COST, rel=0.12)
     assert estimate.pod_capacity == pytest.approx(fits(7), abs=0.8)
 
 
 def test_saturation_cannot_lower_the_cost() -> None:
     node = Node()
     node.learn()
-    before = node.run(3, pods=8).cost[0]
+    before = node.run(3, pods=8).cost_ratio[0]
     for pods in (14, 18, 22, 26, 30):
         estimate = node.run(10, pods=pods)
         assert estimate.pod_capacity < 0.5
-    assert estimate.cost[0] > 0.9 * before
+    assert estimate.cost_ratio[0] > 0.9 * before
 
 
 def test_cpu_as_two_real_cores_show_it() -> None:

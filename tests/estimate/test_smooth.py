@@ -90,3 +90,15 @@ def test_it_measures_the_noise_of_a_sample_and_not_the_steps() -> None:
     for tick in range(2000):
         feed(smoother, 0.3 + 0.2 * (tick // 200 % 2) + rng.gauss(0, 0.03), QUIET, 1)
     assert smoother.noise[0] ** 0.5 == pytest.approx(0.03, rel=0.25)
+
+
+@pytest.mark.parametrize("rate_hz", [1.0, 20.0, 50.0])
+def test_the_moving_average_follows_in_seconds_not_in_samples(rate_hz: float) -> None:
+    """After two seconds of a step it stands where it does at ten samples a second."""
+    found = []
+    for rate in (10.0, rate_hz):
+        ema = DynamicEma(1, rate)
+        for x in (0.0, *[1.0] * round(2 * rate)):
+            ema.follow((x,))
+        found.append(ema.usage[0])
+    assert found[1] == pytest.approx(found[0], abs=0.03)

@@ -17,7 +17,7 @@ from carico.kube import meta, objects, storage
 from carico.kube.decode import decode, decode_patiently, read_remains, text_at, without_nulls
 from carico.kube.meta import KubeObject, Piece
 from carico.kube.objects import Node, Pod
-from carico.scheduler.extender import _Arguments
+from carico.scheduler.extender_messages import Arguments
 
 STRUCTS = sorted(
     {kind for module in (meta, objects, storage) for kind in vars(module).values()
@@ -122,7 +122,7 @@ def test_text_that_is_no_utf_8_is_replaced_as_go_does() -> None:
 
 def test_what_a_kube_scheduler_sends_an_extender_about_a_node_with_a_nameless_image() -> None:
     arguments = {"Pod": RECORDED[Pod], "Nodes": {"items": [RECORDED[Node]]}, "NodeNames": None}
-    assert decode(_Arguments, encoded(arguments)).names == ["big"]
+    assert decode(Arguments, encoded(arguments)).names == ["big"]
 
 
 def test_the_recorded_objects_are_all_there() -> None:

@@ -61,7 +61,9 @@ def test_find_takes_all_files_of_the_variable(tmp_path: Path) -> None:
 
 
 def test_when_none_of_the_files_exists_a_sentence_names_them(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"none of the files in \$KUBECONFIG exists \(/no/a, /no/b\); name a"):
+    with pytest.raises(
+        UsageError, match=r"none of the files in \$KUBECONFIG exists \(/no/a, /no/b\); set --kubeconfig"
+    ):
         credentials.find(None, {"KUBECONFIG": "/no/a:/no/b"})
     with pytest.raises(UsageError, match=r"No such file.*--kubeconfig"):
         credentials.find(tmp_path / "none", {})

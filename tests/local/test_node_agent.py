@@ -36,7 +36,7 @@ def test_the_agent_counts_every_pod_at_every_step(tmp_path: Path) -> None:
             await asyncio.to_thread(process.ready)
 
             async def counted(pods: int) -> None:
-                shows = re.compile(rf"^carico_pods{{[^}}]*}} {pods}(\.0)?$", re.MULTILINE)
+                shows = re.compile(rf"^carico_node_workload_pods{{[^}}]*}} {pods}(\.0)?$", re.MULTILINE)
                 await asyncio.to_thread(
                     process.wait_until, lambda: bool(shows.search(process.get("/metrics")[1])), f"{pods} pods counted"
                 )

@@ -13,9 +13,9 @@ def estimate(pods: int, fit: float, usage: float) -> Estimate:
     return Estimate(
         at=0.0,
         usage=(usage,),
-        capacity=0.0,
-        baseline=(0.0,),
-        cost=(0.25,),
+        signal_k=0.0,
+        baseline_ratio=(0.0,),
+        cost_ratio=(0.25,),
         baseline_scalar=0.0,
         cost_scalar=0.0,
         pods=pods,

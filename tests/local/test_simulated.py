@@ -102,14 +102,15 @@ def test_they_report_over_tls_in_the_embedded_cluster(tmp_path: Path) -> None:
             await cluster.start()
             await cluster.simulate(3)
             page = ""
-            while "carico_stale_nodes 0.0" not in page:  # this machine's own agent reports when it has an estimate
+            # This machine's own agent reports when it has an estimate.
+            while "carico_scheduler_stale_nodes 0.0" not in page:
                 page = await asyncio.to_thread(_page, f"{cluster.page}metrics")
                 await asyncio.sleep(0.1)
             return page
 
     page = asyncio.run(asyncio.wait_for(scenario(), 120))
     assert all(f'carico_node_free_pods{{node="sim-000{i}"}}' in page for i in range(3))
-    assert "carico_refused_total{" not in page
+    assert "carico_scheduler_messages_refused_total{" not in page
 
 
 def _page(address: str) -> str:

@@ -133,7 +133,7 @@ def test_an_empty_cluster(tmp_path: Path, tab: Tab) -> None:
     with Stage(tmp_path, []) as stage:
         page = tab(stage.url)
         expect(page.locator("#empty")).to_contain_text("No node yet")
-        expect(page.locator("#queue")).to_have_text("Nobody waits.")
+        expect(page.locator("#queue")).to_have_text("The queue is empty.")
         expect(page.locator("#decisions")).to_have_text("Nothing decided yet.")
         stage.create_node("first")
         expect(page.locator("#space .row:visible .name")).to_have_text(["first"])

@@ -61,7 +61,7 @@ def opened(browser: Browser, url: str) -> Page:
 
 
 def count(stage: Stage, code: int) -> float:
-    name = f'carico_http_requests_total{{code="{code}",listener="debug_listen"}} '
+    name = f'carico_http_requests_total{{code="{code}",component="scheduler",listener="debug_listen"}} '
     lines = stage.get("/metrics")[2].splitlines()
     return sum(float(line.removeprefix(name)) for line in lines if line.startswith(name))
 

@@ -230,7 +230,7 @@ def test_nothing_secret_leaves() -> None:
     annotations = {"token": "s3cret-annotation"}
     pods = {"here": {"node": "n0"}, "waits": {}}
     for name, place in pods.items():
-        pod = a_pod(name, spec=spec, annotations=annotations, labels={"l": "s3cret-label"}, **place)  # type: ignore[arg-type]
+        pod = a_pod(name, spec=spec, annotations=annotations, labels={"app": "web", "l": "s3cret-label"}, **place)  # type: ignore[arg-type]
         world.parts.cluster.pod_changed(None, pod)
     world.listen()
     world.tick()

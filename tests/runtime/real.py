@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,7 @@ class Engine:
         self._process.wait()
 
 
+FOREVER = ("sleep", "100000")
 OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -119,11 +120,14 @@ class Hand:
             **config,
         )
 
-    async def container(self, sandbox: str, uid: str, cgroup: str = "") -> str:
+    async def container(
+        self, sandbox: str, uid: str, cgroup: str = "", asked_for: str = "", command: Sequence[str] = FOREVER
+    ) -> str:
         config = cri.ContainerConfig(
             metadata=cri.ContainerMetadata(name="work"),
-            image=cri.ImageSpec(image=self._engine.sealed.busybox_image),
-            command=["sleep", "100000"],
+            image=cri.ImageSpec(image=self._engine.sealed.busybox_image, user_specified_image=asked_for),
+            command=command,
+            labels={"io.kubernetes.pod.uid": uid},
             linux=cri.LinuxContainerConfig(),
         )
         pod = self._config(uid, cgroup)
@@ -131,6 +135,9 @@ class Hand:
         container: str = (await self._ask("CreateContainer", request)).container_id
         await self._ask("StartContainer", cri.StartContainerRequest(container_id=container))
         return container
+
+    async def stop_container(self, container: str) -> None:
+        await self._ask("StopContainer", cri.StopContainerRequest(container_id=container, timeout=0))
 
     async def exec_probe(self, container: str) -> None:
         request = cri.ExecSyncRequest(container_id=container, cmd=["true"], timeout=30)

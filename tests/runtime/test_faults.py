@@ -260,3 +260,74 @@ def test_auto_says_what_it_looked_for_once_and_finds_what_comes_later(
 def test_none_counts_nothing_and_has_no_problem(place: Path) -> None:
     source = open_source(RuntimeSettings(runtime="none"), place, ManualClock())
     assert (source.name, source.problem, source.table.counted()) == ("none", None, frozenset())
+
+
+def pod_of_the_kubelet(root: Path, uid: str) -> None:
+    container = root / "kubepods" / "burstable" / f"pod{uid}" / "one"
+    container.mkdir(parents=True)
+    (container / "cgroup.procs").write_text("7\n")
+
+
+def test_auto_leaves_a_containerd_that_is_not_the_kubelets(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Docker's containerd beside that of k3s: it answers, and has no pod, while the kubelet's cgroups have some."""
+
+    async def scenario() -> None:
+        clock = ManualClock()
+        settings = RuntimeSettings(containerd_socket=place / "docker.sock", cri_socket=place / "crio.sock")
+        source = AutoSource(settings, place, PodTable(settings), clock)
+        async with FakeContainerd().on(place / "docker.sock"):
+            run = asyncio.create_task(source.run())
+            await eventually(lambda: source.problem is None, "it has listed")
+            assert source.name == "containerd"
+            await clock.turn(60)
+            assert source.name == "containerd"  # no pods anywhere: nothing speaks against it
+            pod_of_the_kubelet(place, "aa-1")
+            while source.name == "containerd":
+                await clock.turn(1)
+                await asyncio.sleep(0.001)
+            await eventually(lambda: source.table.counted() == {"aa-1"}, "the pod is counted")
+            assert source.name == "cgroup"
+            run.cancel()
+            await asyncio.gather(run, return_exceptions=True)
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(scenario())
+    assert "docker.sock has no pods, but pods run below" in caplog.text
+
+
+def test_auto_stays_with_a_containerd_that_has_the_pods(place: Path) -> None:
+    async def scenario() -> None:
+        clock = ManualClock()
+        settings = RuntimeSettings(containerd_socket=place / "c.sock", cri_socket=place / "crio.sock")
+        source = AutoSource(settings, place, PodTable(settings), clock)
+        pod_of_the_kubelet(place, "a")
+        async with FakeContainerd(sandbox("a")).on(place / "c.sock"):
+            run = asyncio.create_task(source.run())
+            await eventually(lambda: source.table.counted() == {"a"}, "a is counted")
+            for _ in range(60):
+                await clock.turn(1)
+            assert source.name == "containerd"
+            run.cancel()
+            await asyncio.gather(run, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_auto_finds_the_containerd_that_a_distribution_brings(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        clock = ManualClock()
+        settings = RuntimeSettings(containerd_socket=place / "docker.sock", cri_socket=place / "crio.sock")
+        source = AutoSource(settings, place, PodTable(settings), clock)
+        pod_of_the_kubelet(place, "a")
+        docker, k3s = FakeContainerd(), FakeContainerd(sandbox("a"))
+        async with docker.on(place / "docker.sock"), k3s.on(place / "k3s.sock"):
+            run = asyncio.create_task(source.run())
+            while source.socket != place / "k3s.sock":
+                await clock.turn(1)
+                await asyncio.sleep(0.001)
+            await eventually(lambda: source.table.counted() == {"a"}, "a is counted")
+            run.cancel()
+            await asyncio.gather(run, return_exceptions=True)
+
+    monkeypatch.setattr("carico.runtime.auto.OTHER_CONTAINERDS", (place / "k3s.sock",))
+    asyncio.run(scenario())

@@ -8,16 +8,20 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from carico.pod_class import class_of
 from carico.runtime.pods import (
     CREATING_AT_MOST,
     FINISHED_FOR,
+    STARTING_AT_MOST,
     TAKING_DOWN_AT_MOST,
     Listing,
+    Member,
     PodTable,
     Sandbox,
+    WorkloadPod,
 )
 from carico.settings import RuntimeSettings
-from carico.types import PodCount
+from carico.types import ClassKey, PodCount
 
 SETTINGS = RuntimeSettings(churn_after_start=0.1, churn_after_delete=0.3, settle=2.0)
 
@@ -45,11 +49,106 @@ def test_a_pod_is_churn_then_unsettled_then_settled() -> None:
     assert table.count(2.21) == PodCount(1, churn=False, unsettled=0)
 
 
-def test_a_pod_without_a_running_container_stays_unsettled() -> None:
+def test_a_pod_whose_containers_have_all_ended_has_no_load_to_come() -> None:
     table = table_with_pod()
     table.exited("one", 10.0)
-    table.taken_down("one", 10.0)
-    assert table.count(1000.0) == PodCount(1, churn=False, unsettled=1)
+    assert table.count(10.1) == PodCount(0, churn=True, unsettled=0)
+    assert table.counted() == {"u"}
+    assert not table.finished(10.1)
+
+
+def test_a_pod_that_cannot_pull_its_image_is_no_load_after_a_while() -> None:
+    table = PodTable(SETTINGS)
+    table.is_sandbox("box", Sandbox("u", True))
+    table.started("box", 0.0)
+    assert table.count(STARTING_AT_MOST - 0.1) == PodCount(1, churn=False, unsettled=1)
+    assert table.count(STARTING_AT_MOST) == PodCount(0, churn=False, unsettled=0)
+    assert table.counted() == {"u"}
+    table.is_container("one", "box")
+    table.started("one", 100.0)
+    assert table.count(101.0) == PodCount(1, churn=False, unsettled=1)
+    assert table.count(102.0) == PodCount(1, churn=False, unsettled=0)
+
+
+def test_a_crash_looping_pod_counts_while_it_runs_only() -> None:
+    table = table_with_pod()
+    for start in (10.0, 60.0, 360.0):
+        table.exited("one", start - 8.0)
+        assert table.count(start - 1.0) == PodCount(0, churn=False, unsettled=0)
+        table.started("one", start)
+        assert table.count(start + 0.2) == PodCount(1, churn=False, unsettled=1)
+
+
+def test_a_container_that_is_being_created_after_an_init_container_is_load_to_come() -> None:
+    table = table_with_pod()
+    table.exited("one", 10.0)
+    table.creating("two", 10.3)
+    table.is_container("two", "box")
+    assert table.count(10.4) == PodCount(1, churn=True, unsettled=1)
+    assert table.count(10.3 + STARTING_AT_MOST).running == 0  # its start failed, and nobody said so
+
+
+def test_workload_tells_starts_and_classes() -> None:
+    table = table_with_pod()
+    before = table.workload()
+    assert before == {"u": WorkloadPod("u", None, started=0.2, running=True, cgroup=None)}
+    table.count(50.0)
+    assert table.workload() is before
+    key = ClassKey("n", "n/web", "5d")
+    table.is_sandbox("box", Sandbox("u", True, "n", key, "/kubepods/podu"))
+    table.exited("one", 60.0)
+    table.is_container("two", "box")
+    assert table.workload()["u"] == WorkloadPod("u", key, started=0.2, running=False, cgroup="/kubepods/podu")
+    table.started("two", 70.0)
+    assert table.workload()["u"] == WorkloadPod("u", key, started=0.2, running=True, cgroup="/kubepods/podu")
+    assert before["u"].running  # a mapping that was given is not changed later
+    table.exited("box", 80.0)
+    assert table.workload() == {}
+
+
+def test_a_bare_pod_gets_its_class_when_its_images_are_known() -> None:
+    table = PodTable(SETTINGS)
+    table.is_sandbox("box", Sandbox("u", True, "n"))
+    table.started("box", 0.0)
+    assert table.workload()["u"].key is None
+    table.is_container("one", "box", "docker.io/library/busybox:1.36")
+    table.is_container("two", "box", "tool:2")
+    table.removed("two", 1.0)  # an ended init container that was cleared away was one of its containers
+    assert table.workload()["u"].key == class_of("n", "p", {}, {}, ["tool:2", "busybox:1.36"])
+
+
+def test_the_scheduler_tells_classes_where_no_labels_are_seen() -> None:
+    """As the cgroup source, which counts DaemonSet and static pods as workload until it is told."""
+    table = PodTable(SETTINGS)
+    boxes = {id: Sandbox(uid, True) for id, uid in (("a", "web"), ("b", "daemon"), ("c", "new"))}
+    table.relisted(
+        Listing(
+            boxes,
+            {f"{id}1": Member(id) for id in boxes},
+            {"a1": 1.0, "b1": 1.0, "c1": 1.0, "a": 1.0, "b": 1.0, "c": 1.0},
+        ),
+        9.0,
+    )
+    key = ClassKey("n", "n/web")
+    table.classified({"web": key, "daemon": None, "long gone": key})
+    assert {uid: pod.key for uid, pod in table.workload().items()} == {"web": key, "new": None}
+    assert table.count(9.0).running == 2
+    assert table.counted() == {"web", "daemon", "new"}
+    table.removed("b", 10.0)
+    table.is_sandbox("b", Sandbox("daemon", True))  # nobody has told of this one
+    table.started("b", 11.0)
+    assert "daemon" in table.workload()
+
+
+def test_what_labels_say_is_not_overruled() -> None:
+    key = ClassKey("n", "n/web")
+    table = PodTable(SETTINGS)
+    table.is_sandbox("box", Sandbox("u", True, "n", key))
+    table.started("box", 0.0)
+    table.classified({"u": ClassKey("n", "n/other")})
+    assert table.workload()["u"].key == key
+    table.classified({"u": None})
+    assert table.workload()["u"].key == key
 
 
 def test_a_restarted_container_unsettles_its_pod_again() -> None:
@@ -145,13 +244,13 @@ def test_counted_is_the_same_object_until_it_changes() -> None:
 
 def test_the_first_listing_is_no_churn_and_knows_ages() -> None:
     table = PodTable(SETTINGS)
-    table.relisted(Listing({"box": Sandbox("u", True)}, {"one": "box"}, {"box": 5.0, "one": 6.0}), 100.0)
+    table.relisted(Listing({"box": Sandbox("u", True)}, {"one": Member("box")}, {"box": 5.0, "one": 6.0}), 100.0)
     assert table.count(100.0) == PodCount(1, churn=False, unsettled=0)
 
 
 def test_a_later_listing_tells_what_was_missed() -> None:
     table = table_with_pod()
-    table.relisted(Listing({"box": Sandbox("u", True)}, {"one": "box"}, {"box": 0.0, "one": 0.2}), 50.0)
+    table.relisted(Listing({"box": Sandbox("u", True)}, {"one": Member("box")}, {"box": 0.0, "one": 0.2}), 50.0)
     assert not table.count(50.0).churn
     table.relisted(Listing({"new": Sandbox("v", True)}, {}, {"new": 59.9}), 60.0)
     assert table.counted() == {"v"}
@@ -161,7 +260,7 @@ def test_a_later_listing_tells_what_was_missed() -> None:
 
 def test_an_event_older_than_the_listing_does_not_make_a_container_younger() -> None:
     table = PodTable(SETTINGS)
-    table.relisted(Listing({"box": Sandbox("u", True)}, {"one": "box"}, {"box": 5.0, "one": 6.0}), 100.0)
+    table.relisted(Listing({"box": Sandbox("u", True)}, {"one": Member("box")}, {"box": 5.0, "one": 6.0}), 100.0)
     table.started("one", 100.0)
     assert table.count(100.2).unsettled == 0
 
@@ -182,7 +281,7 @@ def tell(table: PodTable, event: str, container: str, now: float) -> None:
 
 def listing_of(alive: set[str]) -> Listing:
     boxes = {id: Sandbox(f"uid-{id}", id != "box2") for id in IDS if id.startswith("box")}
-    members = {id: id.replace("con", "box") for id in IDS if id.startswith("con")}
+    members = {id: Member(id.replace("con", "box")) for id in IDS if id.startswith("con")}
     return Listing(boxes, members, dict.fromkeys(sorted(alive), 0.0))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,10 +13,12 @@ from cluster.handle import Containerd
 from cluster.runs import hierarchies
 
 from carico.clock import SystemClock
+from carico.pod_class import class_of
 from carico.runtime import Source, open_source
 from carico.runtime.cri import CriConnection
+from carico.runtime.cri_stats import CriStats
 from carico.settings import RuntimeSettings
-from carico.types import PodCount
+from carico.types import ClassKey, PodCount, PodCounters
 from runtime.real import Engine, eventually, following, hand
 
 pytestmark = [
@@ -51,7 +53,7 @@ def count(source: Source) -> PodCount:
 
 async def counts(source: Source, uids: set[str]) -> None:
     await eventually(lambda: source.table.counted() == uids, f"{source.name} counts {sorted(uids)}")
-    assert count(source).running == len(uids)
+    assert source.table.workload().keys() == uids
 
 
 @pytest.mark.parametrize("runtime", ["containerd", "cri"])
@@ -121,10 +123,10 @@ def test_classes_of_pods(engine: Engine, runtime: str) -> None:
             await kubelet.sandbox("static", annotations={"kubernetes.io/config.source": "file"})
             everyone = {"work", "stateful", "daemon", "static"}
             await eventually(lambda: source.table.counted() == everyone, "all four are counted")
-            assert count(source).running == 2
+            assert source.table.workload().keys() == {"work", "stateful"}
             async with following(source_of(engine, runtime)) as second:  # from the listing alone
                 assert second.table.counted() == everyone
-                assert count(second).running == 2
+                assert second.table.workload().keys() == {"work", "stateful"}
 
     asyncio.run(scenario())
 
@@ -154,9 +156,9 @@ def test_an_exec_probe_is_neither_churn_nor_an_exit(engine: Engine) -> None:
             await eventually(lambda: count(source) == PodCount(1, churn=False, unsettled=0), "the pod has settled")
             await kubelet.exec_probe(container)
             await kubelet.sandbox("b")  # its event comes after those of the probe
-            await eventually(lambda: count(source).running == 2, "the second pod is counted")
+            await eventually(lambda: len(source.table.workload()) == 2, "the second pod is counted")
             await eventually(lambda: not count(source).churn, "no churn but the start's")
-            assert count(source).unsettled == 1
+            assert source.table.workload()["a"].running
 
     asyncio.run(scenario())
 
@@ -168,10 +170,10 @@ def test_a_pod_settles_once_its_container_has_run_for_a_while(engine: Engine) ->
         async with hand(engine) as kubelet, following(source_of(engine, "containerd", settings)) as source:
             box = await kubelet.sandbox("a")
             await kubelet.container(box, "a")
-            # Before the source has heard of the container the pod is unsettled too, but for ever.
-            later = time.monotonic() + 2 * settings.settle
-            await eventually(lambda: source.table.count(later).unsettled == 0, "the container is known")
+            await eventually(lambda: source.table.workload()["a"].running, "the container is known")
             await eventually(lambda: count(source) == PodCount(1, churn=False, unsettled=1), "churn is over")
+            later = time.monotonic() + settings.settle
+            assert source.table.count(later) == PodCount(1, churn=False, unsettled=0)
 
     asyncio.run(scenario())
 
@@ -202,3 +204,78 @@ def test_auto_takes_containerd(engine: Engine) -> None:
             assert source.name == "containerd"
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("runtime", ["containerd", "cri"])
+def test_each_pod_has_its_class_its_start_and_its_cgroup(engine: Engine, runtime: str) -> None:
+    cgroup = "/kubepods/burstable/pod00aa-11"
+
+    async def scenario() -> None:
+        async with hand(engine) as kubelet, following(source_of(engine, runtime)) as source:
+            box = await kubelet.sandbox("00aa-11", cgroup=cgroup, labels={"app": "web", "pod-template-hash": "5d"})
+            await eventually(lambda: "00aa-11" in source.table.workload(), "the sandbox is known")
+            pods = source.table.workload
+            assert (pods()["00aa-11"].started, pods()["00aa-11"].running) == (None, False)
+            before = time.monotonic()
+            container = await kubelet.container(box, "00aa-11", cgroup=cgroup)
+            await eventually(lambda: pods()["00aa-11"].running, "the container is known")
+            await eventually(lambda: pods()["00aa-11"].cgroup is not None, "its cgroup is known")
+            pod = pods()["00aa-11"]
+            assert pod.key == ClassKey("tests", "tests/web", "5d")
+            assert pod.cgroup == engine.cgroup_parent + cgroup
+            assert pod.started is not None
+            assert before - 1.0 < pod.started <= time.monotonic()
+            await kubelet.stop_container(container)
+            await eventually(lambda: not pods()["00aa-11"].running, "its end is known")
+            assert count(source).running == 0
+            assert source.table.counted() == {"00aa-11"}
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("runtime", ["containerd", "cri"])
+def test_a_bare_pod_is_known_by_the_image_that_it_asks_for(engine: Engine, runtime: str) -> None:
+    # containerd 1.6 keeps only what it was asked to run.
+    kept = engine.sealed.busybox_image if engine.sealed.version.startswith("1.") else "tool:1"
+
+    async def scenario() -> None:
+        async with hand(engine) as kubelet, following(source_of(engine, runtime)) as source:
+            box = await kubelet.sandbox("a")
+            await kubelet.container(box, "a", asked_for="docker.io/library/tool:1")
+            key = class_of("tests", "a", {}, {}, [kept])
+            await counts(source, {"a"})
+            await eventually(lambda: source.table.workload()["a"].key == key, f"its class is {key}")
+
+    asyncio.run(scenario())
+
+
+def test_cri_tells_what_each_pod_uses(engine: Engine) -> None:
+    async def scenario() -> None:
+        stats = CriStats(lambda: engine.socket, SystemClock())
+        async with hand(engine) as kubelet:
+            box = await kubelet.sandbox("a")
+            burn = "x=$(head -c 30000000 /dev/zero | tr '\\0' x); while :; do :; done"
+            await kubelet.container(box, "a", command=["sh", "-c", burn])
+            run = asyncio.create_task(stats.run())
+            first = await _reading(stats, "a", lambda one: one.memory_working_set > 30e6)
+            later = await _reading(stats, "a", lambda one: one.usage_seconds > first[1].usage_seconds + 0.2)
+            assert later[0] > first[0]
+            assert later[1].memory_working_set < 300e6
+            assert stats.read("b", None) is None
+            run.cancel()
+            await asyncio.gather(run, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+async def _reading(stats: CriStats, uid: str, holds: Callable[[PodCounters], bool]) -> tuple[float, PodCounters]:
+    found: list[tuple[float, PodCounters]] = []
+
+    def look() -> bool:
+        read = stats.read(uid, None)
+        if read is not None and holds(read[1]):
+            found.append(read)
+        return bool(found)
+
+    await eventually(look, f"the runtime tells of {uid}")
+    return found[0]

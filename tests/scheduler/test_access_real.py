@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 import signal
 import ssl
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -32,7 +36,13 @@ class Stage:
         self.process = SchedulerProcess(
             cluster.kubeconfig, free_port(), "--no-leader-elect", "--debug-listen", "0.0.0.0:0", *files
         )
-        self._tls = ssl.create_default_context(cafile=str(authority.cert))
+        self._ca = str(authority.cert)
+        self._tls = ssl.create_default_context(cafile=self._ca)
+
+    def decisions(self, kubeconfig: Path, *more: str) -> subprocess.CompletedProcess[str]:
+        where = ("--server", f"https://localhost:{self.process.page_port}", "--server-ca", self._ca)
+        command = [sys.executable, "-m", "carico.cli", "decisions", *where, "--kubeconfig", str(kubeconfig), *more]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
     def status(self, path: str, token: str = "") -> int:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -83,3 +93,30 @@ def test_rbac_says_who_may_read_what(stage: Stage, scale_cluster: Callable[[int]
         finally:
             cluster.api.delete(f"{RBAC}/clusterrolebindings/{ROLE}")
             cluster.api.delete(f"{RBAC}/clusterroles/{ROLE}")
+
+
+def test_the_commands_show_the_token_of_their_kubeconfig_or_of_a_file(
+    stage: Stage, scale_cluster: Callable[[int], Cluster], tmp_path: Path
+) -> None:
+    """The administrator has a client certificate, as kubeadm gives it, and needs a token for these pages."""
+    cluster, role = scale_cluster(NODES), f"decisions-{secrets.token_hex(4)}"
+    rules = [{"nonResourceURLs": ["/debug/decisions"], "verbs": ["get"]}]
+    cluster.api.post(f"{RBAC}/clusterroles", {"metadata": {"name": role}, "rules": rules})
+    try:
+        reader, other = (
+            cluster.kubeconfig_of_account(f"{role}-reader", role),
+            cluster.kubeconfig_of_account(f"{role}-other"),
+        )
+        cluster.wait_for("the rule", lambda: stage.decisions(reader).returncode == 0, 120)
+        assert "replayed" in stage.decisions(reader).stdout
+        refused = stage.decisions(other)
+        assert refused.returncode == 1
+        assert "may not get '/debug/decisions'; a ClusterRole with nonResourceURLs allows it" in refused.stderr
+        without = stage.decisions(cluster.kubeconfig)
+        assert "a bearer token is needed; use a kubeconfig with a token, or --token-file" in without.stderr
+        file = tmp_path / "token"
+        file.write_text(json.loads(reader.read_text())["users"][0]["user"]["token"])
+        assert stage.decisions(cluster.kubeconfig, "--token-file", str(file)).returncode == 0
+    finally:
+        cluster.api.delete(f"{RBAC}/clusterrolebindings/{role}-reader-{role}")
+        cluster.api.delete(f"{RBAC}/clusterroles/{role}")

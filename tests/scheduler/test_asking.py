@@ -62,7 +62,7 @@ def server(stage: Stage) -> str:
 def test_a_pod_may_be_named_in_every_form(stage: Stage, words: list[str]) -> None:
     done = carico(stage, "explain", *words, "--server", server(stage))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("default/web, profile carico, 1 unit(s)\nruns on n")
+    assert done.stdout.startswith("default/web, profile carico, 1 unit\nruns on n")
 
 
 @pytest.mark.parametrize(
@@ -107,6 +107,7 @@ def test_forms_of_the_answer(stage: Stage) -> None:
         "CAPACITY",
         "RESERVED",
         "REPORT",
+        "ROOM",
         "SCORE",
         "VERDICT",
     ]
@@ -143,6 +144,8 @@ def test_a_pod_is_simulated_in_the_namespace_that_was_named(stage: Stage, tmp_pa
         ("localhost", "http://localhost"),
         ("[::1]:9469", "http://[::1]:9469"),
         ("https://carico.example:443/", "https://carico.example:443"),
+        ("carico.example:9469", "https://carico.example:9469"),
+        ("http://carico.example:9469", "http://carico.example:9469"),
     ],
 )
 def test_an_address_needs_no_scheme(server: str, url: str) -> None:

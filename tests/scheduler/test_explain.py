@@ -61,7 +61,7 @@ def test_a_running_pod_could_have_gone_elsewhere() -> None:
 def test_the_table_says_it_all() -> None:
     parts, _ = world({"a": 5.0, "b": 0.4})
     table = as_table(explain(parts, make_pod("p", units=2), now=0.0))
-    assert "default/p, profile carico, 2 unit(s)" in table
+    assert "default/p, profile carico, 2 units" in table
     assert "would go to a" in table
     assert "Capacity: had no free capacity" in table
 

@@ -300,8 +300,8 @@ def test_pods_on_stale_nodes_are_told_so_in_event_and_metric(play: Callable[[Sce
             told = " (its capacity report is stale; on_stale is 'requests')"
             assert all(note.endswith(told) for note in notes)
             counted = stage.scheduler.parts.registry.get_sample_value
-            assert counted("carico_stale_placements_total", {"on_stale": "requests"}) == 3
-            assert counted("carico_stale_nodes") == NODES
+            assert counted("carico_scheduler_stale_placements_total", {"on_stale": "requests"}) == 3
+            assert counted("carico_scheduler_stale_nodes") == NODES
             assert replay(load(stage.scheduler.parts.ring.dump())) == []  # nobody had asked a report
 
     play(scenario)
@@ -334,7 +334,7 @@ def test_a_store_of_events_that_is_down_stops_nobody(play: Callable[[Scenario], 
             async with asyncio.timeout(PATIENCE):
                 while len(notes := await asyncio.to_thread(stage.notes, path)) < 50:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
-            lost = stage.scheduler.parts.registry.get_sample_value("carico_events_lost_total")
+            lost = stage.scheduler.parts.registry.get_sample_value("carico_scheduler_events_lost_total")
             assert lost is not None
             assert len(set(notes)) + lost >= 50
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Iterable
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from scheduling import make_report
 
 from carico.errors import RefusedMessage
+from carico.scheduler.charge import Charge, Claim, vector
 from carico.scheduler.cluster import ledger_differences
 from carico.scheduler.ledger import Ledger
 from carico.scheduler.rows import Rows
-from carico.types import NodeReport
+from carico.types import ClassKey, NodeReport
 
 NODES = ("a", "b", "c")
 UIDS = tuple(f"u{i}" for i in range(8))
@@ -21,6 +26,10 @@ UIDS = tuple(f"u{i}" for i in range(8))
 
 def ledger() -> Ledger:
     return Ledger(Rows(), validate=True)
+
+
+def units(amount: float) -> Claim:
+    return Claim(ClassKey("default", "default/web"), amount)
 
 
 def free(book: Ledger, node: str) -> float:
@@ -37,9 +46,9 @@ def fresh(book: Ledger, node: str, now: float) -> bool:
 def test_a_promise_counts_until_the_node_answers_for_the_pod() -> None:
     book = ledger()
     book.report(make_report("a", 5.0), now=0)
-    book.reserve("u1", "a", 1.0, now=0)
+    book.reserve("u1", "a", units(1.0), now=0)
     assert free(book, "a") == 4
-    book.confirm("u1", "a", 1.0, pending=False, now=1)  # bound and running, but the node has not said so
+    book.confirm("u1", "a", units(1.0), pending=False, now=1)  # bound and running, but the node has not said so
     assert free(book, "a") == 4
     book.report(make_report("a", 4.1, counted=["u1"]), now=2)  # now it is in Pod-Capacity
     assert free(book, "a") == pytest.approx(4.1)
@@ -47,7 +56,7 @@ def test_a_promise_counts_until_the_node_answers_for_the_pod() -> None:
 
 def test_a_pod_that_ended_at_the_runtime_is_not_reserved_again() -> None:
     book = ledger()
-    book.confirm("u1", "a", 1.0, pending=False, now=0)
+    book.confirm("u1", "a", units(1.0), pending=False, now=0)
     book.report(make_report("a", 5.0, finished=["u1"]), now=1)
     assert free(book, "a") == 5
 
@@ -55,18 +64,18 @@ def test_a_pod_that_ended_at_the_runtime_is_not_reserved_again() -> None:
 def test_the_older_rule_releases_when_the_pod_leaves_pending() -> None:
     book = ledger()
     book.report(make_report("a", 5.0), now=0)
-    book.reserve("u1", "a", 1.0, now=0)
+    book.reserve("u1", "a", units(1.0), now=0)
     row = book.account("a").row  # type: ignore[union-attr]
     assert book.free_pending[row] == 4
-    book.confirm("u1", "a", 1.0, pending=False, now=1)
+    book.confirm("u1", "a", units(1.0), pending=False, now=1)
     assert (book.free_pending[row], book.free[row]) == (5, 4)  # the gap: the load is in neither number
 
 
 def test_units_may_be_fractions() -> None:
     book = ledger()
     book.report(make_report("a", 2.0), now=0)
-    book.reserve("u1", "a", 0.25, now=0)
-    book.reserve("u2", "a", 1.5, now=0)
+    book.reserve("u1", "a", units(0.25), now=0)
+    book.reserve("u2", "a", units(1.5), now=0)
     assert free(book, "a") == pytest.approx(0.25)
 
 
@@ -74,13 +83,13 @@ def test_reserve_confirm_and_release_may_be_repeated() -> None:
     book = ledger()
     book.report(make_report("a", 5.0), now=0)
     for _ in range(3):
-        book.reserve("u1", "a", 1.0, now=0)
+        book.reserve("u1", "a", units(1.0), now=0)
     assert free(book, "a") == 4
     for _ in range(3):
         book.release("u1")
     assert free(book, "a") == 5
     for _ in range(3):
-        book.confirm("u1", "a", 1.0, pending=True, now=2)
+        book.confirm("u1", "a", units(1.0), pending=True, now=2)
     book.release("u1")  # bound after all: the promise is not the reason any more
     assert free(book, "a") == 4
 
@@ -89,8 +98,8 @@ def test_a_pod_bound_elsewhere_moves() -> None:
     book = ledger()
     for node in ("a", "b"):
         book.report(make_report(node, 5.0), now=0)
-    book.reserve("u1", "a", 1.0, now=0)
-    book.confirm("u1", "b", 1.0, pending=True, now=1)
+    book.reserve("u1", "a", units(1.0), now=0)
+    book.confirm("u1", "b", units(1.0), pending=True, now=1)
     assert (free(book, "a"), free(book, "b")) == (5, 4)
 
 
@@ -120,20 +129,20 @@ def test_rows_that_may_take_more_are_named() -> None:
     book = ledger()
     book.report(make_report("a", 0.5), now=0)
     assert touched(book) == {"a"}
-    book.reserve("u1", "a", 1.0, now=2)
+    book.reserve("u1", "a", units(1.0), now=2)
     touched(book)
     book.release("u1")
     assert touched(book) == {"a"}
-    book.confirm("u2", "a", 1.0, pending=True, now=0)
+    book.confirm("u2", "a", units(1.0), pending=True, now=0)
     touched(book)
-    book.confirm("u2", "a", 1.0, pending=False, now=1)
+    book.confirm("u2", "a", units(1.0), pending=False, now=1)
     assert touched(book) == {"a"}
 
 
 def test_a_pod_that_never_starts_stops_counting_as_starting() -> None:
     book = ledger()
     book.report(make_report("a", 5.0), now=0)
-    book.confirm("u1", "a", 1.0, pending=True, now=0)
+    book.confirm("u1", "a", units(1.0), pending=True, now=0)
     book.expire(59.9)
     assert book.starting.tolist() == [1]
     touched(book)
@@ -141,7 +150,7 @@ def test_a_pod_that_never_starts_stops_counting_as_starting() -> None:
     assert book.starting.tolist() == [0]
     assert book.reserved.tolist() == [1], "it is still promised"
     assert touched(book) == {"a"}
-    book.confirm("u1", "a", 1.0, pending=True, now=61)
+    book.confirm("u1", "a", units(1.0), pending=True, now=61)
     assert book.starting.tolist() == [0]
 
 
@@ -179,7 +188,7 @@ def test_rows_of_nodes_that_left_are_used_again() -> None:
     book = ledger()
     for name in ("a", "b"):
         book.node_added(name)
-    book.confirm("u1", "a", 1.0, pending=True, now=0)
+    book.confirm("u1", "a", units(1.0), pending=True, now=0)
     book.node_removed("a")
     assert book.account("a") is not None  # a pod still stands on its account
     book.forget("u1")
@@ -191,10 +200,110 @@ def test_rows_of_nodes_that_left_are_used_again() -> None:
 def test_handover_times_are_told_once() -> None:
     times: list[float] = []
     book = Ledger(Rows(), on_handover=times.append)
-    book.reserve("u1", "a", 1.0, now=1.0)
+    book.reserve("u1", "a", units(1.0), now=1.0)
     book.report(make_report("a", 5.0, counted=["u1"]), now=3.5)
     book.report(make_report("a", 5.0, counted=["u1"]), now=4.5)
     assert times == [2.5]
+
+
+# --- room per resource ---
+
+WEB, BATCH = ClassKey("default", "default/web"), ClassKey("default", "default/batch")
+FULL = (8.0, 16e9)
+
+
+class Prices:
+    """What classes cost, as somebody sets it."""
+
+    def __init__(self) -> None:
+        self.cost: dict[ClassKey, tuple[float, float] | None] = {}
+
+    def charge(self, claim: Claim) -> Charge:
+        if claim.units is not None:
+            return Charge(claim.units)
+        cost = self.cost.get(claim.key)
+        probe = claim.key if cost is None else None
+        return Charge(1.0, vector(("cpu", "memory"), cost or (1.0, 1e9)), probe)
+
+
+CLAIMS = st.sampled_from([units(0.5), units(2.0), Claim(WEB), Claim(BATCH)])
+
+
+def with_room(node: str, room: tuple[float, ...], counted: Iterable[str] = (), **changes: Any) -> NodeReport:
+    """The mean recent pod costs 0.5 cores and 1 GB."""
+    capacity = min(room[0] / 0.5, room[1] / 1e9)
+    ratio = (0.5 / FULL[0], 1e9 / FULL[1])
+    return make_report(node, capacity, counted, room=room, full=FULL, cost_ratio=ratio, **changes)
+
+
+def left(book: Ledger, node: str) -> list[float]:
+    account = book.account(node)
+    assert account is not None
+    return book.left[:2, account.row].tolist()
+
+
+def priced(**cost: tuple[float, float]) -> tuple[Ledger, Prices]:
+    prices = Prices()
+    prices.cost = {ClassKey("default", f"default/{name}"): amounts for name, amounts in cost.items()}
+    return Ledger(Rows(), prices.charge, validate=True), prices
+
+
+def test_what_a_class_costs_is_taken_from_the_room_until_the_node_answers_for_the_pod() -> None:
+    book, _ = priced(web=(0.5, 2e9))
+    book.report(with_room("a", (4.0, 8e9)), now=0)
+    book.reserve("u1", "a", Claim(WEB), now=0)
+    assert left(book, "a") == [3.5, 6e9]
+    assert free(book, "a") == pytest.approx(6.0)  # of mean pods: memory is scarcer
+    book.report(with_room("a", (3.4, 6.1e9), ["u1"]), now=1)
+    assert left(book, "a") == [3.4, 6.1e9]
+
+
+def test_units_take_so_many_mean_recent_pods_of_the_node() -> None:
+    book, _ = priced()
+    book.report(with_room("a", (4.0, 8e9)), now=0)
+    book.reserve("u1", "a", units(2.0), now=0)
+    assert left(book, "a") == [3.0, 6e9]
+    dearer = with_room("a", (4.0, 8e9))
+    book.report(dataclasses.replace(dearer, estimate=dataclasses.replace(dearer.estimate, pod_capacity=4.0)), now=1)
+    assert left(book, "a") == [2.0, 4e9]
+
+
+def test_pods_are_charged_anew_when_their_class_costs_something_else() -> None:
+    book, prices = priced(web=(0.5, 2e9), batch=(1.0, 1e9))
+    for node in ("a", "b"):
+        book.report(with_room(node, (4.0, 8e9)), now=0)
+    book.reserve("u1", "a", Claim(WEB), now=0)
+    book.reserve("u2", "b", Claim(BATCH), now=0)
+    touched(book)
+    prices.cost[WEB] = (2.0, 1e9)
+    book.reprice({"default/web"})
+    assert (left(book, "a"), left(book, "b")) == ([2.0, 7e9], [3.0, 7e9])
+    assert touched(book) == {"a"}
+
+
+def test_a_node_of_an_older_agent_is_charged_pods() -> None:
+    book, _ = priced(web=(0.5, 2e9))
+    book.report(make_report("a", 5.0), now=0)
+    book.reserve("u1", "a", Claim(WEB), now=0)
+    assert free(book, "a") == 4
+    assert left(book, "a") == [math.inf, math.inf]
+    book.report(with_room("a", (4.0, 8e9)), now=1)  # the agent was updated
+    assert left(book, "a") == [3.5, 6e9]
+
+
+def test_unmeasured_pods_are_counted_by_class_until_one_was_measured_or_a_minute_has_passed() -> None:
+    book, prices = priced()
+    book.report(with_room("a", (4.0, 8e9)), now=0)
+    book.reserve("u1", "a", Claim(WEB), now=0)
+    book.reserve("u2", "a", Claim(BATCH), now=30)
+    assert (book.probes.on(WEB, 0), book.probes.on(BATCH, 0)) == (1, 1)
+    prices.cost[BATCH] = (0.5, 1e9)
+    book.reprice({"default/batch"})
+    assert book.probes.on(BATCH, 0) == 0
+    touched(book)
+    book.expire(60)
+    assert book.probes.on(WEB, 0) == 0
+    assert touched(book) == {"a"}
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -202,26 +311,25 @@ class AnyOrder(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.book = ledger()
+        self.prices = Prices()
+        self.book = Ledger(Rows(), self.prices.charge, validate=True)
         self.now = 0.0
-        self.bound: dict[str, tuple[str, float, bool]] = {}
-        self.promised: dict[str, tuple[str, float]] = {}
+        self.bound: dict[str, tuple[str, Claim, bool]] = {}
+        self.promised: dict[str, tuple[str, Claim]] = {}
         self.reports: dict[str, NodeReport] = {}
 
-    @rule(uid=st.sampled_from(UIDS), node=st.sampled_from(NODES), units=st.sampled_from([0.5, 1.0, 2.0]))
-    def reserve(self, uid: str, node: str, units: float) -> None:
+    @rule(uid=st.sampled_from(UIDS), node=st.sampled_from(NODES), claim=CLAIMS)
+    def reserve(self, uid: str, node: str, claim: Claim) -> None:
         if uid in self.bound:
             return  # a scheduler does not decide on bound pods
-        self.book.reserve(uid, node, units, self.now)
-        self.promised[uid] = (node, units)
+        self.book.reserve(uid, node, claim, self.now)
+        self.promised[uid] = (node, claim)
 
-    @rule(
-        uid=st.sampled_from(UIDS), node=st.sampled_from(NODES), units=st.sampled_from([0.5, 1.0]), pending=st.booleans()
-    )
-    def confirm(self, uid: str, node: str, units: float, pending: bool) -> None:
+    @rule(uid=st.sampled_from(UIDS), node=st.sampled_from(NODES), claim=CLAIMS, pending=st.booleans())
+    def confirm(self, uid: str, node: str, claim: Claim, pending: bool) -> None:
         node = self.bound[uid][0] if uid in self.bound else node  # pods do not move
-        self.book.confirm(uid, node, units, pending, self.now)
-        self.bound[uid] = (node, units, pending)
+        self.book.confirm(uid, node, claim, pending, self.now)
+        self.bound[uid] = (node, claim, pending)
         self.promised.pop(uid, None)
 
     @rule(uid=st.sampled_from(UIDS))
@@ -240,11 +348,19 @@ class AnyOrder(RuleBasedStateMachine):
         capacity=st.floats(0, 20),
         counted=st.sets(st.sampled_from(UIDS)),
         finished=st.sets(st.sampled_from(UIDS)),
+        room=st.booleans(),
     )
-    def report(self, node: str, capacity: float, counted: set[str], finished: set[str]) -> None:
+    def report(self, node: str, capacity: float, counted: set[str], finished: set[str], room: bool) -> None:
         self.now += 0.5
-        self.reports[node] = make_report(node, capacity, counted, finished)
+        plain = make_report(node, capacity, counted, finished)
+        rich = with_room(node, (capacity / 2, capacity * 1.5e9), counted, finished=frozenset(finished))
+        self.reports[node] = rich if room else plain
         self.book.report(self.reports[node], self.now)
+
+    @rule(key=st.sampled_from([WEB, BATCH]), cost=st.sampled_from([None, (0.25, 1e9), (3.0, 0.5e9)]))
+    def reprice(self, key: ClassKey, cost: tuple[float, float] | None) -> None:
+        self.prices.cost[key] = cost
+        self.book.reprice({key.family})
 
     @rule(node=st.sampled_from(NODES), there=st.booleans())
     def node(self, node: str, there: bool) -> None:
@@ -253,19 +369,28 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def sums_are_the_formula(self) -> None:
         for node, report in self.reports.items():
-            standing = {uid: (n, u) for uid, (n, u, _) in self.bound.items()} | self.promised
+            standing = {uid: (n, claim) for uid, (n, claim, _) in self.bound.items()} | self.promised
             answered = (report.counted or frozenset()) | (report.finished or frozenset())
-            reserved = sum(u for uid, (n, u) in standing.items() if n == node and uid not in answered)
-            assert free(self.book, node) == pytest.approx(report.estimate.pod_capacity - reserved)
+            open_ = [claim for uid, (n, claim) in standing.items() if n == node and uid not in answered]
+            charges = [self.prices.charge(claim) for claim in open_]
+            if not report.estimate.room:
+                taken = sum(charge.units for charge in charges)
+                assert free(self.book, node) == pytest.approx(report.estimate.pod_capacity - taken)
+                continue
+            mean = np.array([0.5, 1e9])
+            amounts = [c.units * mean if c.cost is None else c.cost[:2] for c in charges]
+            want = np.array(report.estimate.room) - sum(amounts, np.zeros(2))
+            assert left(self.book, node) == pytest.approx(want.tolist(), abs=1e-3)
+            assert free(self.book, node) == pytest.approx(float((want / mean).min()), abs=1e-9)
 
     def teardown(self) -> None:
-        again = ledger()
+        again = Ledger(Rows(), self.prices.charge, validate=True)
         for node, _ in self.book.accounts():
             again.node_added(node)
-        for uid, (node, units, pending) in self.bound.items():
-            again.confirm(uid, node, units, pending, self.now)
-        for uid, (node, units) in self.promised.items():
-            again.reserve(uid, node, units, self.now)
+        for uid, (node, claim, pending) in self.bound.items():
+            again.confirm(uid, node, claim, pending, self.now)
+        for uid, (node, claim) in self.promised.items():
+            again.reserve(uid, node, claim, self.now)
         for report in self.reports.values():
             again.report(report, self.now)
         assert ledger_differences(self.book, again) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -195,11 +196,53 @@ def test_a_certificate_that_was_replaced_is_served_without_a_restart(authority: 
         for _ in range(2):
             seen.append(await serial(port, authority.cert))
         authority.issue("localhost", "localhost", "127.0.0.1")
-        await serial(port, authority.cert)  # notices the new files
-        seen.append(await serial(port, authority.cert))
+        for _ in range(2):
+            seen.append(await serial(port, authority.cert))
 
-    serving(HttpServer("127.0.0.1:0", {}, tls=server_context(pair.cert, pair.key)), scenario)
-    assert seen[0] == seen[1] != seen[2]
+    files = {"tls_cert": pair.cert, "tls_key": pair.key}
+    serving(HttpServer("127.0.0.1:0", {}, tls=server_context(files, "listen")), scenario)
+    assert seen[0] == seen[1] != seen[2] == seen[3]
+
+
+def test_an_authority_of_clients_that_was_replaced_is_the_only_one_from_the_next_connection_on(
+    settings: SchedulerSettings, authority: Authority, tmp_path: Path
+) -> None:
+    """A file that holds no certificate changes nothing; a session of the old authority's client is not resumed."""
+    (tmp_path / "other").mkdir()
+    other, trusted = Authority(tmp_path / "other"), tmp_path / "clients.pem"
+    trusted.write_bytes(authority.cert.read_bytes())
+    server = authority.issue("localhost", "localhost", "127.0.0.1")
+    files = {"tls_cert": server.cert, "tls_key": server.key, "extender_client_ca": trusted}
+    old, new = (client(authority.cert, issuer.issue("kube-scheduler")) for issuer in (authority, other))
+
+    async def let_in(port: int) -> list[bool]:
+        return [bool(await answer_or_nothing(port, context)) for context in (old, new)]
+
+    async def scenario(port: int) -> None:
+        session = await asyncio.to_thread(session_after_an_answer, port, old)
+        assert await let_in(port) == [True, False]
+        trusted.write_text("half a file")
+        assert await let_in(port) == [True, False]
+        trusted.write_bytes(other.cert.read_bytes())
+        assert await let_in(port) == [False, True]
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await asyncio.to_thread(session_after_an_answer, port, old, session)
+
+    serving(made(replace(settings, extender_listen="0.0.0.0:0", **files))["extender_listen"], scenario)  # type: ignore[arg-type]
+
+
+def session_after_an_answer(
+    port: int, tls: ssl.SSLContext, session: ssl.SSLSession | None = None
+) -> ssl.SSLSession | None:
+    """Blocks. The session with which another connection could go on."""
+    with (
+        socket.create_connection(("127.0.0.1", port), 30) as raw,
+        tls.wrap_socket(raw, server_hostname="localhost", session=session) as secured,
+    ):
+        secured.sendall(BIND)
+        if not secured.recv(1):
+            raise ConnectionError("no answer")
+        return secured.session
 
 
 async def serial(port: int, authority: Path) -> object:
@@ -218,4 +261,4 @@ async def gone(writer: asyncio.StreamWriter) -> None:
 
 def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"none\.pem"):
-        server_context(tmp_path / "none.pem", tmp_path / "none.key")
+        server_context({"tls_cert": tmp_path / "none.pem", "tls_key": tmp_path / "none.key"}, "listen")

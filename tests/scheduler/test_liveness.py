@@ -55,6 +55,13 @@ def test_a_leader_that_does_not_renew(scheduler: Scheduler) -> None:
     assert scheduler.why_not_alive() is None
 
 
+def test_the_metrics_tell_whether_the_lease_is_held_as_kubernetes_components_do(scheduler: Scheduler) -> None:
+    name, labels = "leader_election_master_status", {"name": "carico-scheduler"}
+    assert scheduler.parts.registry.get_sample_value(name, labels) == 0
+    scheduler.election.elected = True
+    assert scheduler.parts.registry.get_sample_value(name, labels) == 1
+
+
 def test_nobody_is_ready_before_the_first_lists(scheduler: Scheduler) -> None:
     assert scheduler.why_not_ready() == "the first lists of the API server's objects are not complete"
     for reflector in scheduler.watches.all:
@@ -88,10 +95,12 @@ def test_a_watch_without_progress_is_shown_and_the_scheduler_stays_ready(schedul
     assert scheduler.why_not_ready() is None
 
 
-def test_the_metrics_tell_how_long_each_watch_has_made_no_progress(scheduler: Scheduler) -> None:
+def test_the_metrics_tell_when_each_watch_last_made_progress(scheduler: Scheduler) -> None:
     turn(scheduler, 40)
-    text = generate_latest(scheduler.parts.registry).decode()
+    registry = scheduler.parts.registry
+    text = generate_latest(registry).decode()
     for kind in ("Pod", "Node", "PersistentVolumeClaim", "FailedPod"):
-        assert f'carico_watch_progress_seconds{{kind="{kind}"}} 40.0' in text
+        progress = registry.get_sample_value("carico_scheduler_watch_progress_timestamp_seconds", {"kind": kind})
+        assert scheduler.clock.wall() - progress == 40.0
         assert f'carico_undecodable_objects_total{{kind="{kind}"}} 0.0' in text
-        assert f'carico_handler_errors_total{{kind="{kind}"}} 0.0' in text
+        assert f'carico_scheduler_handler_errors_total{{kind="{kind}"}} 0.0' in text

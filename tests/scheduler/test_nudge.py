@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import numpy as np
 from scripted import Desk, bad, good, one_after_the_other
 
 from carico.scheduler.nudge import ANNOTATION, FORGET, MOST, Nudge
@@ -16,6 +17,12 @@ class Stage(Desk):
     def __init__(self) -> None:
         super().__init__()
         self.nudge = Nudge(self.client, self.writer, self.clock)
+
+    def free(self, node: str, pods: float) -> None:
+        self.nudge.changed(node, None if pods == -math.inf else np.array([pods]))
+
+    def refused(self, uid: str, need: float) -> None:
+        self.nudge.refused(uid, lambda: np.array([need]))
 
     def annotated(self) -> list[str]:
         """Nodes since the last look."""
@@ -35,25 +42,25 @@ def play(scenario: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
 
 def test_a_node_is_annotated_once_for_what_it_has() -> None:
     async def scenario(stage: Stage) -> None:
-        stage.nudge.free_changed("a", 0.5)
-        stage.nudge.free_changed("other", 9.0)  # it was asked, and refused for a reason that is not capacity
-        stage.nudge.refused("p", 2.0)
+        stage.free("a", 0.5)
+        stage.free("other", 9.0)  # it was asked, and refused for a reason that is not capacity
+        stage.refused("p", 2.0)
         for free in (1.0, 1.9, 2.1):
-            stage.nudge.free_changed("a", free)
+            stage.free("a", free)
             await stage.clock.turn(5)
         assert stage.annotated() == ["a"]
-        stage.nudge.refused("p", 2.0)  # again
+        stage.refused("p", 2.0)  # again
         for free in (2.3, 2.0, 7.0):
-            stage.nudge.free_changed("a", free)
-            stage.nudge.free_changed("other", 9.0 + free)
+            stage.free("a", free)
+            stage.free("other", 9.0 + free)
             await stage.clock.turn(5)
         assert stage.annotated() == []
         for free in (1.0, 2.0):
-            stage.nudge.free_changed("a", free)
+            stage.free("a", free)
         await stage.clock.turn(5)
         assert stage.annotated() == ["a"], "it fell and rose between two rounds"
-        stage.nudge.refused("larger", 4.0)
-        stage.nudge.free_changed("a", 4.0)
+        stage.refused("larger", 4.0)
+        stage.free("a", 4.0)
         await stage.clock.turn(5)
         assert stage.annotated() == ["a"]
 
@@ -62,18 +69,18 @@ def test_a_node_is_annotated_once_for_what_it_has() -> None:
 
 def test_a_node_that_rises_while_nobody_waits_is_left_alone() -> None:
     async def scenario(stage: Stage) -> None:
-        stage.nudge.free_changed("a", 5.0)
-        stage.nudge.refused("p", 2.0)
+        stage.free("a", 5.0)
+        stage.refused("p", 2.0)
         stage.nudge.placed("p")
-        stage.nudge.free_changed("a", 0.0)
-        stage.nudge.free_changed("a", 5.0)
-        stage.nudge.refused("q", 2.0)
-        stage.nudge.free_changed("a", 5.5)
+        stage.free("a", 0.0)
+        stage.free("a", 5.0)
+        stage.refused("q", 2.0)
+        stage.free("a", 5.5)
         await stage.clock.turn(5)
         assert stage.annotated() == []
         await stage.clock.turn(FORGET)
-        stage.nudge.free_changed("a", 0.0)
-        stage.nudge.free_changed("a", 5.0)
+        stage.free("a", 0.0)
+        stage.free("a", 5.0)
         await stage.clock.turn(5)
         assert stage.annotated() == [], "whoever asked so long ago no longer waits"
 
@@ -82,15 +89,15 @@ def test_a_node_that_rises_while_nobody_waits_is_left_alone() -> None:
 
 def test_a_node_whose_reports_come_again_is_news() -> None:
     async def scenario(stage: Stage) -> None:
-        stage.nudge.refused("p", 2.0)
-        stage.nudge.free_changed("a", 5.0)
+        stage.refused("p", 2.0)
+        stage.free("a", 5.0)
         await stage.clock.turn(5)
-        stage.nudge.free_changed("a", -math.inf)
-        stage.nudge.free_changed("a", 5.0)
+        stage.free("a", -math.inf)
+        stage.free("a", 5.0)
         await stage.clock.turn(5)
         assert stage.annotated() == ["a", "a"]
-        stage.nudge.free_changed("a", -math.inf)
-        assert not stage.nudge._free
+        stage.free("a", -math.inf)
+        assert not stage.nudge._has
         assert not stage.nudge._low
 
     play(scenario)
@@ -98,9 +105,9 @@ def test_a_node_whose_reports_come_again_is_news() -> None:
 
 def test_so_many_nodes_a_second_and_none_forgotten() -> None:
     async def scenario(stage: Stage) -> None:
-        stage.nudge.refused("p", 1.0)
+        stage.refused("p", 1.0)
         for i in range(25):
-            stage.nudge.free_changed(f"n{i}", 1.0)
+            stage.free(f"n{i}", 1.0)
         await stage.clock.turn(0.5)
         assert len(stage.annotated()) == MOST
         await stage.clock.turn(1.0)
@@ -115,13 +122,13 @@ def test_an_annotation_that_fails_is_tried_again_by_any_replica() -> None:
     async def scenario(stage: Stage) -> None:
         stage.leads = False
         stage.client.answer = one_after_the_other(bad(429, 3.0), bad(500), good)
-        stage.nudge.refused("p", 1.0)
-        stage.nudge.free_changed("a", 1.0)
+        stage.refused("p", 1.0)
+        stage.free("a", 1.0)
         await stage.clock.turn(10)
         assert stage.annotated() == ["a", "a", "a"]
         stage.client.answer = bad(500)
-        stage.nudge.free_changed("a", 0.0)
-        stage.nudge.free_changed("a", 1.0)
+        stage.free("a", 0.0)
+        stage.free("a", 1.0)
         await stage.clock.turn(5)
         assert stage.annotated()
         stage.nudge.placed("p")

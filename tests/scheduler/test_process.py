@@ -20,6 +20,7 @@ from cluster.fixtures import AnyCluster, only_real
 from cluster.ports import free_port
 from embedded import EmbeddedCluster
 from fleet import Fleet, SchedulerProcess
+from promtool import complaints
 
 from carico.kube import credentials
 from carico.kube.client import Client
@@ -179,7 +180,7 @@ def test_what_is_not_supported_is_refused_loudly(stage: Stage) -> None:
         claims = [{"name": "gpu", "resourceClaimName": "none"}]
         stage.create(namespace, "p", resourceClaims=claims)
         assert "does not support dynamic resource allocation" in stage.refusal(namespace, "p")
-        assert 'carico_unsupported_pods_total{feature="dynamic resource allocation' in stage.page("/metrics")
+        assert 'carico_scheduler_unsupported_pods_total{feature="dynamic resource allocation' in stage.page("/metrics")
 
 
 def test_pods_that_a_kubelet_refuses_are_counted(stage: Stage) -> None:
@@ -189,7 +190,7 @@ def test_pods_that_a_kubelet_refuses_are_counted(stage: Stage) -> None:
         path = f"/api/v1/namespaces/{namespace}/pods/p"
         stage.cluster.wait_for("p to run", lambda: stage.get(namespace, "p")["status"]["phase"] == "Running")
         stage.cluster.api.patch(f"{path}/status", {"status": {"phase": "Failed", "reason": "OutOfcpu"}})
-        counted = 'carico_rejected_pods_total{reason="OutOfcpu",scheduler="carico"} 1.0'
+        counted = 'carico_scheduler_rejected_pods_total{reason="OutOfcpu",scheduler="carico"} 1.0'
         stage.cluster.wait_for("the count", lambda: counted in stage.page("/metrics"))
 
 
@@ -318,13 +319,36 @@ def test_metrics_have_kube_schedulers_names(stage: Stage) -> None:
         "scheduler_pod_scheduling_sli_duration_seconds_bucket",
         'scheduler_framework_extension_point_duration_seconds_bucket{extension_point="Filter"',
         "scheduler_queue_incoming_pods_total",
-        "carico_leader 1.0",
-        "carico_stale_nodes 0.0",
-        'carico_reports_total{result="accepted"}',
+        "carico_scheduler_leader 1.0",
+        "carico_scheduler_stale_nodes 0.0",
+        'carico_scheduler_reports_total{result="accepted"}',
         'carico_node_free_pods{node="kwok-0000"}',
-        "carico_handover_seconds_count",
+        "carico_scheduler_handover_duration_seconds_count",
     ):
         assert name in page, name
+
+
+def _has(page: str, names: tuple[str, ...]) -> bool:
+    return all(name in page for name in names)
+
+
+@pytest.mark.needs("promtool")
+def test_promtool_accepts_the_page_of_a_scheduler_at_work(stage: Stage) -> None:
+    names = (
+        'leader_election_master_status{name="carico-process-test"} 1.0',
+        'rest_client_requests_total{code="201",',
+        'rest_client_request_duration_seconds_bucket{host="',
+        'grpc_server_started_total{grpc_method="Report"',
+        'carico_event_loop_lag_seconds_bucket{component="scheduler"',
+        "# TYPE scheduler_plugin_execution_duration_seconds histogram",
+        'carico_http_requests_total{code="200",component="scheduler",listener="debug_listen"}',
+    )
+    with stage.cluster.namespace() as namespace:
+        stage.create(namespace, "p")
+        stage.node_of(namespace, "p")
+        # The API server has the binding before the scheduler has its answer, which is what it counts.
+        stage.cluster.wait_for("every metric of work", lambda: _has(stage.page("/metrics"), names))
+        assert complaints(stage.page("/metrics")) == ""
 
 
 @only_real

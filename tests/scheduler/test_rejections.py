@@ -40,7 +40,7 @@ def counted(listed: list[dict[str, Any]], added: list[dict[str, Any]]) -> tuple[
 
 
 def series(page: str) -> set[str]:
-    name = "carico_rejected_pods_total{"
+    name = "carico_scheduler_rejected_pods_total{"
     return {line.removeprefix(name) for line in page.splitlines() if line.startswith(name)}
 
 

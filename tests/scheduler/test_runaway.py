@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cluster.cluster import Cluster, pod
@@ -55,9 +56,18 @@ class Stage:
         pods = (pod(f"p-{i}", ["x"], schedulerName=scheduler) for i in range(PODS))
         self.cluster.api.post_all(f"/api/v1/namespaces/{self.namespace}/pods", pods)
 
-    def fleet(self, client: Client) -> Fleet:
+    def burst_of_classes(self) -> None:
+        """Every fifth pod needs ten times as much as the others; nobody has measured either before."""
+        pods = []
+        for i in range(PODS):
+            made = pod(f"p-{i}", ["x"], schedulerName="carico")
+            made["metadata"]["labels"] = {"app": "light" if i % 5 else "heavy"}
+            pods.append(made)
+        self.cluster.api.post_all(f"/api/v1/namespaces/{self.namespace}/pods", pods)
+
+    def fleet(self, client: Client, **more: Any) -> Fleet:
         nodes = {f"kwok-{i:04d}": float(CAPACITY) for i in range(NODES)}
-        return Fleet(client, nodes, [f"127.0.0.1:{port}" for port in self.ports], self.namespace, LAG)
+        return Fleet(client, nodes, [f"127.0.0.1:{port}" for port in self.ports], self.namespace, LAG, **more)
 
 
 @pytest.fixture
@@ -100,6 +110,55 @@ def play(stage: Stage, act: Callable[[Fleet], object], scheduler: str = "carico"
         return fleet
 
     return asyncio.run(scenario())
+
+
+COSTS = {"light": (0.2, 0.1e9), "heavy": (2.0, 1e9)}  # 400 and 100 pods need 280 cores; the nodes have 200
+OLDER = frozenset(f"kwok-{i:04d}" for i in range(0, NODES, 4))
+
+
+def play_classes(stage: Stage, act: Callable[[Fleet], object], older: Collection[str] = ()) -> Fleet:
+    """A burst of two classes on nodes that report room; `act` runs when the first of each have been measured."""
+
+    async def scenario() -> Fleet:
+        client = Client(credentials.from_kubeconfig(stage.cluster.kubeconfig))
+        fleet = stage.fleet(client, costs=COSTS, older=older)
+        async with fleet.at_work():
+            await asyncio.to_thread(stage.burst_of_classes)
+            await fleet.until(3 * NODES)
+            await asyncio.to_thread(act, fleet)
+            await fleet.until(400)
+            await asyncio.sleep(LAG + 3)  # now every report has counted every pod: whoever overloads, does it here
+        await client.close()
+        return fleet
+
+    return asyncio.run(scenario())
+
+
+def test_no_resource_is_overloaded_by_a_burst_of_two_classes(stage: Stage) -> None:
+    stage.scheduler(0, *PATIENT)
+    fleet = play_classes(stage, lambda _: None)
+    assert fleet.worst_share <= 1.05
+    assert fleet.share >= 0.75
+
+
+def test_nor_when_the_leader_is_killed_between_the_classes(stage: Stage) -> None:
+    first = stage.scheduler(0)
+    first.wait_for("leads now", 60)
+    second = stage.scheduler(1, *PATIENT)
+    fleet = play_classes(stage, lambda _: first.stop(signal.SIGKILL))
+    second.wait_for("leads now", 60)
+    assert fleet.worst_share <= 1.05
+    assert fleet.share >= 0.75
+    assert all(len(nodes) == 1 for nodes in fleet.bound_to.values())
+
+
+def test_nor_beside_nodes_of_older_agents(stage: Stage) -> None:
+    """Every fourth node says Pod-Capacity alone: ten pods go there, whatever their class."""
+    stage.scheduler(0, *PATIENT)
+    fleet = play_classes(stage, lambda _: None, OLDER)
+    assert fleet.worst <= 0
+    assert fleet.worst_share <= 1.05
+    assert all(len(fleet.on(node)) == CAPACITY for node in OLDER)
 
 
 def test_a_burst_never_overloads_a_node(stage: Stage) -> None:

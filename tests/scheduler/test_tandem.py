@@ -51,7 +51,7 @@ class Stage:
 
     def count(self, verb: str, result: str) -> float:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.process.page_port}/metrics", timeout=30) as page:
-            name = rf'^carico_extender_total{{result="{result}",verb="{verb}"}} (.*)$'
+            name = rf'^carico_extender_requests_total{{result="{result}",verb="{verb}"}} (.*)$'
             found = re.search(name, page.read().decode(), re.MULTILINE)
         return float(found[1]) if found else 0.0
 

@@ -453,6 +453,6 @@ def test_a_plugin_that_breaks_after_the_binding_changes_nothing(packages: Packag
         assert (world.binder.bound, len(world.scheduler.recorder), world.binder.under_way) == (3, 3, 0)
         counted = world.parts.registry.get_sample_value
         assert counted("scheduler_schedule_attempts_total", {"result": "scheduled", "profile": "carico"}) == 3
-        assert counted("carico_plugin_errors_total", {"plugin": "Fragile"}) == 3
+        assert counted("carico_scheduler_plugin_errors_total", {"plugin": "Fragile"}) == 3
 
     playing(scenario, {"a": 5.0}, profiles=packages.profiles)

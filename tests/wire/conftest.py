@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from carico.settings import ServerTlsFiles, TlsFiles
-from carico.types import CostBelief, Estimate, LocalModel, Mode, NodeReport, NodeSize
+from carico.types import ClassCost, ClassKey, CostBelief, Estimate, LocalModel, Mode, NodeReport, NodeSize
 from carico.wire.certificates import Authority
 
 
@@ -53,20 +53,46 @@ def local_model() -> Callable[..., LocalModel]:
 
 
 @pytest.fixture(scope="session")
+def class_cost() -> Callable[..., ClassCost]:
+    def build(name: str = "web", **changes: Any) -> ClassCost:
+        fields: dict[str, Any] = {
+            "key": ClassKey("team-a", f"team-a/{name}", "5d9c"),
+            "pods": 3,
+            "weight": 7.5,
+            "mean": (0.5, 2.0**28),
+            "variance": (0.01, 2.0**50),
+            "high": (0.7, 2.0**29),
+            "use_high": (0.4, 2.0**28),
+            "ramp": 4.0,
+        }
+        return ClassCost(**(fields | changes))
+
+    return build
+
+
+@pytest.fixture(scope="session")
 def node_report() -> Callable[..., NodeReport]:
-    def build(*, pod_capacity: float = 10.0, pods: int = 2, at: float = 100.0, **changes: Any) -> NodeReport:
+    def build(
+        *,
+        pod_capacity: float = 10.0,
+        pods: int = 2,
+        at: float = 100.0,
+        room: tuple[float, ...] = (),
+        **changes: Any,
+    ) -> NodeReport:
         estimate = Estimate(
             at=at,
             usage=(0.3, 0.4),
-            capacity=2.5,
-            baseline=(0.1, 0.2),
-            cost=(0.05, 0.02),
+            signal_k=2.5,
+            baseline_ratio=(0.1, 0.2),
+            cost_ratio=(0.05, 0.02),
             baseline_scalar=20.0,
             cost_scalar=0.05,
             pods=pods,
             pod_capacity=pod_capacity,
             mode=Mode.SETTLED,
             rejecting=False,
+            room=room,
         )
         fields: dict[str, Any] = {
             "node": "n1",
@@ -77,7 +103,7 @@ def node_report() -> Callable[..., NodeReport]:
             "dimensions": ("cpu", "memory"),
             "estimate": estimate,
             "churn": False,
-            "cost": (0.2, 2.0**28),
+            "cost_absolute": (0.2, 2.0**28),
             "counted": frozenset({"uid-1", "uid-2"}),
             "finished": frozenset(),
             "agent_version": "0.1.0",

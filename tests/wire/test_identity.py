@@ -145,11 +145,10 @@ def test_tls_without_client_certificates_has_to_be_asked_for_and_is_warned_about
     assert tls.identity(anonymous).caller({}, {}).names is None
 
 
-def test_a_schedulers_tls_ca_is_refused_with_one_sentence():
-    sentence = "the scheduler calls nobody over gRPC; name the authority of its agents with client_ca"
-    for place in ({"flags": {"tls_ca": "/ca"}}, {"environ": {"CARICO_SCHEDULER__TLS_CA": "/ca"}}):
-        with pytest.raises(UsageError, match=sentence):
-            config.load(SchedulerSettings, "scheduler", **({"file": None, "environ": {}, "flags": {}} | place))
+def test_a_schedulers_tls_ca_is_the_authority_of_its_aggregator():
+    flags = {"tls_ca": "/ca", "aggregator": "aggregator:9466"}
+    found = config.load(SchedulerSettings, "scheduler", file=None, environ={}, flags=flags)
+    assert (found.tls_ca, found.aggregator) == (Path("/ca"), "aggregator:9466")
     assert config.load(AgentSettings, "agent", file=None, environ={}, flags={"tls_ca": "/ca"}).tls_ca == Path("/ca")
 
 
@@ -210,7 +209,7 @@ async def test_certificates_are_replaced_under_a_running_stream(authority, serve
 
 @running
 async def test_files_that_do_not_fit_together_are_left_until_they_do(authority, served, other, caplog):
-    caplog.set_level(logging.INFO, logger="carico.wire.tls")
+    caplog.set_level(logging.INFO, logger="carico.tls")
     scheduler = Scheduler(served)
     port = await scheduler.start()
     node = files_of(authority, authority.issue_node("n1"))

@@ -103,7 +103,6 @@ def test_without_a_change_only_the_heartbeat_is_sent_and_leaves_the_sets_out(rul
         {"pod_capacity": 10.5},
         {"pod_capacity": 9.5},
         {"pods": 3},
-        {"churn": True},
         {"counted": frozenset({"uid-1"})},
         {"finished": frozenset({"uid-2"})},
     ],

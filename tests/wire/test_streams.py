@@ -35,7 +35,7 @@ async def test_a_report_arrives_and_a_forged_name_is_refused_in_band(tls, node_r
     task = asyncio.create_task(agent.run())
     agent.offer(node_report())
     await scheduler.until(lambda: scheduler.reports)
-    agent.offer(node_report(node="n2", churn=True))
+    agent.offer(node_report(node="n2", pods=8))
     await scheduler.until(lambda: scheduler.refused and refusals)
     agent.offer(node_report(pods=9))
     await scheduler.until(lambda: len(scheduler.reports) == 2)

@@ -15,6 +15,7 @@ from carico.local.api.history import Plain, Record
 from carico.local.api.http import Answer, Request, Stream
 from carico.local.api.kinds import PODS
 from carico.local.api.refusal import bad_request
+from carico.local.api.reviews import Reviews
 from carico.local.api.routes import Target
 from carico.local.api.verbs import DeleteOptions, Verbs
 from carico.local.api.watching import Wanted, Watch
@@ -25,8 +26,8 @@ HEALTH = ("/healthz", "/livez", "/readyz")
 
 
 class Answers:
-    def __init__(self, clock: Clock, verbs: Verbs) -> None:
-        self._clock, self._verbs, self._store = clock, verbs, verbs.store
+    def __init__(self, clock: Clock, verbs: Verbs, reviews: Reviews) -> None:
+        self._clock, self._verbs, self._store, self._reviews = clock, verbs, verbs.store, reviews
         self._pages: OrderedDict[str, tuple[int, list[Record]]] = OrderedDict()
         self._tokens = itertools.count(1)
         self.logs: logs.LogFile = lambda _uid, _container: None
@@ -36,7 +37,7 @@ class Answers:
         if target is None:
             return self._about(request)
         if target.kind.hidden:
-            return self._access_review(request)
+            return self._review(request, target)
         if target.sub in ("binding", "log"):
             return self._bind(request, target) if target.sub == "binding" else self._log(request, target)
         method = {
@@ -59,12 +60,13 @@ class Answers:
         media, content = found
         return Answer(200, msgspec.json.encode(content), media)
 
-    def _access_review(self, request: Request) -> Answer:
-        """Whoever has the token may do everything."""
-        asked = _decoded(request)
-        if request.method != "POST" or not isinstance(asked, dict):
+    def _review(self, request: Request, target: Target) -> Answer:
+        if request.method != "POST":
             raise refusal.METHOD_NOT_ALLOWED
-        return Answer(201, msgspec.json.encode(asked | {"status": {"allowed": True}}))
+        asked = _decoded(request)
+        if not isinstance(asked, dict) or not isinstance(spec := asked.get("spec", {}), dict):
+            raise bad_request("a review is an object with a spec")
+        return Answer(201, msgspec.json.encode(asked | {"status": self._reviews.status(target.kind, spec)}))
 
     def _form(self, request: Request, target: Target) -> Form:
         return forms.asked(target.kind, request.headers.get("accept", ""), request.query)

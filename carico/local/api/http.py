@@ -14,12 +14,11 @@ from http import HTTPStatus
 from typing import NamedTuple, Protocol, cast
 
 from carico.http import head as heads
-from carico.http.message import RefusedError
+from carico.http.message import JSON, Page, RefusedError, encoded
 from carico.local.api.refusal import Refusal
 
 log = logging.getLogger(__name__)
 
-JSON = "application/json"
 HEAD_LIMIT = 64 << 10  # bytes of request line and headers
 BODY_LIMIT = 16 << 20  # bytes
 STRANGERS = 600  # connections that have not shown the token; a scheduler opens up to 512 in a moment
@@ -149,12 +148,8 @@ class Connection(asyncio.Protocol):
         answer.begin(self)
 
     def _answer(self, answer: Answer, last: bool) -> None:
-        phrase = HTTPStatus(answer.code).phrase
-        head = (
-            f"HTTP/1.1 {answer.code} {phrase}\r\nContent-Type: {answer.media}\r\nContent-Length: {len(answer.body)}\r\n"
-        )
-        closing = "Connection: close\r\n" if last else ""
-        self._transport.write(f"{head}{closing}\r\n".encode() + answer.body)
+        page = Page(HTTPStatus(answer.code), answer.media, answer.body)
+        self._transport.write(encoded(page, head_only=False, close=last))
         if last:
             self._transport.close()
 

@@ -82,8 +82,9 @@ NEW_EVENTS = Kind(
 LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease", make_on_put=True, blind_put=False)
 JOBS = Kind("batch", "v1", "jobs", "Job", status=True, categories=_ALL)
 PRIORITY_CLASSES = Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False, short=("pc",))
-ACCESS_REVIEWS = Kind(
-    "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False, hidden=True
+TOKEN_REVIEWS = Kind("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False, hidden=True)
+SUBJECT_ACCESS_REVIEWS = Kind(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False, hidden=True
 )  # fmt: skip
 
 KINDS: tuple[Kind, ...] = (
@@ -118,6 +119,11 @@ KINDS: tuple[Kind, ...] = (
         "storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", namespaced=False, status=True,
         gives_deleted=True,
     ),
-    ACCESS_REVIEWS,
+    TOKEN_REVIEWS,
+    SUBJECT_ACCESS_REVIEWS,
+    Kind(
+        "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False,
+        hidden=True,
+    ),
     Kind("carico.dev", "v1alpha1", "nodecapacities", "NodeCapacity", namespaced=False, short=("ncap",), status=True),
 )  # fmt: skip

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hmac
 import json
 import os
 import secrets
@@ -21,11 +20,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from carico.clock import Clock
-from carico.errors import CaricoError
 from carico.http.address import split_address
+from carico.http.listener import Listener
 from carico.local.api.answers import Answers
-from carico.local.api.http import STRANGER_PATIENCE, Connection, Request
+from carico.local.api.http import Connection, Request
 from carico.local.api.logs import LogFile
+from carico.local.api.reviews import Reviews
 from carico.local.api.store import HISTORY, Store
 from carico.local.api.verbs import Verbs
 from carico.wire.certificates import Authority
@@ -45,16 +45,12 @@ class ApiServer:
         tls: bool = True,
         history: int = HISTORY,
     ) -> None:
-        self._host, self._port = split_address(listen)
         self.token = token or secrets.token_urlsafe(32)
-        self._welcome = f"Bearer {self.token}".encode()
+        self._reviews = Reviews(self.token)
         self.verbs = Verbs(clock, Store(int(clock.wall() * 1000), history))
-        self._answers = Answers(clock, self.verbs)
-        self._tls: ssl.SSLContext | None = None
-        self._authority = b""
-        if tls:
-            self._tls, self._authority = _certificate(self._host)
-        self._server: asyncio.Server | None = None
+        self._answers = Answers(clock, self.verbs, self._reviews)
+        context, self._authority = _certificate(split_address(listen)[0]) if tls else (None, b"")
+        self._listener = Listener(listen, context)
         self._connections: set[Connection] = set()
         self._strangers: dict[Connection, None] = {}
 
@@ -69,32 +65,17 @@ class ApiServer:
 
     @property
     def address(self) -> str:
-        scheme = "https" if self._tls else "http"
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"{scheme}://{host}:{self._port}"
+        return f"{'https' if self._listener.tls else 'http'}://{self._listener.authority}"
 
     async def start(self) -> int:
         """Starts to listen and returns the port."""
-        loop = asyncio.get_running_loop()
-        try:
-            patience = STRANGER_PATIENCE if self._tls is not None else None
-            self._server = await loop.create_server(
-                self._connection, self._host, self._port, ssl=self._tls, ssl_handshake_timeout=patience
-            )
-        except OSError as error:
-            where = f"{self._host}:{self._port}"
-            raise CaricoError(f"cannot listen on {where}: {error.strerror}; choose another --listen") from error
-        self._port = self._server.sockets[0].getsockname()[1]
-        return self._port
+        return await self._listener.start(self._connection)
 
     async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        if self._listener.stop():
             for connection in list(self._connections):
                 connection.close()
-            # Not wait_closed(): since Python 3.12 it waits for clients in the middle of a TLS handshake, too.
             await asyncio.sleep(0)
-            self._server = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -107,7 +88,8 @@ class ApiServer:
         return Connection(self._admits, self._answers, self._connections, self._strangers)
 
     def _admits(self, request: Request) -> bool:
-        return hmac.compare_digest(request.headers.get("authorization", "").encode(), self._welcome)
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        return scheme == "Bearer" and self._reviews.has_token(token)
 
     def kubeconfig(self, path: Path) -> None:
         """Writes what kubectl and Carico's processes need to come in, for the eyes of its owner alone."""

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from carico.clock import Clock
+from carico.http.message import JSON
 from carico.local.api.forms import Form, event
 from carico.local.api.history import Change, Record
-from carico.local.api.http import JSON, Door
+from carico.local.api.http import Door
 from carico.local.api.refusal import Refusal, bad_request, expired
 from carico.local.api.selection import Test
 from carico.local.api.store import Store

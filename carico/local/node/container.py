@@ -13,7 +13,7 @@ from carico.clock import Clock
 from carico.errors import CaricoError
 from carico.local.node.command import command_of
 from carico.local.node.objects import RunContainer, RunPod
-from carico.local.node.runtime import Runtime
+from carico.local.node.runtime import FirstProcess, Runtime
 from carico.local.processes import Ended, Guard, Process, StartFailed
 
 log = logging.getLogger(__name__)
@@ -75,15 +75,16 @@ class Container:
 
     async def _once(self, sandbox: str, folder: Path, log_file: Path) -> Terminated:
         identity = secrets.token_hex(32)
-        self._runtime.container_created(identity, sandbox)
+        self._runtime.container_created(identity, sandbox, self.spec.image)
         began = self._clock.wall()
         try:
-            process = self._process = await self._guard.start(command_of(self._pod, self.spec, folder, log_file))
+            command = command_of(self._pod, self.spec, folder, log_file)
+            process = self._process = await self._guard.start(command)
         except (StartFailed, CaricoError, ValueError) as error:
             self._runtime.container_stopped(identity)
             return Terminated(START_ERROR, "StartError", 0.0, self._clock.wall(), message=str(error), id=identity)
         began = self._clock.wall()
-        self._runtime.container_started(identity)
+        self._runtime.container_started(identity, FirstProcess(process.pid, command.memory))
         last = self.state.terminated or self.state.last
         self.state = State(id=identity, restarts=self.state.restarts, running=began, last=last)
         self._changed()

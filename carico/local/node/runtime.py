@@ -35,6 +35,13 @@ class Sandbox:
     ready: bool = True
 
 
+class FirstProcess(NamedTuple):
+    """Of a container that runs."""
+
+    pid: int
+    memory_limit: int | None  # bytes
+
+
 @dataclass(frozen=True)
 class Made:
     """A container."""
@@ -42,7 +49,9 @@ class Made:
     id: str
     sandbox: str
     created: float  # s since the epoch
+    image: str = ""
     phase: Phase = Phase.CREATED
+    process: FirstProcess | None = None  # while it runs
 
 
 class Happened(NamedTuple):
@@ -50,6 +59,7 @@ class Happened(NamedTuple):
     what: What
     at: float  # s since the epoch
     sandbox: Sandbox | None
+    image: str = ""  # of a container
 
 
 class Runtime:
@@ -86,26 +96,27 @@ class Runtime:
         if sandbox is not None:
             self._tell(id, What.DELETED, sandbox)
 
-    def container_created(self, id: str, sandbox: str) -> None:
+    def container_created(self, id: str, sandbox: str, image: str = "") -> None:
         for old in [one for one in self.containers.values() if one.sandbox == sandbox and one.phase is Phase.EXITED]:
             del self.containers[old.id]
             self._tell(old.id, What.DELETED, self.sandboxes.get(sandbox))
-        self.containers[id] = Made(id, sandbox, self._wall())
+        self.containers[id] = Made(id, sandbox, self._wall(), image)
         self._tell(id, What.CREATED, self.sandboxes.get(sandbox))
 
-    def container_started(self, id: str) -> None:
-        self._move(id, Phase.RUNNING, What.STARTED)
+    def container_started(self, id: str, process: FirstProcess | None = None) -> None:
+        self._move(id, Phase.RUNNING, What.STARTED, process)
 
     def container_stopped(self, id: str) -> None:
         self._move(id, Phase.EXITED, What.STOPPED)
 
-    def _move(self, id: str, phase: Phase, what: What) -> None:
+    def _move(self, id: str, phase: Phase, what: What, process: FirstProcess | None = None) -> None:
         made = self.containers.get(id)
         if made is not None:
-            self.containers[id] = replace(made, phase=phase)
+            self.containers[id] = replace(made, phase=phase, process=process)
             self._tell(id, what, self.sandboxes.get(made.sandbox))
 
     def _tell(self, id: str, what: What, sandbox: Sandbox | None) -> None:
-        event = Happened(id, what, self._wall(), sandbox)
+        image = self.containers[id].image if id in self.containers else ""
+        event = Happened(id, what, self._wall(), sandbox, image)
         for hear in list(self._listeners):
             hear(event)

@@ -72,8 +72,8 @@ class Meter:
                 len(tasks),
                 self._admission.places,
                 estimate.usage[0],
-                estimate.cost[0],
-                estimate.baseline[0],
+                estimate.cost_ratio[0],
+                estimate.baseline_ratio[0],
                 self._admission.wanted,
                 self._memory,
             )

@@ -54,6 +54,21 @@ class RuntimeServiceStub:
                 request_serializer=carico_dot_runtime_dot_api_dot_cri__pb2.GetEventsRequest.SerializeToString,
                 response_deserializer=carico_dot_runtime_dot_api_dot_cri__pb2.ContainerEventResponse.FromString,
                 _registered_method=True)
+        self.PodSandboxStatus = channel.unary_unary(
+                '/runtime.v1.RuntimeService/PodSandboxStatus',
+                request_serializer=carico_dot_runtime_dot_api_dot_cri__pb2.PodSandboxStatusRequest.SerializeToString,
+                response_deserializer=carico_dot_runtime_dot_api_dot_cri__pb2.PodSandboxStatusResponse.FromString,
+                _registered_method=True)
+        self.ListPodSandboxStats = channel.unary_unary(
+                '/runtime.v1.RuntimeService/ListPodSandboxStats',
+                request_serializer=carico_dot_runtime_dot_api_dot_cri__pb2.ListPodSandboxStatsRequest.SerializeToString,
+                response_deserializer=carico_dot_runtime_dot_api_dot_cri__pb2.ListPodSandboxStatsResponse.FromString,
+                _registered_method=True)
+        self.ListContainerStats = channel.unary_unary(
+                '/runtime.v1.RuntimeService/ListContainerStats',
+                request_serializer=carico_dot_runtime_dot_api_dot_cri__pb2.ListContainerStatsRequest.SerializeToString,
+                response_deserializer=carico_dot_runtime_dot_api_dot_cri__pb2.ListContainerStatsResponse.FromString,
+                _registered_method=True)
         self.RunPodSandbox = channel.unary_unary(
                 '/runtime.v1.RuntimeService/RunPodSandbox',
                 request_serializer=carico_dot_runtime_dot_api_dot_cri__pb2.RunPodSandboxRequest.SerializeToString,
@@ -118,6 +133,24 @@ class RuntimeServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetContainerEvents(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PodSandboxStatus(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPodSandboxStats(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListContainerStats(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -194,6 +227,21 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
                     servicer.GetContainerEvents,
                     request_deserializer=carico_dot_runtime_dot_api_dot_cri__pb2.GetEventsRequest.FromString,
                     response_serializer=carico_dot_runtime_dot_api_dot_cri__pb2.ContainerEventResponse.SerializeToString,
+            ),
+            'PodSandboxStatus': grpc.unary_unary_rpc_method_handler(
+                    servicer.PodSandboxStatus,
+                    request_deserializer=carico_dot_runtime_dot_api_dot_cri__pb2.PodSandboxStatusRequest.FromString,
+                    response_serializer=carico_dot_runtime_dot_api_dot_cri__pb2.PodSandboxStatusResponse.SerializeToString,
+            ),
+            'ListPodSandboxStats': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPodSandboxStats,
+                    request_deserializer=carico_dot_runtime_dot_api_dot_cri__pb2.ListPodSandboxStatsRequest.FromString,
+                    response_serializer=carico_dot_runtime_dot_api_dot_cri__pb2.ListPodSandboxStatsResponse.SerializeToString,
+            ),
+            'ListContainerStats': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListContainerStats,
+                    request_deserializer=carico_dot_runtime_dot_api_dot_cri__pb2.ListContainerStatsRequest.FromString,
+                    response_serializer=carico_dot_runtime_dot_api_dot_cri__pb2.ListContainerStatsResponse.SerializeToString,
             ),
             'RunPodSandbox': grpc.unary_unary_rpc_method_handler(
                     servicer.RunPodSandbox,
@@ -344,6 +392,87 @@ class RuntimeService:
             '/runtime.v1.RuntimeService/GetContainerEvents',
             carico_dot_runtime_dot_api_dot_cri__pb2.GetEventsRequest.SerializeToString,
             carico_dot_runtime_dot_api_dot_cri__pb2.ContainerEventResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PodSandboxStatus(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runtime.v1.RuntimeService/PodSandboxStatus',
+            carico_dot_runtime_dot_api_dot_cri__pb2.PodSandboxStatusRequest.SerializeToString,
+            carico_dot_runtime_dot_api_dot_cri__pb2.PodSandboxStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPodSandboxStats(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runtime.v1.RuntimeService/ListPodSandboxStats',
+            carico_dot_runtime_dot_api_dot_cri__pb2.ListPodSandboxStatsRequest.SerializeToString,
+            carico_dot_runtime_dot_api_dot_cri__pb2.ListPodSandboxStatsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListContainerStats(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runtime.v1.RuntimeService/ListContainerStats',
+            carico_dot_runtime_dot_api_dot_cri__pb2.ListContainerStatsRequest.SerializeToString,
+            carico_dot_runtime_dot_api_dot_cri__pb2.ListContainerStatsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -17,15 +17,20 @@ import numpy as np
 from carico import __version__
 from carico.clock import Clock
 from carico.scheduler.assembly import Parts
+from carico.scheduler.class_view import class_rows
 from carico.scheduler.page.columns import CAPACITY, CORDONED, FRESH, PODS, RESERVED, STATE, Columns, Matrix32, changed
 from carico.scheduler.page.history import STEP, History
 from carico.scheduler.page.readers import Readers, event, hello
-from carico.scheduler.page.waiting import decision_rows, pod_rows, queue_view
+from carico.scheduler.page.waiting import class_row, decision_rows, pod_rows, queue_view
 from carico.scheduler.rows import RowArray
+from carico.scheduler.words import told_all
+from carico.types import NodeReport
 
 TICK = 0.5  # s between two messages
 HEARTBEAT = 5.0  # s after which a message is sent even if nothing changed
 QUEUE_EVERY = 1.0  # s between two looks at the queue
+CLASSES_EVERY = 5.0  # s between two looks at the classes of pods
+CLASSES_LISTED = 50
 RATE_OVER = 10.0  # s over which placements per second are counted
 PODS_SHOWN = 250  # of one node
 
@@ -48,7 +53,7 @@ class Live:
         self.readers = Readers(clock.monotonic)
         self._sent: Matrix32 = np.zeros((0, 0), dtype=np.float32)
         self._sent_parts: dict[str, bytes] = {}
-        self._sent_at = self._queue_at = float("-inf")
+        self._sent_at = self._queue_at = self._classes_at = float("-inf")
         self._decided = 0
         self._bound: deque[tuple[float, int]] = deque()
 
@@ -92,6 +97,7 @@ class Live:
             "past": [*self.history.cluster],
             "nodes": self.columns.plain(matrix, self.columns.present()),
             "queue": queue_view(self._parts.queue),
+            "classes": self._classes(now),
             "decisions": decision_rows(self._parts.ring, 0),
         }
 
@@ -116,8 +122,9 @@ class Live:
             report = account.report
             found["report"] = {
                 "dimensions": report.dimensions,
-                "cost": [round(value, 4) for value in report.estimate.cost],
-                "baseline": [round(value, 4) for value in report.estimate.baseline],
+                "room": _room(report),
+                "cost": [round(value, 4) for value in report.estimate.cost_ratio],
+                "baseline": [round(value, 4) for value in report.estimate.baseline_ratio],
                 "age": round(now - account.sampled, 1),
                 "mode": report.estimate.mode.value,
                 "agent": report.agent_version,
@@ -142,6 +149,9 @@ class Live:
         if now - self._queue_at >= QUEUE_EVERY:
             self._queue_at = now
             self._add_if_new(message, "queue", queue_view(self._parts.queue))
+        if now - self._classes_at >= CLASSES_EVERY:
+            self._classes_at = now
+            self._add_if_new(message, "classes", self._classes(now))
         if message or now - self._sent_at >= HEARTBEAT:
             self._sent_at = now
             self.readers.send(event("change", {**self._times(now), **message}))
@@ -174,6 +184,11 @@ class Live:
             "version": __version__,
             "heartbeat": round(self._parts.ledger.heartbeat, 1),
         }
+
+    def _classes(self, now: float) -> dict[str, Any]:
+        """Where requests differ most from the truth."""
+        rows = class_rows(self._parts.classes, self._parts.ledger, now)
+        return {"all": len(rows), "rows": [class_row(row) for row in rows[:CLASSES_LISTED]]}
 
     def _summary(self, matrix: Matrix32) -> dict[str, float]:
         present = self.columns.present()
@@ -212,3 +227,8 @@ class Live:
             return 0.0
         (began, first), (ended, last) = self._bound[0], self._bound[-1]
         return round((last - first) / max(ended - began, 1.0), 1)
+
+
+def _room(report: NodeReport) -> str:
+    """In words; empty where the agent reports none."""
+    return told_all(zip(report.dimensions, report.estimate.room, strict=False)) if report.estimate.room else ""

@@ -8,8 +8,10 @@ from itertools import islice
 from typing import Any
 
 from carico.kube.objects import Pod
+from carico.scheduler.class_view import ClassRow, quantities
 from carico.scheduler.decisions import Record, Ring
 from carico.scheduler.queue import Queue, Queued
+from carico.scheduler.words import cores, size
 
 LISTED = 100  # pods of the queue that are listed
 COUNTED = 5000  # pods that are looked at: a queue of 100,000 must not hold the loop up
@@ -92,3 +94,15 @@ def _hand_over(pod: Pod, known: frozenset[str]) -> str:
     if pod.daemon or pod.static:
         return "baseline"
     return "counted" if pod.uid in known else "reserved"
+
+
+def class_row(row: ClassRow) -> dict[str, Any]:
+    uses = f"{cores(row.uses.get('cpu', 0.0))} and {size(row.uses.get('memory', 0.0))}"
+    return {
+        "family": row.family,
+        "pods": row.pods,
+        "measured": row.measured,
+        "uses": uses,
+        "requests": quantities(row.requests),
+        "suggested": quantities(row.suggested),
+    }

@@ -27,6 +27,7 @@ BAD_COMPANY = Reason("node(s) didn't match pod anti-affinity rules")
 UNWELCOME = Reason("node(s) didn't satisfy existing pods anti-affinity rules")
 
 HARD_WEIGHT = 1  # what a running pod's required affinity adds to the score of its own kind of company
+MAX_FOREIGN_KEYS = 256  # then keys that no running pod names any more are dropped
 
 
 @dataclass(slots=True)
@@ -42,11 +43,14 @@ class InterPodAffinity:
     name = "InterPodAffinity"
     reuse = Reuse.NEVER  # looks at pods of other nodes
 
+    def __init__(self) -> None:
+        self._foreign_keys: set[str] = set()  # topology keys of running pods' terms that have refused a pod
+
     @property
     def interests(self) -> tuple[Interest, ...]:
         return (
             Interest("Pod", Action.ADD | Action.DELETE | Action.POD_LABEL, _concerns),
-            Interest("Node", Action.ADD | Action.NODE_LABEL, _has_a_key),
+            Interest("Node", Action.ADD | Action.NODE_LABEL, self._changes_domain),
         )
 
     def pre_filter(self, cycle: Cycle) -> Status:
@@ -57,6 +61,9 @@ class InterPodAffinity:
                 _gather(shunning, snapshot, term.topology_key, there)
         if not shunning and not mine.affinity and not mine.anti_affinity:
             return SKIP
+        self._foreign_keys.update(shunning)
+        if len(self._foreign_keys) > MAX_FOREIGN_KEYS:
+            self._foreign_keys = {term.topology_key for term in snapshot.tally.anti_affinity}
         company = _Company({}, {}, shunning)
         matching_all = _matching_all(snapshot, mine.affinity) if mine.affinity else None
         for term in mine.affinity:
@@ -76,6 +83,16 @@ class InterPodAffinity:
         bits |= _in_company(cycle.snapshot, company.shunned, rows, length).view(np.uint8) << np.uint8(1)
         bits |= _in_company(cycle.snapshot, company.shunning, rows, length).view(np.uint8) << np.uint8(2)
         return Verdict(bits, (NO_COMPANY, BAD_COMPANY, UNWELCOME))
+
+    def _changes_domain(self, pod: PodInfo, old: Node | None, new: Node) -> bool:
+        """Whether the node is new, or has moved to another domain of a term that may have refused the pod."""
+        if old is None:
+            return True
+        before, after = old.metadata.labels, new.metadata.labels
+        return any(before.get(key) != after.get(key) for key in self._foreign_keys) or any(
+            before.get(term.topology_key) != after.get(term.topology_key)
+            for term in (*pod.terms.affinity, *pod.terms.anti_affinity)
+        )
 
     def add_pod(self, cycle: Cycle, pod: PodInfo, row: int) -> None:
         self._shift(cycle, pod, row, 1)
@@ -194,8 +211,3 @@ def _concerns(pod: PodInfo, old: Pod | None, new: Pod | None) -> bool:
         or any(_all_match([term], pod.pod) for term in terms.of_pod(state).anti_affinity)
         for state in states
     )
-
-
-def _has_a_key(pod: PodInfo, old: Node | None, new: Node) -> bool:
-    """Without terms of its own the pod was refused by others': any new or moved node may lie outside their domains."""
-    return bool(new.metadata.labels) or old is None

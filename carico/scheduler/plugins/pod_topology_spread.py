@@ -61,7 +61,7 @@ class PodTopologySpread:
         return (
             Interest("Pod", Action.ADD | Action.DELETE | Action.POD_LABEL | Action.POD_TERMINATING, _counts),
             Interest("Pod", Action.POD_TOLERATION, _itself),  # nodeTaintsPolicy: which nodes count may be others now
-            Interest("Node", Action.ADD | Action.DELETE | Action.NODE_LABEL | Action.NODE_TAINT, _has_a_key),
+            Interest("Node", Action.ADD | Action.DELETE | Action.NODE_LABEL | Action.NODE_TAINT, _changes_domains),
         )
 
     def pre_filter(self, cycle: Cycle) -> Status:
@@ -177,6 +177,19 @@ def _itself(pod: PodInfo, old: object, new: Pod) -> bool:
     return new.uid == pod.uid
 
 
-def _has_a_key(pod: PodInfo, old: Node | None, new: Node | None) -> bool:
-    keys = {c.key for c in spread_constraints.of_pod(pod, "DoNotSchedule")}
-    return any(keys <= node.metadata.labels.keys() for node in (old, new) if node is not None)
+def _changes_domains(pod: PodInfo, old: Node | None, new: Node | None) -> bool:
+    """Whether the constraints count other nodes now, or count this one in another domain."""
+    constraints = spread_constraints.of_pod(pod, "DoNotSchedule")
+    keys = {c.key for c in constraints}
+    counted = [node for node in (old, new) if node is not None and keys <= node.metadata.labels.keys()]
+    if old is None or new is None or len(counted) == 1:
+        return bool(counted)
+    if not counted:
+        return False
+    before, after = old.metadata.labels, new.metadata.labels
+    if old.spec.taints != new.spec.taints or any(before[key] != after[key] for key in keys):
+        return True
+    # A node that the pod's selector no longer admits, or newly admits, changes which domains count.
+    spec = pod.pod.spec
+    selects = bool(spec.node_selector) or (spec.affinity is not None and spec.affinity.node_affinity is not None)
+    return selects and before != after

@@ -16,6 +16,7 @@ from importlib.metadata import entry_points
 
 from carico.clock import Clock
 from carico.errors import UsageError
+from carico.scheduler.class_costs import ClassTable
 from carico.scheduler.framework import Plugin
 from carico.scheduler.ledger import Ledger
 from carico.scheduler.plugins.capacity import Capacity, CapacityRules
@@ -50,6 +51,7 @@ class Tools:
     snapshot: Snapshot
     clock: Clock
     ledger: Ledger | None = None
+    classes: ClassTable | None = None
     client: Caller | None = None  # None in a dry run: nothing is written
     rules: CapacityRules | None = None
     waiting: WaitingPods | None = None  # pods in flight, for plugins that permit or wait
@@ -61,7 +63,7 @@ Factory = Callable[[Tools], Plugin]
 def _capacity(tools: Tools) -> Plugin:
     if tools.ledger is None:
         raise UsageError("plugin Capacity needs a ledger of Pod-Capacity reports; leave it out of this profile")
-    return Capacity(tools.ledger, tools.clock.monotonic, tools.rules)
+    return Capacity(tools.ledger, tools.clock.monotonic, tools.rules, tools.classes)
 
 
 def _volume_binding(tools: Tools) -> Plugin:

@@ -1,4 +1,4 @@
-"""The checks that all messages share. Reasons are few, because each is a label of carico_refused_total."""
+"""The checks that all messages share. Reasons are few, because each is a label of the metrics of refused messages."""
 
 from __future__ import annotations
 

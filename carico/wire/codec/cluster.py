@@ -29,6 +29,7 @@ def refused(message: common.Refusal) -> Refused:
     return Refused(message.sequence, reason, detail if detail.isprintable() else repr(detail))
 
 
+LONGEST_NEXT_ASK = 120.0  # s
 NONE_YET: bytes = pb.GlobalSubspace(none_yet=pb.NoneYet()).SerializeToString()
 
 
@@ -46,6 +47,12 @@ def encode(model: ClusterModel) -> bytes:
     return data
 
 
+def next_ask(seconds: float) -> bytes:
+    """What is put behind an answer for the node to wait before it asks again."""
+    data: bytes = pb.GlobalSubspace(next_ask_seconds=seconds).SerializeToString()
+    return data
+
+
 def encode_refusal(message: pb.LocalSubspace, error: RefusedMessage) -> bytes:
     refusal = common.Refusal(**checks.refusal_of(message, error))
     data: bytes = pb.GlobalSubspace(refusal=refusal).SerializeToString()
@@ -59,6 +66,12 @@ def decode(data: bytes) -> ClusterModel | Refused | None:
     if kind == "refusal":
         return refused(message.refusal)
     return _model(message.model) if kind == "model" else None
+
+
+def decode_next_ask(data: bytes) -> float:
+    """Seconds that the aggregator asks the node to wait; 0: the node's own rule."""
+    asked = checks.parsed(pb.GlobalSubspace, data).next_ask_seconds
+    return min(asked, LONGEST_NEXT_ASK) if math.isfinite(asked) and asked > 0 else 0.0
 
 
 def _model(message: pb.ClusterModel) -> ClusterModel:
@@ -92,15 +105,19 @@ class NodeView(NamedTuple):
     mean_pods: float
 
 
-# What a node is told of a cost that no node knows: nothing, with the spread of a thousand nodes.
-UNKNOWN_COST, UNKNOWN_VARIANCE = 0.0, 1e6
+# What a node is told of a cost that no node knows.
+UNKNOWN_COST, UNKNOWN_VARIANCE = 0.0, math.inf
+# Mean squares in fractions of this node beyond which the cluster's workload says nothing to it: the nodes are not
+# comparable with this one, or somebody has forged a size.
+GRAM_LIMIT = 1e6
 
 
 def view(model: ClusterModel, size: NodeSize, dimensions: tuple[str, ...], own: Matrix) -> NodeView:
     """What `model` means to a node of this size that watches these dimensions and whose own Gram matrix is `own`.
 
     A dimension that the cluster's model lacks (this node is newer than the aggregator) keeps the node's own energy and
-    no correlation with the others, so that merging changes nothing about it.
+    no correlation with the others, so that merging changes nothing about it. A matrix beyond GRAM_LIMIT is replaced by
+    the node's own: the cost beside it is of use all the same.
     """
     at = {dimension: i for i, dimension in enumerate(model.dimensions)}
     here = [i for i, dimension in enumerate(dimensions) if dimension in at]
@@ -108,6 +125,8 @@ def view(model: ClusterModel, size: NodeSize, dimensions: tuple[str, ...], own: 
     share = 1.0 / size.vector(dimensions)
     gram = np.diag(own.diagonal())
     gram[np.ix_(here, here)] = model.gram[np.ix_(there, there)] * np.outer(share[here], share[here])
+    if not (np.abs(gram) <= GRAM_LIMIT).all():
+        gram = own
     return NodeView(gram, _cost_here(model.cost, share, dimensions, at), model.mean_pods)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from carico.errors import RefusedMessage
 from carico.settings import DIMENSIONS
 from carico.types import CostBelief, LocalModel, Matrix, NodeSize
-from carico.wire.codec import checks
+from carico.wire.codec import checks, class_cost
 from carico.wire.v1 import aggregation_pb2 as pb
 from carico.wire.v1 import common_pb2 as common
 
@@ -33,6 +33,7 @@ def encode(model: LocalModel) -> bytes:
         baseline=model.baseline,
         pods=model.pods,
         samples=model.samples,
+        class_costs=class_cost.messages_of(model.class_costs),
     )
     if model.cost is not None:
         message.cost.CopyFrom(common.CostBelief(mean=model.cost.mean, variance=model.cost.variance))
@@ -59,6 +60,7 @@ def decode(message: pb.LocalSubspace) -> LocalModel:
         cost=_cost(message.cost, size, dimensions) if message.HasField("cost") else None,
         pods=int(checks.number("pods", message.pods, most=checks.PODS_LIMIT)),
         samples=message.samples,
+        class_costs=class_cost.of_node(message.class_costs, class_cost.limits_of(size, dimensions)),
     )
 
 

@@ -6,13 +6,14 @@ import numpy as np
 
 from carico.errors import RefusedMessage
 from carico.types import CostPoints, Matrix, ReplicaModel
-from carico.wire.codec import checks, cluster
+from carico.wire.codec import checks, class_cost, cluster
 from carico.wire.codec.cluster import Refused
 from carico.wire.v1 import aggregation_pb2 as pb
 from carico.wire.v1 import common_pb2 as common
 
 POINTS_LIMIT = 4096  # per dimension
 JOINED_LIMIT = 20_000  # names
+CLASSES_LIMIT = 20_000  # classes
 # Mean squares of the largest node that is let in.
 GRAM_LIMIT = checks.DIMENSION_LIMIT * checks.BYTES_LIMIT**2
 NODES_LIMIT = 1_000_000
@@ -32,6 +33,7 @@ def message_of(model: ReplicaModel) -> pb.ReplicaModel:
         mean_pods=model.mean_pods,
         costs=[pb.CostPoints(cost=c.cost, variance=c.variance, weight=c.weight) for c in model.costs],
         joined=sorted(model.joined),
+        class_costs=class_cost.messages_of(model.class_costs),
     )
 
 
@@ -81,6 +83,7 @@ def decode(message: pb.ReplicaModel) -> ReplicaModel:
         mean_pods=checks.number("mean_pods", message.mean_pods, most=checks.PODS_LIMIT),
         costs=tuple(_points(points) for points in message.costs),
         joined=frozenset(message.joined),
+        class_costs=class_cost.of_cluster(message.class_costs, dimensions, CLASSES_LIMIT),
     )
 
 

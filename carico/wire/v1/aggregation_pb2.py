@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from carico.wire.v1 import common_pb2 as carico_dot_wire_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n carico/wire/v1/aggregation.proto\x12\x0e\x63\x61rico.wire.v1\x1a\x1b\x63\x61rico/wire/v1/common.proto\"\xf5\x01\n\rLocalSubspace\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x10\n\x08start_id\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12&\n\x04size\x18\x04 \x01(\x0b\x32\x18.carico.wire.v1.NodeSize\x12\x12\n\ndimensions\x18\x05 \x03(\t\x12\x0c\n\x04rank\x18\x06 \x01(\r\x12\r\n\x05\x62\x61sis\x18\x07 \x03(\x01\x12\x10\n\x08\x62\x61seline\x18\x08 \x03(\x01\x12(\n\x04\x63ost\x18\t \x01(\x0b\x32\x1a.carico.wire.v1.CostBelief\x12\x0c\n\x04pods\x18\n \x01(\r\x12\x0f\n\x07samples\x18\x0b \x01(\x04\"\xa2\x01\n\x0eGlobalSubspace\x12-\n\x05model\x18\x01 \x01(\x0b\x32\x1c.carico.wire.v1.ClusterModelH\x00\x12+\n\x08none_yet\x18\x02 \x01(\x0b\x32\x17.carico.wire.v1.NoneYetH\x00\x12*\n\x07refusal\x18\x03 \x01(\x0b\x32\x17.carico.wire.v1.RefusalH\x00\x42\x08\n\x06\x61nswer\"\t\n\x07NoneYet\"\x8d\x01\n\x0c\x43lusterModel\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\r\n\x05nodes\x18\x02 \x01(\r\x12\x12\n\ndimensions\x18\x03 \x03(\t\x12\x0c\n\x04gram\x18\x04 \x03(\x01\x12\x11\n\tmean_pods\x18\x05 \x01(\x01\x12(\n\x04\x63ost\x18\x06 \x01(\x0b\x32\x1a.carico.wire.v1.CostBelief\"\xe7\x01\n\x0cReplicaModel\x12\x0f\n\x07replica\x18\x01 \x01(\t\x12\x10\n\x08start_id\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x12\n\ndimensions\x18\x04 \x03(\t\x12\x0c\n\x04gram\x18\x05 \x03(\x01\x12\x13\n\x0bgram_weight\x18\x06 \x03(\x01\x12\r\n\x05nodes\x18\x07 \x01(\r\x12\x0e\n\x06weight\x18\x08 \x01(\x01\x12\x11\n\tmean_pods\x18\t \x01(\x01\x12)\n\x05\x63osts\x18\n \x03(\x0b\x32\x1a.carico.wire.v1.CostPoints\x12\x0e\n\x06joined\x18\x0b \x03(\t\"<\n\nCostPoints\x12\x0c\n\x04\x63ost\x18\x01 \x03(\x01\x12\x10\n\x08variance\x18\x02 \x03(\x01\x12\x0e\n\x06weight\x18\x03 \x03(\x01\"\x9e\x01\n\tPeerReply\x12-\n\x05model\x18\x01 \x01(\x0b\x32\x1c.carico.wire.v1.ReplicaModelH\x00\x12,\n\x08yourself\x18\x02 \x01(\x0b\x32\x18.carico.wire.v1.YourselfH\x00\x12*\n\x07refusal\x18\x03 \x01(\x0b\x32\x17.carico.wire.v1.RefusalH\x00\x42\x08\n\x06\x61nswer\"\n\n\x08Yourself2\xe8\x01\n\x0b\x41ggregation\x12M\n\x08\x45xchange\x12\x1d.carico.wire.v1.LocalSubspace\x1a\x1e.carico.wire.v1.GlobalSubspace(\x01\x30\x01\x12\x45\n\x04Once\x12\x1d.carico.wire.v1.LocalSubspace\x1a\x1e.carico.wire.v1.GlobalSubspace\x12\x43\n\x04Peer\x12\x1c.carico.wire.v1.ReplicaModel\x1a\x19.carico.wire.v1.PeerReply(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n carico/wire/v1/aggregation.proto\x12\x0e\x63\x61rico.wire.v1\x1a\x1b\x63\x61rico/wire/v1/common.proto\"\xa5\x02\n\rLocalSubspace\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x10\n\x08start_id\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12&\n\x04size\x18\x04 \x01(\x0b\x32\x18.carico.wire.v1.NodeSize\x12\x12\n\ndimensions\x18\x05 \x03(\t\x12\x0c\n\x04rank\x18\x06 \x01(\r\x12\r\n\x05\x62\x61sis\x18\x07 \x03(\x01\x12\x10\n\x08\x62\x61seline\x18\x08 \x03(\x01\x12(\n\x04\x63ost\x18\t \x01(\x0b\x32\x1a.carico.wire.v1.CostBelief\x12\x0c\n\x04pods\x18\n \x01(\r\x12\x0f\n\x07samples\x18\x0b \x01(\x04\x12.\n\x0b\x63lass_costs\x18\x0c \x03(\x0b\x32\x19.carico.wire.v1.ClassCost\"\xbc\x01\n\x0eGlobalSubspace\x12-\n\x05model\x18\x01 \x01(\x0b\x32\x1c.carico.wire.v1.ClusterModelH\x00\x12+\n\x08none_yet\x18\x02 \x01(\x0b\x32\x17.carico.wire.v1.NoneYetH\x00\x12*\n\x07refusal\x18\x03 \x01(\x0b\x32\x17.carico.wire.v1.RefusalH\x00\x12\x18\n\x10next_ask_seconds\x18\x04 \x01(\x01\x42\x08\n\x06\x61nswer\"W\n\nClassQuery\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\r\n\x05limit\x18\x02 \x01(\r\x12)\n\x06wanted\x18\x03 \x03(\x0b\x32\x19.carico.wire.v1.ClassName\"\x92\x01\n\nClassCosts\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\r\n\x05whole\x18\x02 \x01(\x08\x12\x11\n\tresources\x18\x03 \x03(\t\x12(\n\x05\x63osts\x18\x04 \x03(\x0b\x32\x19.carico.wire.v1.ClassCost\x12\'\n\x04gone\x18\x05 \x03(\x0b\x32\x19.carico.wire.v1.ClassName\"-\n\tClassName\x12\x0e\n\x06\x66\x61mily\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\t\"\t\n\x07NoneYet\"\x8d\x01\n\x0c\x43lusterModel\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\r\n\x05nodes\x18\x02 \x01(\r\x12\x12\n\ndimensions\x18\x03 \x03(\t\x12\x0c\n\x04gram\x18\x04 \x03(\x01\x12\x11\n\tmean_pods\x18\x05 \x01(\x01\x12(\n\x04\x63ost\x18\x06 \x01(\x0b\x32\x1a.carico.wire.v1.CostBelief\"\x97\x02\n\x0cReplicaModel\x12\x0f\n\x07replica\x18\x01 \x01(\t\x12\x10\n\x08start_id\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x12\n\ndimensions\x18\x04 \x03(\t\x12\x0c\n\x04gram\x18\x05 \x03(\x01\x12\x13\n\x0bgram_weight\x18\x06 \x03(\x01\x12\r\n\x05nodes\x18\x07 \x01(\r\x12\x0e\n\x06weight\x18\x08 \x01(\x01\x12\x11\n\tmean_pods\x18\t \x01(\x01\x12)\n\x05\x63osts\x18\n \x03(\x0b\x32\x1a.carico.wire.v1.CostPoints\x12\x0e\n\x06joined\x18\x0b \x03(\t\x12.\n\x0b\x63lass_costs\x18\x0c \x03(\x0b\x32\x19.carico.wire.v1.ClassCost\"<\n\nCostPoints\x12\x0c\n\x04\x63ost\x18\x01 \x03(\x01\x12\x10\n\x08variance\x18\x02 \x03(\x01\x12\x0e\n\x06weight\x18\x03 \x03(\x01\"\x9e\x01\n\tPeerReply\x12-\n\x05model\x18\x01 \x01(\x0b\x32\x1c.carico.wire.v1.ReplicaModelH\x00\x12,\n\x08yourself\x18\x02 \x01(\x0b\x32\x18.carico.wire.v1.YourselfH\x00\x12*\n\x07refusal\x18\x03 \x01(\x0b\x32\x17.carico.wire.v1.RefusalH\x00\x42\x08\n\x06\x61nswer\"\n\n\x08Yourself2\xaf\x02\n\x0b\x41ggregation\x12M\n\x08\x45xchange\x12\x1d.carico.wire.v1.LocalSubspace\x1a\x1e.carico.wire.v1.GlobalSubspace(\x01\x30\x01\x12\x45\n\x04Once\x12\x1d.carico.wire.v1.LocalSubspace\x1a\x1e.carico.wire.v1.GlobalSubspace\x12\x45\n\x07\x43lasses\x12\x1a.carico.wire.v1.ClassQuery\x1a\x1a.carico.wire.v1.ClassCosts(\x01\x30\x01\x12\x43\n\x04Peer\x12\x1c.carico.wire.v1.ReplicaModel\x1a\x19.carico.wire.v1.PeerReply(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,21 +33,27 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'carico.wire.v1.aggregation_
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_LOCALSUBSPACE']._serialized_start=82
-  _globals['_LOCALSUBSPACE']._serialized_end=327
-  _globals['_GLOBALSUBSPACE']._serialized_start=330
-  _globals['_GLOBALSUBSPACE']._serialized_end=492
-  _globals['_NONEYET']._serialized_start=494
-  _globals['_NONEYET']._serialized_end=503
-  _globals['_CLUSTERMODEL']._serialized_start=506
-  _globals['_CLUSTERMODEL']._serialized_end=647
-  _globals['_REPLICAMODEL']._serialized_start=650
-  _globals['_REPLICAMODEL']._serialized_end=881
-  _globals['_COSTPOINTS']._serialized_start=883
-  _globals['_COSTPOINTS']._serialized_end=943
-  _globals['_PEERREPLY']._serialized_start=946
-  _globals['_PEERREPLY']._serialized_end=1104
-  _globals['_YOURSELF']._serialized_start=1106
-  _globals['_YOURSELF']._serialized_end=1116
-  _globals['_AGGREGATION']._serialized_start=1119
-  _globals['_AGGREGATION']._serialized_end=1351
+  _globals['_LOCALSUBSPACE']._serialized_end=375
+  _globals['_GLOBALSUBSPACE']._serialized_start=378
+  _globals['_GLOBALSUBSPACE']._serialized_end=566
+  _globals['_CLASSQUERY']._serialized_start=568
+  _globals['_CLASSQUERY']._serialized_end=655
+  _globals['_CLASSCOSTS']._serialized_start=658
+  _globals['_CLASSCOSTS']._serialized_end=804
+  _globals['_CLASSNAME']._serialized_start=806
+  _globals['_CLASSNAME']._serialized_end=851
+  _globals['_NONEYET']._serialized_start=853
+  _globals['_NONEYET']._serialized_end=862
+  _globals['_CLUSTERMODEL']._serialized_start=865
+  _globals['_CLUSTERMODEL']._serialized_end=1006
+  _globals['_REPLICAMODEL']._serialized_start=1009
+  _globals['_REPLICAMODEL']._serialized_end=1288
+  _globals['_COSTPOINTS']._serialized_start=1290
+  _globals['_COSTPOINTS']._serialized_end=1350
+  _globals['_PEERREPLY']._serialized_start=1353
+  _globals['_PEERREPLY']._serialized_end=1511
+  _globals['_YOURSELF']._serialized_start=1513
+  _globals['_YOURSELF']._serialized_end=1523
+  _globals['_AGGREGATION']._serialized_start=1526
+  _globals['_AGGREGATION']._serialized_end=1829
 # @@protoc_insertion_point(module_scope)

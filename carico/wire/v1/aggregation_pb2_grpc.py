@@ -44,6 +44,11 @@ class AggregationStub:
                 request_serializer=carico_dot_wire_dot_v1_dot_aggregation__pb2.LocalSubspace.SerializeToString,
                 response_deserializer=carico_dot_wire_dot_v1_dot_aggregation__pb2.GlobalSubspace.FromString,
                 _registered_method=True)
+        self.Classes = channel.stream_stream(
+                '/carico.wire.v1.Aggregation/Classes',
+                request_serializer=carico_dot_wire_dot_v1_dot_aggregation__pb2.ClassQuery.SerializeToString,
+                response_deserializer=carico_dot_wire_dot_v1_dot_aggregation__pb2.ClassCosts.FromString,
+                _registered_method=True)
         self.Peer = channel.stream_stream(
                 '/carico.wire.v1.Aggregation/Peer',
                 request_serializer=carico_dot_wire_dot_v1_dot_aggregation__pb2.ReplicaModel.SerializeToString,
@@ -68,6 +73,13 @@ class AggregationServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Classes(self, request_iterator, context):
+        """Costs of classes of pods: all at first, then those that changed. For schedulers and nodes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Peer(self, request_iterator, context):
         """Between replicas: each tells the aggregate of its own nodes, and never what it heard from a peer.
         """
@@ -87,6 +99,11 @@ def add_AggregationServicer_to_server(servicer, server):
                     servicer.Once,
                     request_deserializer=carico_dot_wire_dot_v1_dot_aggregation__pb2.LocalSubspace.FromString,
                     response_serializer=carico_dot_wire_dot_v1_dot_aggregation__pb2.GlobalSubspace.SerializeToString,
+            ),
+            'Classes': grpc.stream_stream_rpc_method_handler(
+                    servicer.Classes,
+                    request_deserializer=carico_dot_wire_dot_v1_dot_aggregation__pb2.ClassQuery.FromString,
+                    response_serializer=carico_dot_wire_dot_v1_dot_aggregation__pb2.ClassCosts.SerializeToString,
             ),
             'Peer': grpc.stream_stream_rpc_method_handler(
                     servicer.Peer,
@@ -148,6 +165,33 @@ class Aggregation:
             '/carico.wire.v1.Aggregation/Once',
             carico_dot_wire_dot_v1_dot_aggregation__pb2.LocalSubspace.SerializeToString,
             carico_dot_wire_dot_v1_dot_aggregation__pb2.GlobalSubspace.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Classes(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/carico.wire.v1.Aggregation/Classes',
+            carico_dot_wire_dot_v1_dot_aggregation__pb2.ClassQuery.SerializeToString,
+            carico_dot_wire_dot_v1_dot_aggregation__pb2.ClassCosts.FromString,
             options,
             channel_credentials,
             insecure,

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63\x61rico/wire/v1/common.proto\x12\x0e\x63\x61rico.wire.v1\"/\n\x08NodeSize\x12\r\n\x05\x63ores\x18\x01 \x01(\x01\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x01\",\n\nCostBelief\x12\x0c\n\x04mean\x18\x01 \x03(\x01\x12\x10\n\x08variance\x18\x02 \x03(\x01\";\n\x07Refusal\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63\x61rico/wire/v1/common.proto\x12\x0e\x63\x61rico.wire.v1\"/\n\x08NodeSize\x12\r\n\x05\x63ores\x18\x01 \x01(\x01\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x01\",\n\nCostBelief\x12\x0c\n\x04mean\x18\x01 \x03(\x01\x12\x10\n\x08variance\x18\x02 \x03(\x01\"\xc3\x01\n\tClassCost\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0e\n\x06\x66\x61mily\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\t\x12\x0c\n\x04pods\x18\x04 \x01(\r\x12\x0e\n\x06weight\x18\x05 \x01(\x01\x12\x0c\n\x04mean\x18\x06 \x03(\x01\x12\x10\n\x08variance\x18\x07 \x03(\x01\x12\x0c\n\x04high\x18\x08 \x03(\x01\x12\x10\n\x08use_high\x18\t \x03(\x01\x12\x14\n\x0cramp_seconds\x18\n \x01(\x01\x12\r\n\x05nodes\x18\x0b \x01(\r\";\n\x07Refusal\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +35,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NODESIZE']._serialized_end=94
   _globals['_COSTBELIEF']._serialized_start=96
   _globals['_COSTBELIEF']._serialized_end=140
-  _globals['_REFUSAL']._serialized_start=142
-  _globals['_REFUSAL']._serialized_end=201
+  _globals['_CLASSCOST']._serialized_start=143
+  _globals['_CLASSCOST']._serialized_end=338
+  _globals['_REFUSAL']._serialized_start=340
+  _globals['_REFUSAL']._serialized_end=399
 # @@protoc_insertion_point(module_scope)

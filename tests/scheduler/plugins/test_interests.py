@@ -72,6 +72,9 @@ def came(pod: Pod) -> Change:
 
 
 BIG, SMALL = a_node("n", cpu="8"), a_node("n", cpu="1")
+ZONE_1, ZONE_2 = a_node("n", labels={"zone": "1"}), a_node("n", labels={"zone": "2"})
+RELABELLED = a_node("n", labels={"zone": "1", "a": "b"})
+TAINTED_ZONE_1 = a_node("n", labels={"zone": "1"}, spec=TAINTED)
 CHOOSY = a_pod("p", spec={"nodeSelector": {"a": "b"}})
 ON_X = a_pod("o", node="n", labels={"app": "x"})
 ON_Y = a_pod("o", node="n", labels={"app": "y"})
@@ -113,12 +116,34 @@ UNBOUND = a_pod("u", labels={"app": "x"})
         ("Unsupported", a_pod("p", requests=GPU), Change("DeviceClass", Action.DELETE), True),
         ("PodTopologySpread", a_pod("p", spec=SPREAD), node(None, a_node("n", labels={"zone": "1"})), True),
         ("PodTopologySpread", a_pod("p", spec=SPREAD), node(None, a_node("n")), False),
+        # A relabelled node: only labels count that the verdict about the waiting pod depends on.
+        ("PodTopologySpread", a_pod("p", spec=SPREAD), node(ZONE_1, RELABELLED), False),
+        ("PodTopologySpread", a_pod("p", spec=SPREAD), node(ZONE_1, ZONE_2), True),
+        ("PodTopologySpread", a_pod("p", spec=SPREAD), node(ZONE_1, a_node("n")), True),
+        ("PodTopologySpread", a_pod("p", spec=SPREAD), node(ZONE_1, TAINTED_ZONE_1), True),
+        ("PodTopologySpread", a_pod("p", spec=SPREAD | {"nodeSelector": {"a": "b"}}), node(ZONE_1, RELABELLED), True),
+        ("InterPodAffinity", a_pod("p", spec=ANTI), node(ZONE_1, RELABELLED), False),
+        ("InterPodAffinity", a_pod("p", spec=ANTI), node(ZONE_1, ZONE_2), True),
+        ("InterPodAffinity", a_pod("p", spec=ANTI), node(None, a_node("n")), True),
         ("NodeDeclaredFeatures", a_pod("p"), node(None, a_node("n")), True),
         ("NodeName", a_pod("p"), node(None, a_node("n")), True),
     ],
 )
 def test_hints(plugin: str, waiting: Pod, change: Change, expected: bool) -> None:
     assert helps(plugin, waiting, change) is expected
+
+
+def test_a_node_that_leaves_the_domain_of_a_running_pods_term_helps_the_pod_it_refused() -> None:
+    """The pod has no terms of its own; which labels matter is known from the terms that refused it."""
+    world = World([ZONE_1], [a_pod("o", node="n", spec=ANTI)])
+    waiting = a_pod("p", labels={"app": "x"})
+    (plugin,) = [p for p in world.plugins if p.name == "InterPodAffinity"]
+    assert not world.feasible(waiting)
+    moved, relabelled = node(ZONE_1, ZONE_2), node(ZONE_1, RELABELLED)
+    assert [any(i.could_help(PodInfo(waiting), c) for i in plugin.interests) for c in (moved, relabelled)] == [
+        True,
+        False,
+    ]
 
 
 def claim(name: str) -> Any:

@@ -163,7 +163,7 @@ export class Detail {
       ? h("table", {}, h("thead", {}, h("tr", {}, ...["", "one pod", "with no pod"].map((t) => h(t ? "th" : "td", t ? { scope: "col" } : {}, t)))),
           h("tbody", {}, ...report.dimensions.map((name, i) => h("tr", {}, h("th", { scope: "row" }, labelOf(name)), h("td", {}, percentFine(report.cost[i])), h("td", {}, percentFine(report.baseline[i]))))))
       : h("p", { class: "quiet" }, "This node has not reported yet.");
-    $("costs").replaceChildren(cost, report ? h("p", { class: "quiet" }, `of this node; agent ${report.agent}`) : "");
+    $("costs").replaceChildren(cost, report ? h("p", { class: "quiet" }, `of this node; ${report.room ? `room for ${report.room}; ` : ""}agent ${report.agent}`) : "");
   }
 }
 

@@ -1,5 +1,6 @@
 // Puts the parts together: what the stream brings goes into the store, and the parts draw it in the next frames.
 
+import { Classes } from "./classes.js";
 import { $, announce, duration, say } from "./dom.js";
 import { Detail } from "./detail.js";
 import { Nodes } from "./nodes.js";
@@ -18,9 +19,10 @@ const nodes = new Nodes(store, (node) => detail.open(node));
 const detail = new Detail(store, (node, step) => nodes.beside(node, step));
 const summary = new Summary(store);
 const waiting = new Waiting(store, openNamed);
+const classes = new Classes(store);
 
 // One part per frame: with 5,000 nodes all of them at once would hold a frame up.
-const parts = [() => nodes.update(), () => summary.update(), () => waiting.update(), who];
+const parts = [() => nodes.update(), () => summary.update(), () => waiting.update(), () => classes.update(), who];
 let due = [];
 function drawSoon() {
   if (!due.length) requestAnimationFrame(drawNext);

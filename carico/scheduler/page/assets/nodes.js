@@ -26,10 +26,10 @@ function columnsFor(dimensions) {
   return [
     { id: "name", label: "Node", kind: "name", value: (n) => n.key },
     ...usage,
-    { id: "room", label: "Room", kind: "room", value: (n) => n.heldShare, down: true, title: "pods that the node counts, pods promised, and what is left" },
+    { id: "room", label: "Room", kind: "room", value: (n) => n.heldShare, down: true, title: "pods that the node counts, pods reserved, and what is free" },
     { id: "pods", label: "Pods", kind: "number", value: (n) => n.pods, down: true },
-    { id: "capacity", label: "Capacity", kind: "number", value: (n) => n.capacity ?? -1, down: true, title: "Pod-Capacity: so many more pods fit, by the node's own word" },
-    { id: "reserved", label: "Reserved", kind: "number", value: (n) => n.reserved, down: true, title: "promised, and not counted by the node yet" },
+    { id: "capacity", label: "Capacity", kind: "number", value: (n) => n.capacity ?? -1, down: true, title: "Pod-Capacity: how many more pods fit, by the node's own report" },
+    { id: "reserved", label: "Reserved", kind: "number", value: (n) => n.reserved, down: true, title: "reserved, and not counted by the node yet" },
     { id: "free", label: "Free", kind: "number", value: (n) => n.free ?? -1e9, down: true, title: "Pod-Capacity minus reserved" },
     { id: "mode", label: "State", kind: "mode", value: (n) => n.state, title: "settled: from this second's usage; churn: from what pods cost, while containers come and go" },
   ];

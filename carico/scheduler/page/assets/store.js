@@ -13,6 +13,7 @@ export class Store {
     this.summary = null;
     this.who = null;
     this.queue = null;
+    this.classes = null;
     this.decisions = [];
     this.past = []; // [time, pods, reserved, free, waiting]
     this.membership = 0; // grows when nodes come or go
@@ -33,7 +34,7 @@ export class Store {
       this.past = message.past;
       this.decisions = [];
     }
-    for (const part of ["who", "summary", "dimensions", "queue"]) if (message[part]) this[part] = message[part];
+    for (const part of ["who", "summary", "dimensions", "queue", "classes"]) if (message[part]) this[part] = message[part];
     for (const row of message.gone ?? []) if (this.nodes.delete(row)) this.membership += 1;
     for (const figures of message.nodes ?? []) this.put(figures);
     if (message.decisions) this.decisions = [...message.decisions, ...this.decisions].slice(0, 50);
@@ -65,7 +66,7 @@ export class Store {
   }
 }
 
-/** What fills a node: pods that its own report counts, pods that are promised, and the rest. */
+/** What fills a node: pods that its own report counts, pods that are reserved, and the rest. */
 function room({ pods, reserved, capacity }) {
   const counted = Math.max(0, pods - reserved);
   const all = Math.max(counted + Math.max(capacity ?? 0, reserved), 1);

@@ -7,8 +7,8 @@ const FIGURES = [
   ["nodes", "Nodes", (s) => count(s.nodes), (s) => [s.stale && `${count(s.stale)} stale`, s.cordoned && `${count(s.cordoned)} cordoned`].filter(Boolean).join(", ") || "all report"],
   ["pods", "Pods", (s) => count(s.pods), () => "on these nodes"],
   ["capacity", "Pod-Capacity", (s) => pods(s.capacity), () => "more pods fit"],
-  ["reserved", "Reserved", (s) => pods(s.reserved), () => "promised, not counted yet"],
-  ["free", "Free", (s) => pods(s.free), () => "still to give"],
+  ["reserved", "Reserved", (s) => pods(s.reserved), () => "not counted yet"],
+  ["free", "Free", (s) => pods(s.free), () => "available"],
   ["waiting", "Waiting", (s) => count(s.waiting), () => "pods in the queue"],
   ["rate", "Placed", (s) => count(s.bound), (s) => `${pods(s.rate)} per second`],
 ];

@@ -25,7 +25,7 @@ export class Waiting {
     $("blocked").replaceChildren(...this.blocked(view));
     const rows = view.pods.map((pod) => this.queuedPod(pod));
     if (total > view.pods.length && view.pods.length) rows.push(h("li", { class: "quiet" }, `and ${count(total - view.pods.length)} more`));
-    if (!total) rows.push(h("li", { class: "empty" }, "Nobody waits."));
+    if (!total) rows.push(h("li", { class: "empty" }, "The queue is empty."));
     $("queue").replaceChildren(...rows);
     this.ages();
   }

@@ -1,0 +1,261 @@
+"""Is what the agent says of real pods true? A real kubelet and containerd, pods that measure themselves (root).
+
+Pods of nine kinds start and end in random order: one, two and four busy threads, π, memory touched at once, slowly and
+under a limit, five seconds of work and then sleep, work under a cpu limit, and one whose image cannot be pulled. The
+agent's class costs are set against what the pods measured themselves, and its room against full − Σ of those − what
+the idle node used. Ten minutes; SECONDS cuts it. The machine must do nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from carico.types import NodeReport
+from carico.wire.certificates import Authority
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from cluster.cluster import Cluster, pod
+from listening import ListeningScheduler
+from running import agent
+
+SECONDS = float(os.environ.get("SECONDS", "600"))
+SEED = int(os.environ.get("SEED", "1"))
+IDLE = 10.0  # s of the idle node before the first pod
+NAMESPACE = "default"
+LOAD = Path(__file__).with_name("real_node_load.py")
+CORES = os.cpu_count() or 1
+THREADS = 2 * CORES + 1  # busy threads at most: a little past what the node holds
+MEMORY = 3000  # MiB at most
+STEADY = 3.0  # s until a pod has come up to its load
+SMALL = (0.1, 48 * 2.0**20)  # costs below which errors are not relative
+NODE_SHARE, ROOM_SHARE = 0.05, 0.15  # of the node, and of the true room: how far room may be off
+FOREVER = 1e6  # s
+
+
+class Kind(NamedTuple):
+    """What pods of one class do."""
+
+    threads: int = 0
+    burn: float = FOREVER  # s of work before they sleep
+    mib: int = 0
+    ramp: float = 0.0  # s in which the memory is touched
+    limits: dict[str, str] = {}  # noqa: RUF012
+
+
+KINDS = {
+    "pi": Kind(threads=1),
+    "two": Kind(threads=2),
+    "four": Kind(threads=4),
+    "touch": Kind(mib=300),
+    "slow": Kind(mib=400, ramp=10.0),
+    "limited": Kind(mib=200, limits={"memory": "400Mi"}),
+    "start-up": Kind(threads=1, burn=5.0, mib=100),
+    "throttled": Kind(threads=1, limits={"cpu": "200m"}),
+}
+
+
+@dataclass
+class Running:
+    kind: str
+    name: str
+    result: Path
+    told: dict[str, Any] = field(default_factory=dict)  # what the pod measured itself, when it has ended
+
+
+def run() -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as folder, Cluster(kubelet=True) as cluster:
+        accounts = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
+        cluster.wait_for("account of the pods", lambda: cluster.api.get(accounts)["items"])
+        with _agent(cluster, Path(folder)) as scheduler:
+            scheduler.wait_for(lambda report: bool(report.estimate.room), 60)
+            heard = _Heard(scheduler)
+            heard.listen(IDLE)
+            idle = heard.idle()
+            pods = _play(cluster, Path(folder), heard)
+            killed = _oom_kills(cluster)
+    return _judge(heard, idle, pods, killed)
+
+
+@contextlib.contextmanager
+def _agent(cluster: Any, folder: Path) -> Iterator[ListeningScheduler]:
+    """A real agent beside the node, and a scheduler that hears its reports."""
+    authority = Authority(folder)
+    server = authority.issue("localhost", "localhost", "127.0.0.1")
+    with ListeningScheduler(server.cert, server.key, heartbeat=1.0) as scheduler:
+        flags = ["--runtime", "containerd", "--containerd-socket", str(cluster.folder / "containerd.sock")]
+        with agent(*flags, "--schedulers", scheduler.target, "--tls-ca", str(authority.cert)) as process:
+            process.ready()
+            yield scheduler
+
+
+class _Heard:
+    """Room at each second, and the newest costs of each class."""
+
+    def __init__(self, scheduler: ListeningScheduler) -> None:
+        self._scheduler = scheduler
+        self.seconds: list[tuple[float, NodeReport]] = []  # s, monotonic, when the report was the newest
+
+    def listen(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            time.sleep(min(1.0, max(0.0, end - time.monotonic())))
+            self.seconds.append((time.monotonic(), self._scheduler.reports[-1]))
+
+    def idle(self) -> np.ndarray[Any, Any]:
+        """What the node used before there were pods, absolute."""
+        return np.mean([np.subtract(report.full, report.estimate.room) for _, report in self.seconds], axis=0)
+
+    def costs(self) -> dict[str, Any]:
+        newest = {}
+        for report in self._scheduler.reports:
+            newest.update({cost.key.family: cost for cost in report.class_costs})
+        return newest
+
+
+def _play(cluster: Any, folder: Path, heard: _Heard) -> list[Running]:
+    """Starts pods at random, within what the machine bears, and waits for the end of all."""
+    draw, now, pods = random.Random(SEED), time.monotonic(), []
+    end = now + SECONDS
+    _create(cluster, _stuck())
+    while (now := time.monotonic()) < end:
+        alive = [one for one in pods if not one.result.exists()]
+        kind = draw.choice(list(KINDS))
+        threads = sum(KINDS[one.kind].threads for one in alive) + KINDS[kind].threads
+        memory = sum(KINDS[one.kind].mib for one in alive) + KINDS[kind].mib
+        if threads <= THREADS and memory <= MEMORY:
+            life = min(draw.uniform(0.05, 0.1) * SECONDS + 15.0, 75.0)
+            pods.append(_start(cluster, folder, kind, len(pods), life))
+        heard.listen(draw.uniform(1.0, 4.0))
+    limit = time.monotonic() + 120
+    while any(not one.result.exists() for one in pods) and time.monotonic() < limit:
+        heard.listen(1.0)
+    for one in pods:
+        if one.result.exists():
+            one.told = json.loads(one.result.read_text())
+    return pods
+
+
+def _start(cluster: Any, folder: Path, kind: str, number: int, life: float) -> Running:
+    name, what = f"{kind}-{number}", KINDS[kind]
+    result = folder / f"{name}.json"
+    plan = what._asdict() | {"life": life, "result": str(result)}
+    # The machine's own Python, through its own files: the work image holds no more than busybox.
+    command = ["chroot", "/host", "/usr/bin/python3", "-S", "-c", LOAD.read_text(), json.dumps(plan)]
+    made = pod(name, command, mounts=[{"name": "host", "mountPath": "/host"}])
+    made["metadata"]["labels"] = {"app": kind}
+    made["spec"]["volumes"] = [{"name": "host", "hostPath": {"path": "/"}}]
+    made["spec"]["containers"][0]["resources"] = {"limits": what.limits}
+    _create(cluster, made)
+    return Running(kind, name, result)
+
+
+def _stuck() -> dict[str, Any]:
+    made: dict[str, Any] = pod("stuck", ["sleep", "1"])
+    made["spec"]["containers"][0] |= {"image": "carico.test/nowhere:1", "imagePullPolicy": "IfNotPresent"}
+    return made
+
+
+def _create(cluster: Any, made: dict[str, Any]) -> None:
+    made["spec"]["nodeName"] = cluster.api.get("/api/v1/nodes")["items"][0]["metadata"]["name"]
+    cluster.create(made, NAMESPACE)
+
+
+def _oom_kills(cluster: Any) -> int:
+    items = cluster.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
+    states = [status["state"] for item in items for status in item["status"].get("containerStatuses", [])]
+    return sum(state.get("terminated", {}).get("reason") == "OOMKilled" for state in states)
+
+
+class Own(NamedTuple):
+    """What one pod measured of itself."""
+
+    times: np.ndarray[Any, Any]  # s, monotonic
+    cpu: np.ndarray[Any, Any]  # cores of demand since the instant before, at times[1:]
+    memory: float  # bytes, the most that it held
+
+
+def _own(one: Running) -> Own:
+    rows = np.array(one.told["rows"])
+    seconds = np.diff(rows[:, 0])
+    demand = (np.diff(rows[:, 1]) + np.diff(rows[:, 2])) / np.maximum(seconds, 1e-3)
+    if "cpu" in KINDS[one.kind].limits:  # what waits for its own limit demands no more than that
+        demand = np.diff(rows[:, 1]) / np.maximum(seconds, 1e-3)
+    return Own(rows[:, 0], demand, float(rows[:, 3].max()))
+
+
+def _judge(heard: _Heard, idle: Any, pods: list[Running], killed: int) -> dict[str, float]:
+    owns = [(one, _own(one)) for one in pods if one.told]
+    errors = _cost_errors(heard.costs(), owns)
+    within, too_high = _room(heard, idle, owns)
+    ended = len(owns)
+    print(f"{ended} of {len(pods)} pods told what they used; {len(heard.seconds)} seconds")
+    return {
+        "cost_error_max": round(max(errors.values(), default=1.0), 3),
+        "room_within": round(within, 3),
+        "room_too_high": round(too_high, 3),
+        "oom_kills": killed,
+        "pods": ended,
+    }
+
+
+def _cost_errors(costs: dict[str, Any], owns: list[tuple[Running, Own]]) -> dict[str, float]:
+    """By class, the larger error of cpu and memory; 1 where the agent knows no cost."""
+    errors = {}
+    print("| class | pods | cpu: told, own | memory, MiB: told, own | error |\n| --- | --- | --- | --- | --- |")
+    for kind in KINDS:
+        mine = [own for one, own in owns if one.kind == kind]
+        if not mine:
+            continue
+        steady = [own.cpu[own.times[1:] - own.times[0] > STEADY] for own in mine]
+        # What is kept for a pod that works only at its start is what it settles at.
+        settled = [cpu[-3:] if KINDS[kind].burn < FOREVER else cpu for cpu in steady]
+        truth = (float(np.mean(np.concatenate(settled))), float(np.mean([own.memory for own in mine])))
+        cost = next((cost for family, cost in costs.items() if kind in family.replace("=", "/").split("/")), None)
+        if cost is None:
+            errors[kind] = 1.0
+            print(f"| {kind} | {len(mine)} | nothing, {truth[0]:.2f} | nothing, {truth[1] / 2**20:.0f} | 1 |")
+            continue
+        told = (cost.mean[0], cost.mean[1])
+        error = max(abs(a - b) / max(b, small) for a, b, small in zip(told, truth, SMALL, strict=True))
+        errors[kind] = error
+        memory = f"{told[1] / 2**20:.0f}, {truth[1] / 2**20:.0f}"
+        print(f"| {kind} | {len(mine)} | {told[0]:.2f}, {truth[0]:.2f} | {memory} | {error:.2f} |")
+    return errors
+
+
+def _room(heard: _Heard, idle: Any, owns: list[tuple[Running, Own]]) -> tuple[float, float]:
+    """Shares of the seconds in which room was within tolerance, and too high."""
+    good = high = count = 0
+    for at, report in heard.seconds:
+        used = np.array([0.0, 0.0])
+        for one, own in owns:
+            if own.times[0] <= at <= own.times[-1]:
+                used += (_at(one, own, at), own.memory)
+        full = np.array(report.full)
+        true = np.maximum(0.0, full - idle - used)
+        off = np.array(report.estimate.room) - true
+        allowed = np.maximum(NODE_SHARE * full, ROOM_SHARE * true)
+        count += 1
+        good += bool((np.abs(off) <= allowed).all())
+        high += bool((off > allowed).any())
+    return good / max(1, count), high / max(1, count)
+
+
+def _at(one: Running, own: Own, at: float) -> float:
+    """Cores of demand of a pod at an instant: its mean, or for one that stops working what it did then."""
+    if KINDS[one.kind].burn < FOREVER:
+        return float(own.cpu[max(0, int(np.searchsorted(own.times, at)) - 1)])
+    return float(own.cpu.mean())

@@ -1,0 +1,80 @@
+"""The program of one pod of `bench/real_node.py`: loads its node as told, and measures itself meanwhile.
+
+Runs on the machine's own Python, without any package. Every second it notes the monotonic clock, the time that its
+processes ran and waited (the kernel scheduler's own account) and its anonymous memory; at the end also the processor
+time by getrusage. /proc is the node's, in which processes have other numbers than they know themselves.
+"""
+
+import json
+import os
+import resource
+import signal
+import sys
+import time
+
+SECOND = 1.0
+
+
+def main():
+    plan = json.loads(sys.argv[1])
+    started = time.monotonic()
+    children = [busy(started + plan["burn"]) for _ in range(plan["threads"])]
+    held, rows = [], []
+    stop = started + plan["life"]
+    while (now := time.monotonic()) < stop:
+        share = 1.0 if not plan["ramp"] else min(1.0, (now - started + SECOND) / plan["ramp"])
+        touch(held, int(share * plan["mib"]))
+        rows.append([now, *account(), anonymous()])
+        time.sleep(max(0.0, min(SECOND, stop - time.monotonic())))
+    rows.append([time.monotonic(), *account(), anonymous()])
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    result = {"rows": rows, "cpu_seconds": sum(one.ru_utime + one.ru_stime for one in used), "mib": plan["mib"]}
+    with open(plan["result"] + ".new", "w") as file:
+        json.dump(result, file)
+    os.rename(plan["result"] + ".new", plan["result"])
+
+
+def busy(until):
+    """A process that wants a processor all the time until then, and sleeps afterwards."""
+    child = os.fork()
+    if child == 0:
+        while time.monotonic() < until:
+            for _ in range(10000):
+                pass
+        time.sleep(1e6)
+        os._exit(0)
+    return child
+
+
+def touch(held, mib):
+    while len(held) < mib:
+        piece = bytearray(1 << 20)
+        for at in range(0, len(piece), 4096):
+            piece[at] = 1
+        held.append(piece)
+
+
+def account():
+    """s run and s waited, of this process and its children."""
+    me = os.readlink("/proc/self")
+    with open(f"/proc/{me}/task/{me}/children") as file:
+        pids = [me, *file.read().split()]
+    ran = waited = 0
+    for pid in pids:
+        with open(f"/proc/{pid}/schedstat") as file:
+            words = file.read().split()
+        ran, waited = ran + int(words[0]), waited + int(words[1])
+    return ran * 1e-9, waited * 1e-9
+
+
+def anonymous():
+    """Bytes."""
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("RssAnon:"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""How often nodes may ask while this replica cannot keep up.
+
+The model is made anew at fixed times; how late that happens says how long messages wait for their turn. While it is
+late, nodes are asked to wait longer and longer before they ask again, and less again afterwards. Without that a replica
+that is overloaded answers nobody in time, and nodes that give up on it come back with a new connection, which costs
+more than the question did.
+"""
+
+from __future__ import annotations
+
+LATE = 0.1  # s
+IN_TIME = 0.02  # s
+FIRST = 1.0  # s between two questions of a node, as soon as it is late
+LONGEST = 60.0  # s
+GROWTH, DECAY = 1.5, 0.9  # per refresh
+
+
+class Pace:
+    """
+    >>> pace = Pace()
+    >>> [pace.refreshed(0.5) or pace.next_ask for _ in range(3)]
+    [1.0, 1.5, 2.25]
+    >>> pace.refreshed(0.05); pace.next_ask
+    2.25
+    >>> for _ in range(20): pace.refreshed(0.0)
+    >>> pace.next_ask
+    0.0
+    """
+
+    def __init__(self) -> None:
+        self.next_ask = 0.0  # s; 0: the nodes' own rule
+
+    def refreshed(self, late: float) -> None:
+        """`late` in seconds."""
+        if late > LATE:
+            self.next_ask = min(max(FIRST, self.next_ask * GROWTH), LONGEST)
+        elif late < IN_TIME:
+            self.next_ask = self.next_ask * DECAY if self.next_ask * DECAY >= FIRST / 2 else 0.0

@@ -1,0 +1,236 @@
+"""All classes of pods that this node knows, and what it expects of a pod of any class.
+
+What is known of a class is looked for in this order: its own pods here, mixed with what the cluster says of the same
+revision; another revision of its family; and for a class that nobody has measured the first guess, raised to what
+classes of its namespace, or all classes, cost at the dear end. Own evidence and the cluster's are mixed by precision
+
+    c = (m/p + μ/v) / (1/p + 1/v)
+
+with p the variance of the own mean and v that of the other; where the two are more than three deviations apart they do
+not measure the same thing, and the own evidence stands as it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+
+from carico.estimate import class_saved
+from carico.estimate.class_cost import cost_of
+from carico.estimate.class_stats import ClassStats, Pod
+from carico.types import ClassCost, ClassKey, MeasuredPod
+
+Values = tuple[float, ...]
+
+MOST_CLASSES = 512
+IDLE_EVERY = 5.0  # s
+MOST_HEARD = 4096
+NO_LABELS = ClassKey("", "", "")  # the class of pods of which nothing is known but that they run
+CONFLICT = 9.0  # squared deviations apart
+ELSEWHERE = 0.1  # deviation of a class's mean from node to node, as a share of it
+REVISIONS = 0.3  # and from revision to revision
+DEAR = 2.0  # standard deviations above the mean class that an unknown one is expected to cost
+FULL_SHARE = 0.5  # share of the node above which no first guess goes, or no pod would ever be tried on a small node
+
+
+class ClassTable:
+    """Resources are numbered as in `resources`; amounts are absolute."""
+
+    def __init__(self, resources: Sequence[str], first: Values, most: Values) -> None:
+        self.resources = tuple(resources)
+        self._first = first
+        self._most = most  # demand of one pod that is believed
+        self._peaks = tuple([name == "memory" for name in resources])
+        self.classes: OrderedDict[ClassKey, ClassStats] = OrderedDict()  # least recently used first
+        self._heard: OrderedDict[ClassKey, ClassCost] = OrderedDict()
+        self._pods: dict[str, ClassStats] = {}
+        self._at = -math.inf
+
+    def set_size(self, first: Values, most: Values) -> None:
+        self._first, self._most = first, most
+
+    def observe(self, pods: Iterable[MeasuredPod], at: float) -> None:
+        """Take in a second: every workload pod of the node, with what was read of it."""
+        passed = min(max(at - self._at, 0.0), 7 * 86400.0) if math.isfinite(self._at) else 0.0
+        if passed >= IDLE_EVERY or not math.isfinite(self._at):
+            self._at = at
+            for class_ in self.classes.values():
+                class_.idle(passed)
+        gone = set(self._pods)
+        touched: dict[ClassKey, ClassStats] = {}
+        for measured in pods:
+            gone.discard(measured.uid)
+            class_ = self._follow(measured, at)
+            if measured.fresh or class_.cost is None:
+                touched[class_.key] = class_
+        for uid in gone:
+            class_ = self._pods.pop(uid)
+            class_.retire(uid)
+            touched[class_.key] = class_
+        for class_ in touched.values():
+            class_.refresh()
+
+    def _follow(self, measured: MeasuredPod, at: float) -> ClassStats:
+        key = measured.key or NO_LABELS
+        class_ = self._pods.get(measured.uid)
+        if class_ is not None and class_.key != key:  # its labels were not known before
+            class_.pods.pop(measured.uid)
+            class_ = None
+        if class_ is None:
+            class_ = self._pods[measured.uid] = self._class(key, at)
+            class_.pods[measured.uid] = Pod(len(self.resources), at)
+            class_.recent += 1.0
+        pod = class_.pods[measured.uid]
+        pod.age = min(max(measured.age, 0.0), 1e9) if math.isfinite(measured.age) else 0.0
+        if pod.running and not measured.running:
+            pod.idle_since = at
+        pod.restarted = pod.restarted or (measured.running and not pod.running and pod.last is not None)
+        pod.running = measured.running
+        demand = self._believed(measured.demand)
+        if demand is not None and measured.fresh and measured.running:
+            self._read(class_, pod, measured, demand)
+        return class_
+
+    def _read(self, class_: ClassStats, pod: Pod, measured: MeasuredPod, demand: Values) -> None:
+        pod.last = demand
+        for i, amount in enumerate(demand):
+            exact = measured.exact or self._peaks[i]
+            class_.read(pod, i, amount, exact=exact)
+        use = self._believed(measured.use)
+        if use is not None:
+            for histogram, amount in zip(class_.uses, use, strict=True):
+                histogram.read(amount)
+
+    def _believed(self, amounts: Values | None) -> Values | None:
+        """None for what no kernel says."""
+        if amounts is None or len(amounts) < len(self.resources):
+            return None
+        mine = amounts[: len(self.resources)]
+        if not all(math.isfinite(x) and x >= 0.0 for x in mine):
+            return None
+        return tuple([min(x, most) for x, most in zip(mine, self._most, strict=True)])
+
+    def _class(self, key: ClassKey, at: float) -> ClassStats:
+        class_ = self.classes.get(key)
+        if class_ is None:
+            class_ = self.classes[key] = ClassStats(key, self._peaks, at)
+            if len(self.classes) > MOST_CLASSES:
+                self._evict()
+        self.classes.move_to_end(key)
+        return class_
+
+    def _evict(self) -> None:
+        """The least recently used one without pods; with pods everywhere, simply the first."""
+        victim = next((key for key, class_ in self.classes.items() if not class_.pods), next(iter(self.classes)))
+        del self.classes[victim]
+
+    def adopt(self, costs: Mapping[ClassKey, ClassCost]) -> None:
+        """Hear what the cluster says; what makes no sense is left out."""
+        for key, cost in costs.items():
+            if self._makes_sense(cost):
+                self._heard[key] = cost
+                self._heard.move_to_end(key)
+        while len(self._heard) > MOST_HEARD:
+            self._heard.popitem(last=False)
+
+    def _makes_sense(self, cost: ClassCost) -> bool:
+        size = len(self.resources)
+        rows = (cost.mean, cost.variance, cost.high)
+        return all(len(row) >= size and all(math.isfinite(x) and 0.0 <= x < 1e30 for x in row[:size]) for row in rows)
+
+    def save(self) -> list[object]:
+        return class_saved.encode(list(self.classes.values()))
+
+    def restore(self, state: object) -> None:
+        found = class_saved.decode(state, self._peaks, 0.0, MOST_CLASSES)
+        self.classes = OrderedDict((class_.key, class_) for class_ in found)
+        self._pods = {}
+        self._at = -math.inf
+
+    # What is expected
+
+    def costs(self) -> tuple[ClassCost, ...]:
+        """Own evidence only, the most recently used class first."""
+        return tuple([c.cost for c in reversed(self.classes.values()) if c.cost is not None])
+
+    def belief(self, key: ClassKey) -> ClassCost | None:
+        """The best that is known of a class; None if nobody has measured it or its family."""
+        class_ = self.classes.get(key)
+        own = class_.cost if class_ is not None else None
+        other, spread = self._heard.get(key), ELSEWHERE
+        if other is None and (own is None or own.weight < 3.0):
+            other, spread = self._relative(key), REVISIONS
+        if own is None or other is None:
+            return own or (other and dataclasses.replace(other, variance=_wider(other, spread), weight=1.0))
+        return mixed(own, other, spread)
+
+    def _relative(self, key: ClassKey) -> ClassCost | None:
+        """Another revision of the same family, the most recently used one."""
+        if not key.revision:
+            return None
+        mine = (c.cost for c in reversed(self.classes.values()) if _related(c.key, key))
+        found = next((cost for cost in mine if cost is not None), None)
+        if found is None:
+            found = next((cost for other, cost in reversed(self._heard.items()) if _related(other, key)), None)
+        return found
+
+    def reserved(self, key: ClassKey) -> Values:
+        """What one more pod of the class is expected to need at most."""
+        belief = self.belief(key)
+        return self.unknown(key.namespace) if belief is None else cost_of(belief, self.resources, self._first)
+
+    def typical(self, key: ClassKey) -> Values:
+        """What a pod of the class needs on average; while it bursts if it does."""
+        belief = self.belief(key)
+        if belief is None:
+            return self.unknown(key.namespace)
+        return belief.mean
+
+    def unknown(self, namespace: str) -> Values:
+        """Of a class that nobody has measured."""
+        costs = [c.cost for c in self.classes.values() if c.cost is not None]
+        near = [cost for cost in costs if cost.key.namespace == namespace] or costs
+        dear = [self._dear(near, i) for i in range(len(self.resources))]
+        return tuple([max(guess, cost) for guess, cost in zip(self._first, dear, strict=True)])
+
+    def _dear(self, costs: list[ClassCost], i: int) -> float:
+        if not costs:
+            return 0.0
+        values = [cost.mean[i] for cost in costs]
+        mean = sum(values) / len(values)
+        between = sum((value - mean) ** 2 for value in values) / len(values)
+        return min(mean + DEAR * math.sqrt(between), FULL_SHARE * self._most[i])
+
+    def mean_pod(self) -> Values | None:
+        """Cost of the mean recent pod: classes weighted by their starts of the last ten minutes or so."""
+        recent = [(c.recent, self.typical(key)) for key, c in self.classes.items() if c.recent > 0.0]
+        total = sum(weight for weight, _ in recent)
+        if total <= 0.0:
+            return None
+        return tuple([sum(w * cost[i] for w, cost in recent) / total for i in range(len(self.resources))])
+
+
+def mixed(own: ClassCost, other: ClassCost, spread: float) -> ClassCost:
+    """Own evidence with what is known elsewhere, unless the two are in conflict."""
+    mean = tuple([_mix(own, other, i, spread) for i in range(len(own.mean))])
+    return dataclasses.replace(own, mean=mean, weight=own.weight + min(other.weight, 1.0))
+
+
+def _mix(own: ClassCost, other: ClassCost, i: int, spread: float) -> float:
+    m, mu = own.mean[i], other.mean[i]
+    p = own.variance[i] / max(own.weight, 0.1) + 1e-12 * (1.0 + m * m)
+    v = other.variance[i] / max(other.weight, 1.0) + (spread * mu) ** 2 + 1e-12 * (1.0 + mu * mu)
+    apart = (m - mu) ** 2
+    if apart > CONFLICT * (p + v):
+        return m
+    return (m / p + mu / v) / (1.0 / p + 1.0 / v)
+
+
+def _wider(cost: ClassCost, spread: float) -> Values:
+    return tuple([v + (spread * m) ** 2 for m, v in zip(cost.mean, cost.variance, strict=True)])
+
+
+def _related(one: ClassKey, other: ClassKey) -> bool:
+    return one.namespace == other.namespace and one.family == other.family

@@ -1,0 +1,42 @@
+"""Requests to the API server, under client-go's names, labels and buckets."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)  # s
+
+
+class RequestMetrics:
+    """`host` is the API server's, of which there is one."""
+
+    def __init__(self, registry: CollectorRegistry, host: str) -> None:
+        self._host = host
+        self._requests = Counter(
+            "rest_client_requests",
+            "Requests to the API server, by status (<error> where no answer came), method and host.",
+            ["code", "method", "host"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "rest_client_request_duration_seconds",
+            "From sending a request to the API server until its whole answer is there; watches are left out.",
+            ["verb", "host"],
+            buckets=BUCKETS,
+            registry=registry,
+        )
+        self._counters: dict[tuple[str, str], Counter] = {}
+        self._histograms: dict[str, Histogram] = {}
+
+    def answered(self, method: str, code: str, seconds: float | None) -> None:
+        """One request; `seconds` is None for one that is not timed."""
+        counter = self._counters.get((method, code))
+        if counter is None:
+            counter = self._counters[method, code] = self._requests.labels(code, method, self._host)
+        counter.inc()
+        if seconds is None:
+            return
+        histogram = self._histograms.get(method)
+        if histogram is None:
+            histogram = self._histograms[method] = self._seconds.labels(method, self._host)
+        histogram.observe(seconds)

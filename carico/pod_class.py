@@ -1,0 +1,311 @@
+"""Which pods are alike: one pure function of what both the agent and the scheduler see of a pod.
+
+The agent sees what the runtime keeps of a pod: namespace, name, labels, annotations and the images that its containers
+were asked for; no owner references. Labels that belong to one pod, one run or one rollout are left out. What remains
+names the *family*; the hash of the template, or what stands for it, the *revision*.
+
+    labels say something                 team-a/web, team-a/postgresql.primary~1f3a09c2
+    a Job whose labels do not            team-a/job:migrate       (two runs of a CronJob are one family)
+    neither labels nor a Job             team-a/image:busybox
+    annotation carico.dev/cost-class     team-a/<its value>
+
+A hash follows the name where the labels say more than the name does. Everything is bounded in length and has a plain
+alphabet, whatever stands in the labels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+from carico.types import ClassKey
+
+COST_CLASS = "carico.dev/cost-class"
+DEFAULT = "default"  # in a list of ignored labels: all of IGNORED
+DEFAULT_IGNORED = (DEFAULT,)
+
+# The labels of Kubernetes' own controllers that tell one template from another.
+REVISIONS = (
+    "pod-template-hash",
+    "rollouts-pod-template-hash",
+    "controller-revision-hash",
+    "leaderworkerset.sigs.k8s.io/template-revision-hash",
+    "serving.knative.dev/revision",
+)
+JOBS = ("batch.kubernetes.io/job-name", "job-name")
+# Labels whose value names one run of something: they count without what was generated for that run.
+RUNS = (
+    "workflows.argoproj.io/workflow",
+    "sparkoperator.k8s.io/app-name",
+    "spark-app-name",
+    "training.kubeflow.org/job-name",
+    "jobset.sigs.k8s.io/jobset-name",
+    "volcano.sh/job-name",
+    "ray.io/cluster",
+    "dask.org/cluster-name",
+)
+NAMES = (
+    "app.kubernetes.io/name",
+    "app",
+    "k8s-app",
+    "name",
+    "run",
+    "service",
+    *RUNS,
+    "tekton.dev/pipeline",
+    "tekton.dev/task",
+    "dag_id",
+    "serving.knative.dev/service",
+    "strimzi.io/name",
+    "app.kubernetes.io/instance",
+)
+# What tells the members of one application apart, to be read in the name.
+ROLES = (
+    "app.kubernetes.io/component",
+    "component",
+    "tier",
+    "role",
+    "spark-role",
+    "task_id",
+    "tekton.dev/pipelineTask",
+    "training.kubeflow.org/replica-type",
+    "jobset.sigs.k8s.io/replicatedjob-name",
+    "volcano.sh/task-spec",
+    "ray.io/group",
+    "dask.org/component",
+)
+# Argo keeps which step of a workflow a pod is in an annotation: "build-x7k2p[0].compile(1)".
+ARGO_WORKFLOW = "workflows.argoproj.io/workflow"
+ARGO_STEP = "workflows.argoproj.io/node-name"
+ARGO_INDEX = re.compile(r"\[\d{1,9}\]|\([^()]*\)")
+
+# Labels of one pod, one run or one rollout, and those that come or change after the pod was made. A last * stands for
+# any end.
+IGNORED = (
+    # Kubernetes: the controllers, the kubelet's own labels of a sandbox, the topology that a binding writes
+    "controller-uid",
+    "batch.kubernetes.io/*",
+    "pod-template-generation",
+    "statefulset.kubernetes.io/*",
+    "apps.kubernetes.io/*",
+    "io.kubernetes.*",
+    "io.cri-containerd.*",
+    "topology.kubernetes.io/*",
+    "failure-domain.beta.kubernetes.io/*",
+    "topology.carico.dev/*",
+    "kubernetes.io/hostname",
+    # who installed it, and in which version
+    "helm.sh/*",
+    "chart",
+    "heritage",
+    "version",
+    "app.kubernetes.io/version",
+    "app.kubernetes.io/managed-by",
+    "app.kubernetes.io/created-by",
+    "app.kubernetes.io/part-of",
+    "argocd.argoproj.io/*",
+    "kustomize.toolkit.fluxcd.io/*",
+    "helm.toolkit.fluxcd.io/*",
+    "service.istio.io/*",
+    "security.istio.io/*",
+    "istio.io/rev",
+    # batch systems
+    "spark-app-selector",
+    "spark-exec-id",
+    "spark-exec-inactive",
+    "spark-exec-resourceprofile-id",
+    "spark-version",
+    "sparkoperator.k8s.io/submission-id",
+    "sparkoperator.k8s.io/launched-by-spark-operator",
+    "workflows.argoproj.io/completed",
+    "workflows.argoproj.io/creator*",
+    "tekton.dev/pipelineRun*",
+    "tekton.dev/taskRun*",
+    "training.kubeflow.org/replica-index",
+    "training.kubeflow.org/operator-name",
+    "pipeline/runid",
+    "jobset.sigs.k8s.io/job-index",
+    "jobset.sigs.k8s.io/job-key",
+    "jobset.sigs.k8s.io/job-global-index",
+    "jobset.sigs.k8s.io/jobset-uid",
+    "jobset.sigs.k8s.io/restart-attempt",
+    "jobset.sigs.k8s.io/replicatedjob-replicas",
+    "leaderworkerset.sigs.k8s.io/group-index",
+    "leaderworkerset.sigs.k8s.io/group-key",
+    "leaderworkerset.sigs.k8s.io/worker-index",
+    "kueue.x-k8s.io/*",
+    "volcano.sh/task-index",
+    "volcano.sh/queue-name",
+    "volcano.sh/job-version",
+    "volcano.sh/job-namespace",
+    "ray.io/identifier",
+    "ray.io/is-ray-node",
+    "dask.org/worker-name",
+    "airflow-worker",
+    "airflow_version",
+    "kubernetes_executor",
+    "run_id",
+    "try_number",
+    "map_index",
+    "execution_date",
+    "job.runner.gitlab.com/*",
+    "manager.runner.gitlab.com/*",
+    "serving.knative.dev/configurationGeneration",
+    "serving.knative.dev/configurationUID",
+    "serving.knative.dev/revisionUID",
+    "serving.knative.dev/serviceUID",
+)
+
+LONGEST = 63  # characters of a namespace, a readable name, a revision: as long as a label may be
+HASH = 8  # hexadecimal digits
+READ_MOST = 1024  # characters of an annotation that are looked at
+UNPLAIN = re.compile(r"[^A-Za-z0-9._-]")
+# What generateName adds, and what a CronJob does: minutes since the epoch; older ones seconds.
+GENERATED = re.compile(r"(?<=.)-[bcdfghjklmnpqrstvwxz2456789]{5}$")
+TIME = re.compile(r"(?<=.)-[0-9]{8,10}$")
+IMAGE_ID = re.compile(r"(?:sha256:)?[0-9a-f]{64}$")
+
+
+def class_of(
+    namespace: str,
+    name: str,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    images: Iterable[str],
+    ignored: tuple[str, ...] = DEFAULT_IGNORED,
+) -> ClassKey:
+    """The class of a pod. `images` are those of all its containers, init containers too, as the pod asks for them.
+
+    >>> class_of("team-a", "web-5d-x", {"app": "web", "pod-template-hash": "5d"}, {}, ["nginx"])
+    ClassKey(namespace='team-a', family='team-a/web', revision='5d')
+    >>> class_of("team-a", "sum-29384760-kx7vz", {"job-name": "sum-29384760", "controller-uid": "1"}, {}, ["pi"]).family
+    'team-a/job:sum'
+    """
+    if chosen := annotations.get(COST_CLASS):
+        return _key(namespace, "", (chosen,), {})
+    said = _telling(labels, annotations, ignored)
+    job = _job(labels)
+    if said:
+        return _by_labels(namespace, said, job, labels)
+    if job:
+        return _key(namespace, "job:", (job,), {})
+    return _by_images(namespace, name, images)
+
+
+def needs_images(labels: Mapping[str, str], annotations: Mapping[str, str], ignored: tuple[str, ...]) -> bool:
+    """Whether nothing but the images says what the pod is. Its labels, annotations and name do not matter then."""
+    return not (annotations.get(COST_CLASS) or _job(labels) or _telling(labels, annotations, ignored))
+
+
+def class_of_images(namespace: str, images: Iterable[str]) -> ClassKey | None:
+    """The class of a pod of which nothing but the images says what it is; None while no image is known."""
+    known = [image for image in images if image and not IMAGE_ID.match(image)]
+    return _by_images(namespace, "", known) if known else None
+
+
+def base_name(name: str) -> str:
+    """A name without what a controller added to tell one run from the next.
+
+    >>> base_name("report-29384760"), base_name("build-x7k2p"), base_name("train-resnet-50"), base_name("29384760")
+    ('report', 'build', 'train-resnet-50', '29384760')
+    """
+    return TIME.sub("", GENERATED.sub("", name))
+
+
+def repository(image: str) -> str:
+    """An image without tag, digest and what may be left out.
+
+    >>> repository("docker.io/library/nginx:1.27"), repository("r.example:5000/a/b@sha256:12")
+    ('nginx', 'r.example:5000/a/b')
+    """
+    bare = image.partition("@")[0]
+    folder, slash, last = bare.rpartition("/")
+    bare = folder + slash + last.partition(":")[0]
+    for start in ("index.docker.io/", "docker.io/", "library/"):
+        bare = bare.removeprefix(start)
+    return bare
+
+
+def _tagged(image: str) -> str:
+    """An image with its tag or digest, in one of the ways in which it may be written.
+
+    >>> _tagged("nginx"), _tagged("docker.io/library/nginx:1.27"), _tagged("a/b:1@sha256:12")
+    ('nginx:latest', 'nginx:1.27', 'a/b@sha256:12')
+    """
+    bare, at, digest = image.partition("@")
+    tag = bare.rpartition("/")[2].partition(":")[2] or "latest"
+    return f"{repository(image)}@{digest}" if at else f"{repository(image)}:{tag}"
+
+
+def _telling(labels: Mapping[str, str], annotations: Mapping[str, str], ignored: tuple[str, ...]) -> dict[str, str]:
+    """What is left of the labels."""
+    exact, starts = _compiled(ignored)
+    said = {}
+    for key, value in labels.items():
+        if key not in exact and not key.startswith(starts):
+            said[key] = base_name(value) if key in RUNS else value
+    if ARGO_STEP in annotations and ARGO_WORKFLOW in said:
+        step = annotations[ARGO_STEP][:READ_MOST].removeprefix(labels[ARGO_WORKFLOW])
+        if step := ARGO_INDEX.sub("", step).strip("."):
+            said[ARGO_STEP] = step
+    return said
+
+
+@lru_cache(maxsize=64)
+def _compiled(ignored: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
+    listed = [one for name in ignored for one in (IGNORED if name == DEFAULT else (name,))]
+    exact = {one for one in listed if not one.endswith("*")}
+    return frozenset(exact | {*REVISIONS, *JOBS}), tuple({one[:-1] for one in listed if one.endswith("*")})
+
+
+def _job(labels: Mapping[str, str]) -> str:
+    return next((base_name(labels[key]) for key in JOBS if labels.get(key)), "")
+
+
+def _by_labels(namespace: str, said: dict[str, str], job: str, labels: Mapping[str, str]) -> ClassKey:
+    revision = next((labels[key] for key in REVISIONS if labels.get(key)), "")
+    named = next((said[key] for key in NAMES if said.get(key)), "")
+    if not named and job:  # two Jobs are two families, unless their labels name one application
+        return _key(namespace, "job:", (job,), said, revision)
+    if not named:
+        return _key(namespace, "", [said[key] or key for key in sorted(said)][:2], said, revision)
+    parts = [named]
+    for key in (ARGO_STEP, *ROLES):
+        if (role := said.get(key, "")) and role not in parts:
+            parts.append(role)
+    more = {key: value for key, value in said.items() if value != named}
+    return _key(namespace, "", parts[:3], said if more else {}, revision or job)
+
+
+def _by_images(namespace: str, name: str, images: Iterable[str]) -> ClassKey:
+    asked = sorted({_tagged(image) for image in images})
+    if not asked:
+        return _key(namespace, "pod:", (base_name(name),), {})
+    repositories = sorted({repository(image) for image in asked})
+    short = [one.rpartition("/")[2] for one in repositories]
+    whole = {} if short == repositories and len(short) == 1 else dict.fromkeys(repositories, "")
+    return _key(namespace, "image:", short[:2], whole, _digest(asked))
+
+
+def _key(namespace: str, kind: str, parts: Sequence[str], whole: Mapping[str, str], revision: str = "") -> ClassKey:
+    """`whole` is what the family stands for, where that is more than the name."""
+    place, _ = _plain(namespace)
+    name, same = _plain(".".join(parts))
+    if whole or not same:
+        told = [text for pair in sorted(whole.items()) for text in pair] or parts
+        name = f"{name}~{_digest(told)}"
+    stamp, same = _plain(revision)
+    return ClassKey(place, f"{place}/{kind}{name}", stamp if same else f"{stamp}~{_digest([revision])}")
+
+
+def _plain(text: str) -> tuple[str, bool]:
+    """As far as it is fit to be read, and whether that is all of it."""
+    plain = UNPLAIN.sub("-", text[:LONGEST])
+    return plain, plain == text
+
+
+def _digest(texts: Iterable[str]) -> str:
+    told = "\0".join(texts).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(told).hexdigest()[:HASH]

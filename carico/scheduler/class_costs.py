@@ -1,0 +1,243 @@
+"""What a pod of each class costs, as far as anybody has measured it.
+
+    the aggregator's word ─► what nodes say in their reports ─► of another revision of the family ─► a guess
+
+The aggregator knows all nodes, so its word goes first. Where it has none, or is away for longer than `max_age`, what
+the nodes themselves report is merged here. A class that nobody has measured is charged a first guess, raised by the
+pod's requests, and is marked as a probe: few of its pods go to one node until the first was measured (probes.py).
+Requests alone never open a node: they are often a fraction of the truth.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from carico.estimate.class_cost import cost_of
+from carico.pod_class import DEFAULT_IGNORED, class_of
+from carico.scheduler.charge import Charge, Claim, vector
+from carico.scheduler.class_merge import merged
+from carico.scheduler.requests import CPU, MEMORY
+from carico.scheduler.template import PodInfo
+from carico.scheduler.units import ANNOTATION, units_of
+from carico.types import ClassCost, ClassKey, NodeReport, Vector
+
+CLASSES = 5000  # classes whose reports are kept; those that were not reported for longest go first
+NODES = 16  # nodes whose figures of one class are kept
+MOVED = 0.02  # share by which a cost has to move before pods are charged anew
+GUESSES = 1000  # charges of unmeasured classes that are kept
+LOOK_EVERY = 1.0  # s between two merges of what the nodes say of a class that is known already
+
+
+class Figures(NamedTuple):
+    """What is known of a class."""
+
+    cost: ClassCost
+    resources: tuple[str, ...]
+    at: float  # s, monotonic
+    source: str  # "aggregator" or "nodes"
+
+
+class ClassTable:
+    def __init__(
+        self,
+        first_cores: float = 1.0,
+        first_memory: float = 2.0**30,
+        max_age: float = 86400.0,
+        ignored: tuple[str, ...] = DEFAULT_IGNORED,
+    ) -> None:
+        self._first = vector(("cpu", "memory"), (first_cores, first_memory))
+        self._largest = np.zeros_like(self._first)  # what the largest node holds, as far as nodes have said it
+        self._max_age, self._ignored = max_age, ignored
+        self._aggregated: dict[ClassKey, Figures] = {}
+        self._heard = -np.inf  # s, monotonic: the aggregator's last word
+        self._reported: OrderedDict[ClassKey, dict[str, Figures]] = OrderedDict()  # by node
+        # What counts, by family and revision, and what a pod is charged by it.
+        self._known: dict[str, dict[str, tuple[Figures, Vector]]] = {}
+        self._guesses: dict[tuple[ClassKey, int, int], Charge] = {}  # of classes that nobody has measured
+        self._charges: dict[ClassKey, Charge] = {}  # of measured classes, as long as nothing changes
+        self._moved: set[ClassKey] = set()  # reported since the last look
+        self._looked = -np.inf
+
+    # --- questions ---
+
+    def claim(self, info: PodInfo) -> Claim:
+        """What of the pod decides how much it takes."""
+        if info.claim is None:
+            units = units_of(info.pod) if ANNOTATION in info.pod.metadata.annotations else None
+            info.claim = Claim(self._class_of(info), units, info.requests)
+        return info.claim
+
+    def charge(self, claim: Claim) -> Charge:
+        if claim.units is not None:
+            return Charge(claim.units)
+        charge = self._charges.get(claim.key)
+        if charge is None:
+            family = self._known.get(claim.key.family)
+            if family is None:
+                return self._guessed(claim)
+            itself = family.get(claim.key.revision)
+            price = itself[1] if itself is not None else _price(_of_family(claim.key, family.values()))
+            charge = self._charges[claim.key] = Charge(1.0, price)
+        return charge
+
+    def figures(self, key: ClassKey) -> Figures | None:
+        """Of the class itself, else of the other revisions of its family; None: nobody has measured it."""
+        family = self._known.get(key.family)
+        if family is None:
+            return None
+        itself = family.get(key.revision)
+        return itself[0] if itself is not None else _of_family(key, family.values())
+
+    def __iter__(self) -> Iterator[tuple[ClassKey, Figures]]:
+        """Every class that was measured."""
+        return ((figures.cost.key, figures) for family in self._known.values() for figures, _ in family.values())
+
+    def __len__(self) -> int:
+        return sum(map(len, self._known.values()))
+
+    # --- news; each returns the families whose pods cost something else now ---
+
+    def aggregated(self, costs: Mapping[ClassKey, ClassCost], resources: tuple[str, ...], now: float) -> set[str]:
+        """All that the aggregator knows."""
+        before, self._heard = self._aggregated, now
+        self._aggregated = {}
+        changed = before.keys() - costs.keys()
+        for key, cost in costs.items():
+            old = before.get(key)
+            if old is None or old.cost != cost or old.resources != resources:
+                changed.add(key)
+                old = Figures(replace(cost, key=key), resources, now, "aggregator")
+            self._aggregated[key] = old
+            self._reported.pop(key, None)
+        return self._settle(changed)
+
+    def reported(self, report: NodeReport, now: float) -> set[str]:
+        """What a node measured; at once where nothing was known of the class, else at the next look."""
+        fresh: set[ClassKey] = set()
+        if report.full:
+            self._note_size(report)
+        for cost in report.class_costs:
+            if cost.key in self._aggregated or cost.weight <= 0:
+                continue
+            by_node = self._reported.setdefault(cost.key, {})
+            self._reported.move_to_end(cost.key)
+            by_node.pop(report.node, None)
+            by_node[report.node] = Figures(_bounded(cost, report.full), report.dimensions, now, "nodes")
+            if len(by_node) > NODES:
+                del by_node[next(iter(by_node))]
+            known = cost.key.revision in self._known.get(cost.key.family, {})
+            (self._moved if known else fresh).add(cost.key)
+        while len(self._reported) > CLASSES:
+            self._moved.add(self._reported.popitem(last=False)[0])
+        return self._settle(fresh)
+
+    def tick(self, now: float) -> set[str]:
+        """Merges what has come in, and forgets what is too old."""
+        if now - self._looked < LOOK_EVERY:
+            return set()
+        self._looked = now
+        moved, self._moved = self._moved, set()
+        if self._aggregated and now - self._heard > self._max_age:
+            moved |= self._aggregated.keys()
+            self._aggregated = {}
+        for key, by_node in list(self._reported.items()):  # those reported longest ago come first
+            if all(now - figures.at <= self._max_age for figures in by_node.values()):
+                break
+            for node in [node for node, figures in by_node.items() if now - figures.at > self._max_age]:
+                del by_node[node]
+            if not by_node:
+                del self._reported[key]
+            moved.add(key)
+        return self._settle(moved)
+
+    # --- inside ---
+
+    def _guessed(self, claim: Claim) -> Charge:
+        """Of a class that nobody has measured; kept, because one decision asks several times."""
+        asked = claim.requests.get(CPU, 0), claim.requests.get(MEMORY, 0)
+        charge = self._guesses.get((claim.key, *asked))
+        if charge is None:
+            if len(self._guesses) >= GUESSES:
+                self._guesses.clear()
+            cost = np.maximum(self._guess(), vector(("cpu", "memory"), (asked[0] / 1000, asked[1])))
+            charge = self._guesses[claim.key, *asked] = Charge(1.0, cost, probe=claim.key)
+        return charge
+
+    def _guess(self) -> Vector:
+        """The first guess, but no more than half of the largest node: a pod that no node takes is never measured."""
+        known = self._largest > 0
+        return np.where(known, np.minimum(self._first, self._largest / 2), self._first)
+
+    def _note_size(self, report: NodeReport) -> None:
+        full = vector(report.dimensions, report.full)
+        if (full > self._largest).any():
+            self._largest = np.maximum(self._largest, full)
+            self._guesses.clear()
+
+    def _class_of(self, info: PodInfo) -> ClassKey:
+        meta, spec = info.pod.metadata, info.template.spec
+        found = None if meta.annotations else info.identity.classes.get(info.template)
+        if found is None:
+            images = [container.image for container in (*spec.containers, *spec.init_containers)]
+            found = class_of(meta.namespace, meta.name, meta.labels, meta.annotations, images, self._ignored)
+            if not meta.annotations:
+                info.identity.classes[info.template] = found
+        return found
+
+    def _settle(self, keys: set[ClassKey]) -> set[str]:
+        families: set[str] = set()
+        for key in keys:
+            figures = self._aggregated.get(key) or _of_nodes(key, self._reported.get(key))
+            known = self._known.setdefault(key.family, {})
+            before = known.pop(key.revision, None)
+            if figures is not None:
+                price = _price(figures)
+                if before is not None and _is_near(price, before[1]):
+                    price = before[1]
+                else:
+                    families.add(key.family)
+                known[key.revision] = (figures, price)
+            elif before is not None:
+                families.add(key.family)
+            if not known:
+                del self._known[key.family]
+        if families:
+            self._charges = {key: charge for key, charge in self._charges.items() if key.family not in families}
+        return families
+
+
+def _price(figures: Figures) -> Vector:
+    return vector(figures.resources, cost_of(figures.cost, figures.resources, ()))
+
+
+def _is_near(new: Vector, old: Vector) -> bool:
+    return bool((np.abs(new - old) <= MOVED * old).all())
+
+
+def _of_nodes(key: ClassKey, by_node: Mapping[str, Figures] | None) -> Figures | None:
+    if not by_node:
+        return None
+    newest = max(by_node.values(), key=lambda figures: figures.at)
+    alike = [figures.cost for figures in by_node.values() if figures.resources == newest.resources]
+    return newest._replace(cost=merged(key, alike))
+
+
+def _of_family(key: ClassKey, revisions: Iterable[tuple[Figures, Vector]]) -> Figures:
+    """What other revisions cost; one that changes the program may cost something else, so little weight is in it."""
+    found = [figures for figures, _ in revisions]
+    newest = max(found, key=lambda figures: figures.at)
+    alike = [figures.cost for figures in found if figures.resources == newest.resources]
+    return newest._replace(cost=replace(merged(key, alike), weight=1.0))
+
+
+def _bounded(cost: ClassCost, full: tuple[float, ...]) -> ClassCost:
+    """A pod cannot need more than the node that ran it holds."""
+    if len(full) != len(cost.mean):
+        return cost
+    mean, high, use = (tuple(map(min, values, full)) for values in (cost.mean, cost.high, cost.use_high))
+    return replace(cost, mean=mean, high=high, use_high=use)

@@ -1,0 +1,72 @@
+"""What kube-scheduler and an extender say to each other: the JSON of its extender API v1."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import msgspec
+
+from carico.http.message import JSON, Page, Request, text
+from carico.kube.decode import decode
+from carico.kube.objects import Node, Pod
+
+
+class NodeList(msgspec.Struct):
+    items: list[Node] = []
+
+
+class Arguments(msgspec.Struct, rename="pascal"):
+    pod: Pod
+    nodes: NodeList | None = None
+    node_names: list[str] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        if self.node_names is not None:
+            return self.node_names
+        return [node.name for node in self.nodes.items] if self.nodes is not None else []
+
+
+class BindingArguments(msgspec.Struct, rename="pascal"):
+    pod_name: str
+    pod_namespace: str
+    node: str
+    uid: str = msgspec.field(name="PodUID")
+
+
+class NodesAnswer(msgspec.Struct):
+    """Which nodes may take a pod, and why the others may not: evicting pods might help there, or not."""
+
+    good: list[str]
+    failed: dict[str, str]
+    hopeless: dict[str, str]
+
+
+Asked = TypeVar("Asked", Arguments, BindingArguments)
+
+
+def decoded(request: Request, kind: type[Asked]) -> Asked | None:
+    try:
+        return decode(kind, request.body)
+    except msgspec.DecodeError:
+        return None
+
+
+def nonsense(kind: str) -> Page:
+    return text(HTTPStatus.BAD_REQUEST, f"this is no {kind}; see kube-scheduler's extender API v1")
+
+
+def json_page(value: Any) -> Page:
+    return Page(HTTPStatus.OK, JSON, msgspec.json.encode(value))
+
+
+def filtered_page(request: Request, answer: NodesAnswer, *, names_only: bool) -> Page:
+    said: dict[str, Any] = {"FailedNodes": answer.failed, "FailedAndUnresolvableNodes": answer.hopeless, "Error": ""}
+    if names_only:
+        return json_page({"NodeNames": answer.good, **said})
+    # Without nodeCacheCapable the nodes travel whole, and must come back as they came.
+    items = msgspec.json.decode(request.body)["Nodes"].get("items") or []
+    good = set(answer.good)
+    kept = [item for item in items if item["metadata"]["name"] in good]
+    return json_page({"Nodes": {"apiVersion": "v1", "kind": "NodeList", "items": kept}, **said})

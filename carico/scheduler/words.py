@@ -1,0 +1,90 @@
+"""Amounts as people read them: cores that are used, not demanded, and memory.
+
+What is reserved for a pod is demand, in busy threads; what people know is use. The two are the same as long as no
+thread has to wait, so a need is shown as the use that was measured where that is less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from carico.scheduler.charge import NUMBER, RESOURCES, Charge, Claim
+from carico.scheduler.class_costs import ClassTable, Figures
+from carico.types import Vector
+
+SCALES = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+PRESSURES = ("memory_pressure", "io_pressure")
+
+
+def cores(amount: float) -> str:
+    """
+    >>> cores(0.314), cores(1.0), cores(12.04), cores(-0.001)
+    ('0.31 cores', '1 core', '12 cores', '0 cores')
+    """
+    text = _short(amount)
+    return f"{text} core" if text == "1" else f"{text} cores"
+
+
+def size(amount: float) -> str:
+    """
+    >>> size(440401920), size(1.5 * 2**30), size(0)
+    ('420 MiB', '1.5 GiB', '0 MiB')
+    """
+    for unit, scale in SCALES:
+        if amount >= scale:
+            return f"{_short(amount / scale)} {unit}"
+    return "0 MiB"
+
+
+def told(resource: str, amount: float) -> str:
+    if resource == "cpu":
+        return cores(amount)
+    if resource == "memory":
+        return size(amount)
+    return f"{100 * max(0.0, amount):.0f} % of {resource.replace('_', ' ')}"
+
+
+def told_all(amounts: Iterable[tuple[str, float]]) -> str:
+    """
+    >>> told_all([("cpu", 0.31), ("memory", 440401920)])
+    '0.31 cores and 420 MiB'
+    """
+    parts = [told(resource, amount) for resource, amount in amounts]
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def shown_cost(charge: Charge, figures: Figures | None) -> Vector:
+    """What the pod is charged, cpu as use."""
+    assert charge.cost is not None
+    cost = charge.cost.copy()
+    if figures is not None and "cpu" in figures.resources:
+        use = figures.cost.use_high[figures.resources.index("cpu")]
+        if 0 < use < cost[NUMBER["cpu"]]:
+            cost[NUMBER["cpu"]] = use
+    return cost
+
+
+def need(classes: ClassTable, claim: Claim, *, exact: bool = True) -> str:
+    """What a pod needs and how that is known; not `exact`: without what changes all the time, for conditions."""
+    charge, family = classes.charge(claim), claim.key.family
+    if charge.cost is None:
+        many = "1 unit" if charge.units == 1 else f"{charge.units:g} units"
+        return f"needs {many} of what the mean recent pod of the node costs"
+    figures = classes.figures(claim.key)
+    cost = shown_cost(charge, figures)
+    amounts = told_all((RESOURCES[number], float(cost[number])) for number in charge.numbers) or "nothing"
+    if figures is None:
+        return f"is charged {amounts} until a pod of {family} has been measured"
+    pods = round(figures.cost.weight)
+    on = f"{pods} pod{'' if pods == 1 else 's'}" if exact and pods else "pods"
+    return f"needs {amounts} (measured on {on} of {family})"
+
+
+def _short(amount: float) -> str:
+    """Two significant digits, or all in front of the point."""
+    if amount < 0.005:
+        return "0"
+    digits = max(0, 1 - math.floor(math.log10(amount)))
+    text = f"{amount:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,0 +1,61 @@
+"""The cluster's knowledge: the real aggregator's state between the simulated nodes, and how long its word takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from carico.aggregator.classes import for_resources
+from carico.aggregator.state import State
+from carico.settings import AggregatorSettings
+from carico.sim.admission import Admission
+from carico.sim.agent import Agent
+from carico.sim.timeline import Timeline
+from carico.sim.workload import RESOURCES
+from carico.types import ClassCost, ClassKey, ClusterModel, LocalModel
+
+
+class Federation:
+    """`delay`: s from a node's word until the others and the scheduler know of it."""
+
+    def __init__(self, timeline: Timeline, agents: Iterable[Agent], admission: Admission, delay: float) -> None:
+        self._timeline, self._admission, self._delay = timeline, admission, delay
+        self._state = State(AggregatorSettings(), replica="aggregator", start_id=1)
+        self._agents = list(agents)
+        self._streams: dict[tuple[str, int], int] = {}  # of each start of an agent
+        self._told = 0  # version of the class costs
+
+    def exchange(self) -> None:
+        """Once a second."""
+        now = self._timeline.monotonic()
+        for agent in self._agents:
+            model = agent.model()
+            if model is not None:
+                self._state.accept(model, self._stream(model), now)
+        self._state.refresh(now)
+        self._state.classes.refresh(now)
+        merged, known = self._state.model, self._news()
+        self._timeline.at(now + self._delay, lambda: self._tell(merged, known))
+
+    def _stream(self, model: LocalModel) -> int:
+        start = (model.node, model.start_id)
+        if start not in self._streams:
+            self._streams[start] = self._state.open_stream()
+        return self._streams[start]
+
+    def _news(self) -> dict[ClassKey, ClassCost] | None:
+        """All class costs, if any of them changed."""
+        published = self._state.classes.published
+        if published.version == self._told:
+            return None
+        self._told = published.version
+        found = [for_resources(one.cost, RESOURCES) for one in published.values().values()]
+        return {cost.key: cost for cost in found}
+
+    def _tell(self, model: ClusterModel | None, known: dict[ClassKey, ClassCost] | None) -> None:
+        for agent in self._agents:
+            if model is not None:
+                agent.adopt(model)
+            if known is not None:
+                agent.adopt_classes(known)
+        if known is not None:
+            self._admission.class_costs(known)

@@ -1,0 +1,152 @@
+"""A node's kubelet and container runtime: pods start and end on the machine, and the agent's pod table hears of it.
+
+Seconds from the pod's cgroup on, as measured on a real node (docs/event-lead.md): the runtime's spike begins at 0.30,
+the sandbox is created at 0.35 and runs from 0.52, the container is created at 0.60 and runs from 0.80. A sandbox goes
+some time after its last container, with a second spike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from carico.runtime.pods import Listing, Member, PodTable, Sandbox
+from carico.sim.machine import Machine, later_peak
+from carico.sim.timeline import Timeline
+from carico.sim.workload import SimPod
+
+SPIKE_AT, SPIKE_FOR = 0.30, 0.30
+SANDBOX_CREATED, SANDBOX_RUNS = 0.35, 0.52
+CONTAINER_CREATED, CONTAINER_RUNS = 0.60, 0.80
+EXIT_SPIKE_FOR = 0.15
+CONTAINER_TAKEN_DOWN = 0.06  # s after its exit
+SANDBOX_TAKEN_DOWN, SANDBOX_REMOVED = 0.1, 0.5  # s after the sandbox's exit
+DRAIN = 1.5  # s from the last container's exit to the sandbox's
+RUNNING_SEEN, ENDED_SEEN = 0.18, 1.9  # s until the API server knows of it
+BACK_OFF_FIRST, BACK_OFF_MOST = 10.0, 300.0  # s before a container that ended is started again
+
+
+@dataclass
+class Placed:
+    """A pod on this node."""
+
+    pod: SimPod
+    sandbox_runs: float | None = None  # s, since when
+    container_runs: float | None = None
+    starts: int = 0  # of its container
+
+    @property
+    def sandbox(self) -> str:
+        return f"sandbox of {self.pod.uid}"
+
+    @property
+    def as_sandbox(self) -> Sandbox:
+        key = self.pod.key
+        return Sandbox(self.pod.uid, True, key.namespace, key, f"/kubepods/pod{self.pod.uid}")
+
+    @property
+    def container(self) -> str:
+        return f"container {self.starts} of {self.pod.uid}"
+
+
+@dataclass
+class Kubelet:
+    timeline: Timeline
+    machine: Machine
+    table: PodTable  # the agent's; another one after its restart
+    on_running: Callable[[str], None]  # the API server knows that the pod runs
+    on_ended: Callable[[str], None]  # … that it has ended
+    drain: float = DRAIN
+    pods: dict[str, Placed] = field(default_factory=dict)
+    running: int = 0  # pods whose container runs
+
+    def bind(self, pod: SimPod) -> None:
+        """The pod was bound to this node."""
+        placed = self.pods[pod.uid] = Placed(pod)
+        begin = self.timeline.monotonic() + pod.kubelet_delay
+        self._at(begin, lambda now: self.table.announced(now))
+        self.machine.spike(begin + SPIKE_AT, SPIKE_FOR)
+        self._at(begin + SANDBOX_CREATED, lambda now: self._create_sandbox(placed, now))
+        self._at(begin + SANDBOX_RUNS, lambda now: self._run_sandbox(placed, now))
+        if not pod.stuck:
+            self._at(begin + CONTAINER_CREATED, lambda now: self._create_container(placed, now))
+            self._at(begin + CONTAINER_RUNS, lambda now: self._run_container(placed, now))
+
+    def listing(self) -> Listing:
+        """What the runtime answers to an agent that has just started."""
+        up = {id: placed for id, placed in self.pods.items() if placed.sandbox_runs is not None}
+        running = {placed.sandbox: placed.sandbox_runs or 0.0 for placed in up.values()}
+        containers = [placed for placed in up.values() if placed.container_runs is not None]
+        running |= {placed.container: placed.container_runs or 0.0 for placed in containers}
+        return Listing(
+            sandboxes={placed.sandbox: placed.as_sandbox for placed in up.values()},
+            containers={placed.container: Member(placed.sandbox, "") for placed in containers},
+            running=running,
+        )
+
+    def _at(self, when: float, step: Callable[[float], None]) -> None:
+        self.timeline.at(when, lambda: step(self.timeline.monotonic()))
+
+    def _create_sandbox(self, placed: Placed, now: float) -> None:
+        self.table.creating(placed.sandbox, now)
+        self.table.is_sandbox(placed.sandbox, placed.as_sandbox)
+
+    def _run_sandbox(self, placed: Placed, now: float) -> None:
+        placed.sandbox_runs = now
+        self.table.started(placed.sandbox, now)
+        pod = placed.pod
+        self.machine.add(pod.uid, (0.0, 0.0) if pod.stuck else pod.peak, pod.cpu_limit, now)
+
+    def _create_container(self, placed: Placed, now: float) -> None:
+        placed.starts += 1
+        self.table.creating(placed.container, now)
+        self.table.is_container(placed.container, placed.sandbox)
+
+    def _run_container(self, placed: Placed, now: float) -> None:
+        placed.container_runs = now
+        self.running += 1
+        self.table.started(placed.container, now)
+        if placed.starts == 1:
+            self._at(now + RUNNING_SEEN, lambda _: self.on_running(placed.pod.uid))
+        program, at = placed.pod.program(now), now
+        for i, phase in enumerate(program):
+            ahead = later_peak(program[i + 1 :])
+            self._at(at, lambda then, p=phase, a=ahead: self.machine.enter(placed.pod.uid, p, a, then))  # type: ignore[misc]
+            at += phase.seconds
+        self._at(at, lambda then: self._exit_container(placed, then))
+
+    def _exit_container(self, placed: Placed, now: float) -> None:
+        placed.container_runs = None
+        self.running -= 1
+        container = placed.container
+        self.table.exited(container, now)
+        self.machine.spike(now, EXIT_SPIKE_FOR)
+        self._at(now + CONTAINER_TAKEN_DOWN, lambda then: self.table.taken_down(container, then))
+        if placed.pod.crashes:
+            self._restart(placed, now)
+        else:
+            self._end(placed, now)
+
+    def _restart(self, placed: Placed, now: float) -> None:
+        self.machine.rest(placed.pod.uid, placed.pod.peak, now)
+        start = now + min(BACK_OFF_FIRST * 2.0 ** (placed.starts - 1), BACK_OFF_MOST)
+        self._at(start, lambda then: self._create_container(placed, then))
+        self._at(start + CONTAINER_RUNS - CONTAINER_CREATED, lambda then: self._run_container(placed, then))
+
+    def _end(self, placed: Placed, now: float) -> None:
+        self.machine.remove(placed.pod.uid, now)
+        gone = now + self.drain
+        self._at(gone, lambda then: self._exit_sandbox(placed, then))
+        self._at(gone + SANDBOX_TAKEN_DOWN, lambda then: self.table.taken_down(placed.sandbox, then))
+        self._at(gone + SANDBOX_REMOVED, lambda then: self._forget(placed, then))
+        self._at(now + ENDED_SEEN, lambda _: self.on_ended(placed.pod.uid))
+
+    def _exit_sandbox(self, placed: Placed, now: float) -> None:
+        placed.sandbox_runs = None
+        self.table.exited(placed.sandbox, now)
+        self.machine.spike(now, SPIKE_FOR)
+
+    def _forget(self, placed: Placed, now: float) -> None:
+        self.table.removed(placed.container, now)
+        self.table.removed(placed.sandbox, now)
+        del self.pods[placed.pod.uid]

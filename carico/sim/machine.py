@@ -1,0 +1,262 @@
+"""A machine: its cores and memory, what runs on it, and what its kernel would say of that.
+
+Rows of arrays are cgroups; the first is everything that is no workload pod's. Rates change only when a pod changes its
+phase, so counters are brought up to date then and when they are read, and a tick in between costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from carico.sim.sharing import Shares, share
+from carico.sim.workload import Phase
+from carico.types import NodeSize
+
+NOISE = 0.02  # standard deviation of a sample of a ratio
+SPIKE = 0.3  # share of a small node that the runtime takes while it makes or removes a container
+SPIKE_THREADS = 2.4  # and of a large one
+FLUCTUATION = 0.1  # standard deviation of what a thread that sleeps wants, from second to second
+OVERHEAD = 0.03  # kernel's work for pods that no pod is charged for, per core that they use
+BLOCK = 1024  # random numbers are drawn in blocks
+SYSTEM = 0  # row of what is no workload pod's
+FIRST_ROWS = 32
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What a node is before any pod runs on it."""
+
+    cores: float
+    memory: float  # bytes
+    base: tuple[float, float] = (0.05, 0.12)  # usage without workload pods, as a ratio
+
+    @property
+    def threads(self) -> float:
+        """Busy threads at which cpu is used up."""
+        return 2.0 * self.cores
+
+    @property
+    def size(self) -> NodeSize:
+        return NodeSize(cores=self.cores, memory_bytes=self.memory)
+
+
+class Counters(NamedTuple):
+    """What the kernel has accounted to one pod so far."""
+
+    usage: float  # s of cpu time
+    some: float  # s in which at least one thread waited
+    throttled: float  # s
+    memory: float  # bytes of working set, now
+
+
+class Reading(NamedTuple):
+    """One sample of the whole machine."""
+
+    utilisation: float
+    pressure: float
+    memory: float  # ratio
+    runnable: float  # threads that run or wait
+
+
+class Machine:
+    """Times are simulated seconds and never decrease."""
+
+    def __init__(self, hardware: Hardware, rng: np.random.Generator) -> None:
+        self.hardware = hardware
+        self._rng = rng
+        self._noise: list[list[float]] = []
+        self._at = 0.0
+        self._rows: dict[str, int] = {}
+        self._free: list[int] = []
+        self._used = 1
+        self._moving = 0  # rows whose demand changes evenly
+        self._stale = True  # shares are of an earlier demand
+        self._spikes: list[tuple[float, float]] = []  # s, begin and end
+        self._allocate(FIRST_ROWS)
+        self._memory_system = hardware.base[1] * hardware.memory
+        self._system_threads = hardware.base[0] * hardware.threads
+        self._shares = self._share()
+
+    def _allocate(self, rows: int) -> None:
+        self._threads = np.zeros(rows)
+        self._memory = np.zeros(rows)
+        self._slope = np.zeros((rows, 2))  # threads and bytes per second
+        self._ahead = np.zeros((rows, 2))  # most that is still to come after now
+        self._limit = np.full(rows, np.inf)
+        self._wobble = np.ones(rows)  # of what a thread that sleeps wants
+        self._counters = np.zeros((rows, 3))
+
+    # Pods
+
+    def add(self, uid: str, ahead: tuple[float, float], limit: float, now: float) -> None:
+        """A pod whose container has not started yet; `ahead` is what it is going to demand at most."""
+        self.advance(now)
+        self._stale = True
+        row = self._free.pop() if self._free else self._used
+        if row == self._used:
+            self._used += 1
+            if row == len(self._threads):
+                self._grow()
+        self._rows[uid] = row
+        self._threads[row] = self._memory[row] = 0.0
+        self._slope[row] = 0.0
+        self._ahead[row] = ahead
+        self._limit[row] = limit
+        self._counters[row] = 0.0
+        self._wobble[row] = 1.0
+
+    def _grow(self) -> None:
+        for name in ("_threads", "_memory", "_slope", "_ahead", "_limit", "_wobble", "_counters"):
+            old = getattr(self, name)
+            setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
+
+    def enter(self, uid: str, phase: Phase, ahead: tuple[float, float], now: float) -> None:
+        """The pod enters a phase; `ahead` is the most that it demands from the phase's end on."""
+        self.advance(now)
+        row = self._rows[uid]
+        target = np.array((phase.threads, phase.memory))
+        level = np.array((self._threads[row], self._memory[row]))
+        self._moving -= bool(self._slope[row].any())
+        self._slope[row] = (target - level) / phase.seconds if phase.ramp and phase.seconds > 0 else 0.0
+        self._moving += bool(self._slope[row].any())
+        if not phase.ramp:
+            self._threads[row], self._memory[row] = phase.threads, phase.memory
+        self._ahead[row] = np.maximum(target, ahead)
+        self._stale = True
+
+    def rest(self, uid: str, ahead: tuple[float, float], now: float) -> None:
+        """Its container has ended and may start again."""
+        self.enter(uid, Phase(math.inf, 0.0, 0.0), ahead, now)
+
+    def remove(self, uid: str, now: float) -> None:
+        self.rest(uid, (0.0, 0.0), now)
+        row = self._rows.pop(uid)
+        self._ahead[row] = 0.0
+        self._limit[row] = np.inf
+        self._free.append(row)
+
+    def spike(self, begin: float, seconds: float) -> None:
+        """The runtime works."""
+        self._spikes.append((begin, begin + seconds))
+
+    # Time
+
+    def advance(self, now: float) -> None:
+        """Brings levels and counters up to `now`."""
+        seconds = now - self._at
+        if seconds <= 0:
+            return
+        shares, used = self.shares(), self._used
+        self._counters[:used, 0] += seconds * shares.usage
+        self._counters[:used, 1] += seconds * shares.some
+        self._counters[:used, 2] += seconds * shares.throttled
+        if self._moving:
+            self._threads[:used] += seconds * self._slope[:used, 0]
+            self._memory[:used] += seconds * self._slope[:used, 1]
+            self._stale = True
+        self._at = now
+
+    @property
+    def moving(self) -> bool:
+        return self._moving > 0
+
+    def fluctuate(self, now: float) -> None:
+        """Once a second threads that sleep want a little more or less than before."""
+        self.advance(now)
+        drawn = self._rng.standard_normal(self._used)
+        np.clip(1.0 + FLUCTUATION * drawn, 0.5, 1.5, out=self._wobble[: self._used])
+        self._stale = True
+
+    def shares(self) -> Shares:
+        if self._stale:
+            self._shares = self._share()
+            self._stale = False
+        return self._shares
+
+    def _share(self) -> Shares:
+        used = self._used
+        wanted = self._threads[:used].copy()
+        wanted[SYSTEM] = 0.0
+        demand = float(np.minimum(wanted, self._limit[:used]).sum())
+        whole = np.floor(wanted + 1e-9)
+        part = np.clip((wanted - whole) * self._wobble[:used], 0.0, 1.0)
+        whole[SYSTEM] = self._system_threads + OVERHEAD * demand
+        self._pods_demand = (demand, float(self._memory[1:used].sum()))
+        return share(whole, part, self._limit[:used], self.hardware.cores)
+
+    # What the kernel says
+
+    def read(self, now: float) -> Reading:
+        """A sample with its noise; the run queue without the spikes, which it does not see for long."""
+        if self._moving:
+            self.advance(now)
+        shares, cores = self.shares(), self.hardware.cores
+        cpu_noise, memory_noise = self._draw()
+        used = float(shares.usage.sum())
+        runnable = used * shares.stretch
+        # Both halves of `cpu` together: busy cores first, then waiting threads. Each is blind where the other sees.
+        busy = max(0.0, (runnable + self._spiking(now)) / cores + 2.0 * cpu_noise)
+        utilisation, waiting = min(1.0, busy), min(1.0, max(0.0, busy - 1.0))
+        free = (1.0 - waiting) * float((1.0 - shares.throttled).prod())
+        memory = (self._memory_system + self._pods_demand[1]) / self.hardware.memory + memory_noise
+        return Reading(utilisation, 1.0 - free, min(1.0, max(0.0, memory)), runnable)
+
+    def _draw(self) -> list[float]:
+        if not self._noise:
+            self._noise = (NOISE * self._rng.standard_normal((BLOCK, 2))).tolist()
+        return self._noise.pop()
+
+    def _spiking(self, now: float) -> float:
+        """Threads that the runtime adds now."""
+        if not self._spikes:
+            return 0.0
+        self._spikes = [spike for spike in self._spikes if spike[1] > now]
+        each = min(SPIKE * self.hardware.threads, SPIKE_THREADS)
+        return each * sum(begin <= now for begin, _ in self._spikes)
+
+    def has(self, uid: str) -> bool:
+        return uid in self._rows
+
+    def counters(self, uid: str, now: float) -> Counters:
+        self.advance(now)
+        row = self._rows[uid]
+        usage, some, throttled = self._counters[row].tolist()
+        return Counters(usage, some, throttled, float(self._memory[row]))
+
+    # What is true
+
+    def demand(self, now: float) -> tuple[float, float]:
+        """True demand of all, as ratios: cpu against two busy threads per core."""
+        if self._moving:
+            self.advance(now)
+        self.shares()
+        return self._ratios(*self._pods_demand)
+
+    def _ratios(self, threads: float, memory: float) -> tuple[float, float]:
+        cpu = (self._system_threads + (1.0 + OVERHEAD) * threads) / self.hardware.threads
+        return cpu, (self._memory_system + memory) / self.hardware.memory
+
+    def expected(self, now: float) -> tuple[float, float]:
+        """The same once every pod that is here has come to the most that it is ever going to demand."""
+        self.advance(now)
+        used = self._used
+        level = np.maximum(self._threads[1:used], self._ahead[1:used, 0])
+        threads = float(np.minimum(level, self._limit[1:used]).sum())
+        return self._ratios(threads, float(np.maximum(self._memory[1:used], self._ahead[1:used, 1]).sum()))
+
+    def system_usage(self) -> float:
+        """s of cpu time that no pod was charged for."""
+        return float(self._counters[SYSTEM, 0])
+
+
+def later_peak(phases: tuple[Phase, ...]) -> tuple[float, float]:
+    """The most of these phases; nothing, for none.
+
+    >>> later_peak((Phase(1, 2.0, 5.0), Phase(1, 1.0, 7.0))), later_peak(())
+    ((2.0, 7.0), (0.0, 0.0))
+    """
+    return max((p.threads for p in phases), default=0.0), max((p.memory for p in phases), default=0.0)

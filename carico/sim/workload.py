@@ -1,0 +1,113 @@
+"""What pods want over their lives, and who they are. Known to the simulator and the oracles only.
+
+A pod's program is a row of phases. Within one the wanted threads and memory are constant, or go evenly from where they
+were to where the phase ends. Threads are busy threads: 2.7 are two that always want to run and one that wants to for
+70 % of the time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from carico.types import ClassKey, Matrix
+
+RESOURCES = ("cpu", "memory")
+
+
+class Phase(NamedTuple):
+    seconds: float
+    threads: float  # busy threads wanted, at its end
+    memory: float  # bytes, at its end
+    ramp: bool = False  # evenly from the end of the phase before (nothing, for the first) instead of at once
+
+
+@dataclass(frozen=True)
+class SimPod:
+    """A pod that waits for a node, or runs on one."""
+
+    uid: str
+    key: ClassKey
+    phases: tuple[Phase, ...]
+    kubelet_delay: float  # s from the binding until the kubelet makes its cgroup
+    cpu_limit: float = math.inf  # cores
+    requests: tuple[float, float] = (0.0, 0.0)  # cores, bytes
+    in_step: bool = False  # the phases are a cycle that all such pods are in at the same point of
+    stuck: bool = False  # its image cannot be pulled
+    crashes: bool = False  # its container is started again each time that it ends
+    nodes: frozenset[str] = frozenset()  # may run on these only; empty: on all
+
+    @cached_property
+    def life(self) -> float:
+        """s that its container runs."""
+        return sum(phase.seconds for phase in self.phases)
+
+    @cached_property
+    def peak(self) -> tuple[float, float]:
+        """Most that it ever demands: threads, bytes."""
+        threads = max(phase.threads for phase in self.phases)
+        return min(threads, self.cpu_limit), max(phase.memory for phase in self.phases)
+
+    def program(self, start: float) -> tuple[Phase, ...]:
+        """Its phases if its container starts at `start`, s."""
+        return rotated(self.phases, start % self.life) if self.in_step else self.phases
+
+    def demand(self, start: float, times: Matrix) -> Matrix:
+        """Threads and bytes at these times, s, if its container starts at `start`; zero before and after its life."""
+        found, at, before = np.zeros((len(times), 2)), start, np.zeros(2)
+        for phase in self.program(start):
+            level = np.array((min(phase.threads, self.cpu_limit), phase.memory))
+            inside = (times >= at) & (times < at + phase.seconds)
+            if phase.ramp:
+                share = (times[inside] - at) / phase.seconds
+                found[inside] = before + share[:, np.newaxis] * (level - before)
+            else:
+                found[inside] = level
+            at, before = at + phase.seconds, level
+        return found
+
+
+def steady(seconds: float, threads: float, memory: float) -> tuple[Phase, ...]:
+    return (Phase(seconds, threads, memory),)
+
+
+def ramping(seconds: float, threads: float, memory: float, ramp: float) -> tuple[Phase, ...]:
+    """Comes up to its load within `ramp` seconds."""
+    return (Phase(ramp, threads, memory, ramp=True), Phase(seconds - ramp, threads, memory))
+
+
+def growing(seconds: float, threads: float, memory: tuple[float, float], over: float) -> tuple[Phase, ...]:
+    """A heap that grows from the one size to the other, then stays."""
+    first = Phase(1.0, threads, memory[0])
+    return (first, Phase(over, threads, memory[1], ramp=True), Phase(seconds - over - 1.0, threads, memory[1]))
+
+
+def bursting(seconds: float, threads: tuple[float, float], memory: float, on: float, off: float) -> tuple[Phase, ...]:
+    """`threads[1]` for `on` seconds, `threads[0]` for `off` seconds, over and over; whole cycles."""
+    cycle = (Phase(on, threads[1], memory), Phase(off, threads[0], memory))
+    return cycle * max(1, round(seconds / (on + off)))
+
+
+def rotated(phases: tuple[Phase, ...], offset: float) -> tuple[Phase, ...]:
+    """The cycle from its `offset`-th second on, and then its beginning; for phases without ramps.
+
+    >>> [phase.seconds for phase in rotated((Phase(4, 1, 0), Phase(6, 0, 0)), 3)]
+    [1.0, 6, 3.0]
+    """
+    before = 0.0
+    for i, phase in enumerate(phases):
+        if before <= offset < before + phase.seconds:
+            gone = offset - before
+            rest = phase._replace(seconds=phase.seconds - gone)
+            return (rest, *phases[i + 1 :], *phases[:i], phase._replace(seconds=gone))
+        before += phase.seconds
+    return phases
+
+
+def starting_up(seconds: float, threads: float, memory: float, burn: float, burn_threads: float) -> tuple[Phase, ...]:
+    """Burns cpu for `burn` seconds, then idles along."""
+    return (Phase(burn, burn_threads, memory), Phase(seconds - burn, threads, memory))

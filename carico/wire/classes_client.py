@@ -1,0 +1,122 @@
+"""The listening side of Aggregation.Classes, for nodes and schedulers: the cluster's class costs, kept up to date.
+
+What was heard stays while the aggregator is away: the age of the table is the caller's business (`heard_at`).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol, cast
+
+from carico.clock import Clock
+from carico.settings import TlsFiles
+from carico.types import ClassCost, ClassKey
+from carico.wire.channel import Dialer
+from carico.wire.client import StreamClient, any_address
+from carico.wire.codec import classes
+from carico.wire.codec.classes import ClassName, Costs, Query
+
+log = logging.getLogger(__name__)
+
+METHOD = "/carico.wire.v1.Aggregation/Classes"
+STREAM_AGE = 1800.0  # s on average, then a replica is chosen anew
+LEAST_GAP = 1.0  # s between two messages that name classes
+KEPT = 20_000  # classes
+
+OnCosts = Callable[[Mapping[ClassKey, ClassCost], tuple[str, ...]], None]
+
+
+class CallsAggregator(Protocol):
+    """The settings of an agent or a scheduler: TlsFiles, and whom to call."""
+
+    @property
+    def aggregator(self) -> str: ...
+
+
+class ClassesTalker:
+    """Holds the table; free of I/O."""
+
+    def __init__(self, on_costs: OnCosts, limit: int) -> None:
+        self._on_costs = on_costs
+        self._limit = limit
+        self._wanted: frozenset[ClassName] = frozenset()
+        self._asked: frozenset[ClassName] | None = None  # what this stream was told; None: nothing yet
+        self._asked_at = -math.inf
+        self._table: dict[ClassName, ClassCost] = {}
+        self._coming: dict[ClassName, ClassCost] | None = None  # the first parts of a whole table
+        self._version = 0
+        self.heard_at = -math.inf  # s, monotonic: when the last message came
+
+    def want(self, keys: Iterable[ClassKey]) -> bool:
+        """Names the classes whose changes are to be told at once; says whether that is news."""
+        wanted = frozenset(map(classes.name_of, keys))
+        changed = wanted != self._wanted
+        self._wanted = wanted
+        return changed
+
+    def opened(self, now: float) -> None:  # noqa: ARG002
+        self._asked, self._asked_at, self._coming = None, -math.inf, None
+
+    def wait(self, now: float) -> float:
+        if self._asked == self._wanted:
+            return math.inf
+        return max(0.0, self._asked_at + LEAST_GAP - now)
+
+    def next(self, now: float) -> bytes:
+        self._asked, self._asked_at = self._wanted, now
+        return classes.encode_query(Query(self._version, self._limit, self._wanted))
+
+    def heard(self, message: bytes, now: float) -> None:
+        part = classes.decode(message)
+        self.heard_at = now
+        if part.whole:
+            self._coming = {}
+        table = self._table if self._coming is None else self._coming
+        self._put(table, part)
+        if not part.version:
+            return  # more follows
+        self._table, self._coming, self._version = table, None, part.version
+        self._on_costs({cost.key: cost for cost in table.values()}, part.resources)
+
+    def _put(self, table: dict[ClassName, ClassCost], part: Costs) -> None:
+        for name in part.gone:
+            table.pop(name, None)
+        for cost in part.costs:
+            name = classes.name_of(cost.key)
+            table.pop(name, None)
+            table[name] = cost  # the last heard of last
+        while len(table) > KEPT:
+            del table[next(iter(table))]
+
+
+class ClassesClient:
+    """Keeps a stream to one replica of the aggregator, and calls `on_costs` with the whole table at every change.
+
+    `limit` is for nodes: so many classes at first, those with most pods; 0 for all.
+    """
+
+    def __init__(self, settings: CallsAggregator, clock: Clock, on_costs: OnCosts, limit: int = 0) -> None:
+        self._talker = ClassesTalker(on_costs, limit)
+        dialer = Dialer(settings.aggregator, cast(TlsFiles, settings), "the aggregator")
+        self._client = StreamClient(
+            dialer, METHOD, self._talker, clock, choose=any_address(dialer), patience=None, longest=STREAM_AGE
+        )
+
+    @property
+    def connected(self) -> bool:
+        return self._client.address is not None
+
+    @property
+    def heard_at(self) -> float:
+        """s, monotonic: when the last message came; −∞ before the first."""
+        return self._talker.heard_at
+
+    def want(self, keys: Iterable[ClassKey]) -> None:
+        """Names the classes of a node's own pods: changes of these are told at once."""
+        if self._talker.want(keys):
+            self._client.wake()
+
+    async def run(self) -> None:
+        await self._client.run()

@@ -1,0 +1,54 @@
+"""Calls that a gRPC server answers, under the names of go-grpc-prometheus, which etcd and many others have."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+from prometheus_client import CollectorRegistry, Counter
+
+CALL = ("grpc_type", "grpc_service", "grpc_method")
+# As Go spells them.
+CODES = {code: "".join(word.title() for word in code.name.split("_")) for code in grpc.StatusCode} | {
+    grpc.StatusCode.OK: "OK",
+    grpc.StatusCode.CANCELLED: "Canceled",
+}
+
+
+class GrpcServerMetrics:
+    """Only methods that are served are counted, so that no caller can make a new series."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._started = Counter("grpc_server_started", "Calls that began on the server.", CALL, registry=registry)
+        self._handled = Counter(
+            "grpc_server_handled",
+            "Calls that ended on the server, by the status with which it ended them.",
+            (*CALL, "grpc_code"),
+            registry=registry,
+        )
+
+    def counted(self, handler: Any, service: str, method: str) -> Any:
+        """A method's handler that counts its calls."""
+        kind, attribute = ("bidi_stream", "stream_stream") if handler.request_streaming else ("unary", "unary_unary")
+        call = (kind, service, method)
+        started = self._started.labels(*call)
+        self._handled.labels(*call, "OK")  # a rate needs the series to be there before the first event
+        answer: Callable[[Any, Any], Awaitable[Any]] = getattr(handler, attribute)
+
+        async def handle(request: Any, context: Any) -> Any:
+            started.inc()
+            status = grpc.StatusCode.UNKNOWN
+            try:
+                reply = await answer(request, context)
+                status = grpc.StatusCode.OK
+                return reply
+            except asyncio.CancelledError:
+                status = grpc.StatusCode.CANCELLED
+                raise
+            finally:
+                ended = context.code() or status  # gRPC's own is that of an abort, else None
+                self._handled.labels(*call, CODES[ended]).inc()
+
+        return handler._replace(**{attribute: handle})

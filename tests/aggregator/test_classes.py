@@ -1,0 +1,358 @@
+"""The table of class costs: bounded, fading, remembered, exchanged between replicas, and told to those who listen."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from carico.aggregator import class_rows, classes, subscribers
+from carico.aggregator.classes import Classes
+from carico.aggregator.state import CLASSES_AT_ONCE, TELL_AGAIN, Told
+from carico.aggregator.subscribers import Subscribers
+from carico.types import ClassCost, ClassKey
+from carico.wire.classes_client import ClassesTalker
+from carico.wire.codec import replica as replica_codec
+from carico.wire.codec.classes import ClassName, Query, name_of
+
+NOW = 1000.0
+RESOURCES = ("cpu", "memory")
+
+
+def cost(name="web", cpu=0.5, memory=2.0**28, **changes):
+    fields = {
+        "key": ClassKey("a", f"a/{name}", "r1"),
+        "pods": 2,
+        "weight": 5.0,
+        "mean": (cpu, memory),
+        "variance": (0.0, 0.0),
+        "high": (cpu, memory),
+        "use_high": (cpu, memory),
+        "ramp": 1.0,
+    }
+    return ClassCost(**(fields | changes))
+
+
+NAME = name_of(cost().key)
+
+
+def published(table, name=NAME):
+    found = table.published.get(name)
+    return None if found is None else found.cost
+
+
+def settle(table, now=NOW):
+    for _ in range(200):
+        table.refresh(now)
+
+
+@pytest.fixture
+def table():
+    return Classes(first_version=7)
+
+
+def test_a_class_is_known_with_the_next_refresh(table):
+    table.heard("n1", [cost()], RESOURCES)
+    assert table.refresh(NOW)
+    found = published(table)
+    assert (found.mean, found.pods, found.weight, found.nodes) == ((0.5, 2.0**28), 2, 5.0, 1)
+    assert not table.refresh(NOW + 1)
+
+
+def test_figures_are_absolute_and_resources_are_found_by_name(table):
+    table.heard("n1", [cost()], RESOURCES)
+    other = cost(mean=(9.0, 2.0**28, 0.7), variance=(0,) * 3, high=(9.0, 2.0**28, 0.7), use_high=(0,) * 3)
+    table.heard("n2", [other], ("gpu", "memory", "cpu"))
+    only_cpu = cost(mean=(0.6,), variance=(0,), high=(0.6,), use_high=(0,))
+    table.heard("n3", [only_cpu], ("cpu",))
+    table.refresh(NOW)
+    assert published(table).mean == (pytest.approx(0.6), pytest.approx(2.0**28))
+
+
+def test_three_nodes_overrule_one_that_lies_and_two_do_not(table):
+    for node in ("n1", "n2", "n3"):
+        table.heard(node, [cost()], RESOURCES)
+    table.heard("liar", [cost(cpu=50.0, memory=2.0**35)], RESOURCES)
+    table.refresh(NOW)
+    found = published(table)
+    assert found.mean[0] == pytest.approx(0.5, rel=0.1)
+    assert found.high == (1.0, 2.0**29)
+    table.forget("n2")
+    table.forget("n3")
+    table.refresh(NOW)
+    assert published(table).high == (50.0, 2.0**35), "one against one: the dearer is the safer"
+
+
+def test_a_node_that_fades_counts_less_and_is_remembered_for_a_week(table):
+    table.heard("n1", [cost()], RESOURCES)
+    table.heard("n2", [cost(cpu=1.5)], RESOURCES)
+    table.refresh(NOW)
+    assert published(table).mean[0] == pytest.approx(1.0)
+    table.fade("n2", 0.3)
+    table.refresh(NOW)
+    assert published(table).mean[0] == pytest.approx(0.833, abs=0.01)
+    table.forget("n1")
+    table.forget("n2")
+    table.refresh(NOW + 60)
+    found = published(table)
+    assert (found.pods, found.nodes) == (0, 0)
+    assert found.mean[0] == pytest.approx(0.833, abs=0.01), "what the last nodes knew is not lost with them"
+    table.refresh(NOW + 60 + classes.REMEMBERED_FOR + 1)
+    assert published(table) is None
+    table.heard("n3", [cost(cpu=0.2)], RESOURCES)
+    table.refresh(NOW + 10**7)
+    assert published(table).mean[0] == 0.2
+
+
+def test_figures_that_hardly_move_are_no_news(table):
+    table.heard("n1", [cost()], RESOURCES)
+    table.refresh(NOW)
+    version = table.published.version
+    table.heard("n1", [cost(cpu=0.51, memory=2.0**28 * 1.02)], RESOURCES)
+    assert not table.refresh(NOW)
+    assert table.published.version == version
+    table.heard("n1", [cost(cpu=0.6)], RESOURCES)
+    assert table.refresh(NOW)
+
+
+def test_classes_rows_and_nodes_are_bounded(table, monkeypatch):
+    monkeypatch.setattr(classes, "CLASSES", 300)
+    for node in range(100):
+        table.heard(f"n{node}", [cost("popular", pods=node % 2)], RESOURCES)
+    for i in range(1000):
+        table.heard(f"n{i % 7}", [cost(f"job-{i}")], RESOURCES)
+        if i % 100 == 0:
+            settle(table)
+            table.heard("n1", [cost("popular")], RESOURCES)
+    settle(table)
+    assert len(table.published) == 300
+    assert published(table, ClassName("a/popular", "r1")).nodes == class_rows.NODES_PER_CLASS
+    assert published(table, ClassName("a/job-999", "r1")) is not None
+    assert published(table, ClassName("a/job-1", "r1")) is None
+    for i in range(600):
+        table.heard("many", [cost(f"own-{i}")], RESOURCES)
+    assert len(table._rows._of_node["many"]) <= class_rows.CLASSES_PER_NODE
+
+
+def test_classes_that_no_node_has_any_more_go_first(table, monkeypatch):
+    monkeypatch.setattr(classes, "CLASSES", 3)
+    table.heard("n1", [cost("old but running")], RESOURCES)
+    table.heard("n2", [cost("ended")], RESOURCES)
+    settle(table)
+    table.forget("n2")
+    settle(table)
+    table.heard("n1", [cost("one"), cost("two")], RESOURCES)
+    settle(table)
+    assert sorted(name.family for name in table.published.values()) == ["a/old but running", "a/one", "a/two"]
+
+
+def exchange(speaker, listener, told, now):
+    """As over the wire."""
+    speaker.refresh(now)
+    speaker.classes.refresh(now)
+    message = replica_codec.encode(speaker.own_model(now, told))
+    listener.heard_peer(replica_codec.decode(replica_codec.parse(message)), 1, now)
+    listener.refresh(now)
+    listener.classes.refresh(now)
+
+
+@pytest.fixture
+def replicas(new_state, node):
+    """Three, each with three nodes that run the class, one of them with a liar."""
+    found = [new_state(f"r{r}", 100 * r + 1) for r in range(3)]
+    for i in range(9):
+        said = cost(cpu=0.4 + 0.02 * i) if i != 8 else cost(cpu=50.0)
+        replica = found[i % 3]
+        replica.accept(node(i, class_costs=(said,), cost=None), replica.open_stream(), NOW)
+    return found
+
+
+def everybody_tells(replicas, now=NOW):
+    for speaker in replicas:
+        for listener in replicas:
+            if listener is not speaker:
+                exchange(speaker, listener, Told(), now)
+
+
+def test_replicas_agree_on_class_costs(replicas):
+    everybody_tells(replicas)
+    found = [published(replica.classes) for replica in replicas]
+    for one in found:
+        assert one.mean == pytest.approx(found[0].mean, rel=1e-6)
+        assert one.high == pytest.approx(found[0].high, rel=1e-6)
+        assert (one.nodes, one.pods) == (9, 18)
+    assert found[0].mean[0] == pytest.approx(0.47, rel=0.15), "the lie is overruled where it is told"
+
+
+def test_a_replica_with_one_node_that_lies_is_overruled_by_the_others(new_state, node):
+    found = [new_state(f"r{r}", 100 * r + 1) for r in range(3)]
+    for i in range(7):
+        replica, said = found[min(i // 3, 2)], cost() if i < 6 else cost(cpu=50.0, memory=2.0**35)
+        replica.accept(node(i, class_costs=(said,), cost=None), replica.open_stream(), NOW)
+    everybody_tells(found)
+    for replica in found:
+        assert published(replica.classes).mean[0] == pytest.approx(0.5, rel=0.1)
+        assert published(replica.classes).high == (1.0, 2.0**29)
+
+
+def test_a_replica_that_dies_leaves_its_class_costs_behind(replicas):
+    everybody_tells(replicas)
+    survivor = replicas[0]
+    survivor.refresh(NOW + 16)
+    settle(survivor.classes, NOW + 16)
+    assert published(survivor.classes).nodes == 3
+    assert published(survivor.classes).mean[0] == pytest.approx(0.46, rel=0.1)
+
+
+def test_a_class_that_a_replica_lost_is_lost_at_its_peers(replicas, node):
+    first, second = replicas[:2]
+    second.accept(node(20, class_costs=(cost("only here"),), cost=None), second.open_stream(), NOW)
+    told = Told()
+    exchange(second, first, told, NOW)
+    name = ClassName("a/only here", "r1")
+    assert published(first.classes, name).nodes == 1
+    second._forget("node-20")
+    exchange(second, first, told, NOW)
+    assert published(first.classes, name).nodes == 0
+
+
+def test_a_late_message_of_a_peer_still_tells_its_classes(replicas):
+    """Two streams lead to each peer; what is older by its number is not old news on its own stream."""
+    first, second = replicas[:2]
+    for replica in (first, second):
+        replica.refresh(NOW)
+        settle(replica.classes)
+    early, late = second.own_model(NOW, Told()), second.own_model(NOW, Told())
+    first.heard_peer(dataclasses.replace(late, class_costs=()), 1, NOW)
+    first.heard_peer(early, 2, NOW)
+    settle(first.classes)
+    assert published(first.classes).nodes == 6
+
+
+def test_a_peer_that_stalled_is_believed_again(new_state, node):
+    """It was taken for gone while its stream stayed open; what it had told there it tells again after a while."""
+    first, second = new_state("r1", 1), new_state("r2", 2)
+    second.accept(node(1, class_costs=(cost(),), cost=None), second.open_stream(), NOW)
+    told = Told()
+    exchange(second, first, told, NOW)
+    first.refresh(NOW + 20)
+    first.classes.refresh(NOW + 20)
+    assert published(first.classes).nodes == 0, "its figures stay known meanwhile"
+    later = NOW + TELL_AGAIN + 1
+    second.accept(node(1, cost=None), second.open_stream(), later)
+    exchange(second, first, told, later)
+    assert published(first.classes).nodes == 1
+
+
+def test_many_classes_reach_a_peer_in_parts(new_state, node):
+    first, second = new_state("r1", 1), new_state("r2", 2)
+    names = [f"c{i}" for i in range(2 * CLASSES_AT_ONCE + 10)]
+    for start in range(0, len(names), 50):
+        said = tuple(cost(name) for name in names[start : start + 50])
+        second.accept(node(start, class_costs=said, cost=None), second.open_stream(), NOW)
+    second.refresh(NOW)
+    settle(second.classes)
+    told, rounds = Told(), 0
+    while second.lacks_classes(told):
+        exchange(second, first, told, NOW)
+        rounds += 1
+    settle(first.classes)
+    assert rounds == 3
+    assert len(first.classes.published) == len(names)
+
+
+class Client:
+    """A stream to a real talker."""
+
+    pending = 0
+
+    def __init__(self, limit=0):
+        self.costs, self.messages = {}, 0
+        self.talker = ClassesTalker(self._hear, limit)
+
+    def _hear(self, costs, resources):
+        assert resources == RESOURCES
+        self.costs = {key.family: one for key, one in costs.items()}
+
+    def announce(self, message):
+        self.messages += 1
+        self.talker.heard(message, NOW)
+
+
+@pytest.fixture
+def audience(table):
+    return Subscribers(table)
+
+
+def refresh(table, audience, now):
+    table.refresh(now)
+    audience.push(now)
+
+
+def test_a_scheduler_hears_everything_and_then_every_change_within_a_second(table, audience):
+    table.heard("n1", [cost(f"c{i}") for i in range(40)], RESOURCES)
+    table.refresh(NOW)
+    scheduler = Client()
+    audience.add(scheduler, Query(0, 0, frozenset()), NOW)
+    assert len(scheduler.costs) == 40
+    table.heard("n1", [cost("new")], RESOURCES)
+    refresh(table, audience, NOW + 0.25)
+    refresh(table, audience, NOW + 0.5)
+    assert len(scheduler.costs) == 41
+    assert scheduler.messages == 2
+    refresh(table, audience, NOW + 5.0)
+    assert scheduler.messages == 2, "nothing changed"
+
+
+def test_a_client_that_comes_back_hears_only_what_it_lacks(table, audience):
+    table.heard("n1", [cost("a"), cost("b")], RESOURCES)
+    table.refresh(NOW)
+    first = Client()
+    one = audience.add(first, Query(0, 0, frozenset()), NOW)
+    audience.remove(one)
+    table.heard("n1", [cost("b", cpu=2.0)], RESOURCES)
+    table._evict(name_of(cost("a").key))
+    table.refresh(NOW)
+    audience.add(first, Query(one.cursor, 0, frozenset()), NOW)
+    assert {name: found.mean[0] for name, found in first.costs.items()} == {"a/b": 2.0}
+    stranger = Client()
+    audience.add(stranger, Query(10**15, 0, frozenset()), NOW)
+    assert set(stranger.costs) == {"a/b"}, "a version of another replica means nothing here"
+
+
+def test_a_node_hears_the_most_used_classes_and_what_it_wants(table, audience):
+    table.heard("n1", [cost(f"c{i}", pods=i) for i in range(40)], RESOURCES)
+    table.refresh(NOW)
+    node = Client()
+    subscriber = audience.add(node, Query(0, 16, frozenset({name_of(cost("c0").key)})), NOW)
+    assert set(node.costs) == {"a/c0", *(f"a/c{i}" for i in range(24, 40))}
+    audience.want(subscriber, frozenset({name_of(cost("c1").key)}))
+    assert "a/c1" in node.costs, "at once"
+
+
+def test_thousands_of_nodes_are_not_told_of_every_new_job(table, audience):
+    nodes = [Client() for _ in range(1000)]
+    wanted = frozenset({name_of(cost("mine").key)})
+    for client in nodes:
+        audience.add(client, Query(0, 256, wanted if client is nodes[7] else frozenset()), NOW)
+        client.messages = 0
+    table.heard("n1", [cost("mine"), cost("job")], RESOURCES)
+    for tick in range(1, 9):
+        refresh(table, audience, NOW + tick / 4)
+    assert set(nodes[7].costs) == {"a/mine", "a/job"}
+    told = sum(client.messages for client in nodes)
+    assert told <= 2.25 * subscribers.IN_TURN + 1
+    for tick in range(9, 60):
+        refresh(table, audience, NOW + tick / 4)
+    assert all(set(client.costs) == {"a/mine", "a/job"} for client in nodes), "but in the end all are"
+
+
+def test_a_client_that_does_not_read_is_told_nothing_more(table, audience):
+    slow = Client()
+    audience.add(slow, Query(0, 0, frozenset()), NOW)
+    assert slow.messages == 1, "an empty table is told too"
+    slow.pending = subscribers.PARTS_PENDING
+    for tick in range(20):
+        table.heard("n1", [cost(cpu=float(tick + 1))], RESOURCES)
+        refresh(table, audience, NOW + tick)
+    assert slow.messages == 1

@@ -1,0 +1,19 @@
+"""A minute of `make bench NAME=real-node`: real pods that measure themselves, and an agent that measures them."""
+
+from __future__ import annotations
+
+import pytest
+from cluster.fixtures import needs_node
+
+from bench import real_node
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, needs_node, pytest.mark.needs("psi")]
+
+
+def test_every_pod_is_told_of_and_none_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How near the figures are to the truth is the benchmark's to say, on a machine that does nothing else."""
+    monkeypatch.setattr(real_node, "SECONDS", 60.0)
+    figures = real_node.run()
+    assert figures["oom_kills"] == 0
+    assert figures["pods"] >= 3
+    assert 0.0 <= figures["room_within"] <= 1.0

@@ -1,0 +1,199 @@
+"""What makes a node report to a scheduler, and what does not; played with the clock in the hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from carico.testing import ManualClock
+from carico.types import ClassKey, NodeSize
+from carico.wire.asking import Asking
+from carico.wire.class_news import AGAIN, AT_ONCE, ClassNews
+from carico.wire.codec import cluster
+from carico.wire.codec import report as codec
+from carico.wire.exchange import ExchangeTalker
+from carico.wire.identity import Caller
+from carico.wire.refusals import Refusals
+from carico.wire.report_client import ReportTalker
+from carico.wire.report_server import ReportService
+from carico.wire.reporting import ReportRule
+
+ANYONE = Caller(names=None, is_replica=False)
+FULL = (8.0, 2.0**33)
+
+
+def ready(node_report, **fields):
+    rule = ReportRule()
+    rule.opened()
+    rule.offer(node_report(room=(2.0, 2.0**32), full=FULL, **fields))
+    rule.take(1, 100.0)
+    return rule
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"churn": True}, {"finished": frozenset()}, {"room": (2.05, 2.0**32)}, {"room": (2.0, 2.0**32 + 2.0**20)}],
+    ids=["the runtime is busy", "an ended pod is forgotten", "1/160 of the cores", "1 MiB"],
+)
+def test_what_no_scheduler_decides_by_waits_for_the_heartbeat(node_report, change):
+    rule = ready(node_report, finished=frozenset({"uid-9"}))
+    fields = {"finished": frozenset({"uid-9"}), "room": (2.0, 2.0**32), "full": FULL} | change
+    rule.offer(node_report(**fields))
+    assert rule.wait(101.0) == 4.0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"room": (1.9, 2.0**32)},
+        {"room": (2.0, 2.0**32 * 0.9)},
+        {"room": (2.0, 2.0**32), "full": (4.0, 2.0**33)},
+        {"room": ()},
+        {"finished": frozenset({"uid-9", "uid-8"})},
+    ],
+    ids=["cpu", "memory", "the node shrank", "no room is known any more", "a pod ended"],
+)
+def test_what_a_scheduler_decides_by_is_sent_at_once(node_report, change):
+    """Pod-Capacity stays as it is: another class of pods binds."""
+    rule = ready(node_report, finished=frozenset({"uid-9"}))
+    fields = {"finished": frozenset({"uid-9"}), "room": (2.0, 2.0**32), "full": FULL} | change
+    rule.offer(node_report(**fields))
+    assert rule.wait(101.0) == 0.0
+
+
+def test_a_busy_scheduler_is_told_less_often(node_report):
+    rule = ready(node_report)
+    rule.acknowledged(5.0, refused=False, least_gap=3.0)
+    rule.offer(node_report(pods=9))
+    assert rule.wait(101.0) == 2.0
+    rule.acknowledged(5.0, refused=False, least_gap=0.0)
+    assert rule.wait(101.0) == 0.0
+
+
+def test_changes_are_told_only_to_a_scheduler_that_knows_them(node_report):
+    """One of the first version would leave them out and go on with the old set."""
+    more = frozenset({"uid-1", "uid-2", "uid-3"})
+    for takes_changes in (False, True):
+        rule = ready(node_report)
+        rule.acknowledged(5.0, refused=False, takes_changes=takes_changes)
+        rule.offer(node_report(counted=more))
+        message = codec.parse(codec.encode(rule.take(2, 101.0), rule.known))
+        assert message.HasField("counted") is not takes_changes
+        assert message.HasField("counted_change") is takes_changes
+        rule.acknowledged(5.0, refused=True, takes_changes=takes_changes)
+        assert codec.parse(codec.encode(rule.take(3, 102.0), rule.known)).HasField("counted"), "after a refusal"
+
+
+class Remembering:
+    def __init__(self):
+        self.reports = []
+
+    def reported(self, report):
+        self.reports.append(report)
+
+    def fell_silent(self, node):
+        pass
+
+    def heartbeat(self):
+        return 5.0
+
+    def leads(self):
+        return True
+
+
+class Wire:
+    """A stream as the server has it; what is announced is heard by the talker."""
+
+    pending = 0
+
+    def __init__(self, talker):
+        self._talker = talker
+
+    def announce(self, message):
+        self._talker.heard(message, 0.0)
+
+
+def test_a_stream_of_reports_is_the_same_sets_with_and_without_changes(node_report):
+    """The real talker against the real server: pods come and go, most reports carry only what changed."""
+    listener, clock, acks = Remembering(), ManualClock(), []
+    service = ReportService(listener, clock, lambda _: None, least_gap=lambda: 0.0)
+    talker = ReportTalker(iter(range(1, 1000)), Refusals(None), acks.append)
+    session = service.method._sessions(ANYONE)
+    session.attach(Wire(talker))
+    talker.opened(0.0)
+    talker.heard(session.greeting(), 0.0)
+    sizes, now = [], 100.0
+    for step in range(50):
+        now += 1.0
+        counted = frozenset(f"{i:036d}" for i in range(step, step + 200))
+        talker.rule.offer(node_report(counted=counted, at=now))
+        message = talker.next(now)
+        sizes.append(len(message))
+        assert session.answer(message) is None
+        assert listener.reports[-1].counted == counted
+        assert listener.reports[-1].finished == frozenset()
+    assert max(sizes[1:]) < 400 < sizes[0]
+    classes = {"uid-1": ClassKey("a", "a/web", "r"), "uid-2": None}
+    assert service.tell("n1", allocatable=NodeSize(3.5, 2.0**32), classes=classes)
+    assert (acks[-1].allocatable, acks[-1].classes) == (NodeSize(3.5, 2.0**32), classes)
+    session.closed()
+    assert not service.tell("n1", allocatable=NodeSize(3.5, 2.0**32))
+
+
+def test_class_costs_that_moved_are_told_within_a_second(node_report, class_cost):
+    rule = ready(node_report, class_costs=(class_cost(),))
+    same = {"room": (2.0, 2.0**32), "full": FULL}
+    rule.offer(node_report(class_costs=(class_cost(mean=(0.54, 2.0**28)),), **same))
+    assert rule.wait(100.5) == 4.5
+    dearer = class_cost(mean=(0.56, 2.0**28))
+    rule.offer(node_report(class_costs=(dearer,), **same))
+    assert rule.wait(100.5) == 0.5
+    assert rule.take(2, 101.0).class_costs == (dearer,)
+    assert rule.take(3, 106.0).class_costs == ()
+
+
+def test_many_classes_are_told_in_turn_and_again_after_a_while(class_cost):
+    news, costs = ClassNews(), tuple(class_cost(f"c{i}") for i in range(70))
+    limits, told = FULL, []
+    while news.has_any(costs, 0.0):
+        part = news.take(costs, limits, 0.0)
+        assert 0 < len(part) <= AT_ONCE
+        told += part
+    assert sorted(cost.key for cost in told) == sorted(cost.key for cost in costs)
+    assert news.take(costs, limits, AGAIN) == ()
+    assert len(news.take(costs, limits, AGAIN + 1.0)) == AT_ONCE
+    news.opened()
+    assert len(news.take(costs, limits, AGAIN + 1.0)) == AT_ONCE
+
+
+def test_long_names_stay_below_what_an_aggregator_of_the_first_version_takes(local_model, class_cost):
+    costs = tuple(class_cost(key=ClassKey("n" * 63, f"{i:0320d}", "r" * 128)) for i in range(60))
+    talker = ExchangeTalker(Asking(10.0, 0.1), lambda _: None, Refusals(None))
+    talker.offer(local_model(class_costs=costs))
+    talker.opened(0.0)
+    for now in range(5):
+        assert len(talker.next(float(now))) < 16 * 1024
+
+
+def test_a_node_asks_when_a_class_cost_moved(local_model, class_cost):
+    talker = ExchangeTalker(Asking(10.0, 0.1), lambda _: None, Refusals(None))
+    talker.offer(local_model(class_costs=(class_cost(),)))
+    talker.opened(0.0)
+    talker.next(0.0)
+    talker.heard(cluster.NONE_YET, 0.0)
+    talker._has_answer = True
+    assert talker.wait(1.0) == 9.0
+    talker.offer(local_model(class_costs=(class_cost(high=(1.0, 2.0**29)),)))
+    assert talker.wait(1.0) == 0.0
+
+
+def test_an_aggregator_that_is_busy_puts_its_nodes_off(local_model):
+    talker = ExchangeTalker(Asking(10.0, 0.1), lambda _: None, Refusals(None))
+    talker.opened(0.0)
+    talker.offer(local_model())
+    talker.next(0.0)
+    talker.heard(cluster.NONE_YET + cluster.next_ask(20.0), 0.0)
+    assert 19.0 <= talker.wait(1.0) <= 24.0
+    talker.heard(cluster.NONE_YET + cluster.next_ask(math.inf), 1.0)
+    assert talker.wait(1.0) == 0.0, "what cannot be is not obeyed"

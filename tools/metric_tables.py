@@ -1,0 +1,124 @@
+"""docs/metrics.md, from the registries of the three processes as they are when they start."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry
+
+from carico.agent.process import Agent
+from carico.aggregator.process import Aggregator
+from carico.clock import SystemClock
+from carico.kube.client import Client
+from carico.kube.credentials import fixed
+from carico.scheduler.run import Scheduler
+from carico.settings import AgentSettings, AggregatorSettings, SchedulerSettings
+
+HEAD = """# Metrics
+
+<!-- Made by `make docs`; change the help texts in carico/, not this file. -->
+
+Each process has them at `/metrics` of its `--listen`, as Prometheus' text or OpenMetrics by `Accept`, and with gzip by
+`Accept-Encoding`. These names, labels and meanings stay.
+
+A name begins with whose it is: `carico_agent_`, `carico_aggregator_`, `carico_scheduler_` and `carico_extender_` are
+about a process, `carico_node_` about a node. What several processes have in the same sense has the label `component`.
+`carico_usage_ratio`, `carico_baseline_ratio`, `carico_pod_cost_ratio` and `carico_signal_k` are the signal of a node,
+`carico_undecodable_objects_total` is the scheduler's. Other beginnings are those of the projects whose names are used:
+kube-scheduler (`scheduler_`), client-go (`rest_client_`, `leader_election_`), go-grpc-prometheus (`grpc_server_`),
+prometheus_client (`process_`, `python_`).
+
+**Filter by `job`.** `sum(scheduler_pending_pods)` counts the pods of kube-scheduler and of Carico together, where both
+are scraped: say `scheduler_pending_pods{job="carico-scheduler"}`, and add the same to dashboards that were made for
+kube-scheduler. The same goes for `rest_client_*`, `leader_election_*`, `grpc_server_*`, `process_*` and `python_*`.
+
+**The label `node`** is set by the process: of the agent it is the node's name in Kubernetes (`--node-name`), of the
+scheduler each node's. If the scrape configuration adds a label `node` itself, as many do for pods, Prometheus renames
+this one to `exported_node`. Say `honor_labels: true` for these jobs (`honorLabels: true` in a PodMonitor or
+ServiceMonitor) to keep it.
+
+**Series per node** of the scheduler are left out where there are more nodes than `--per-node-metrics`.
+
+**Sampled.** `scheduler_plugin_execution_duration_seconds` is measured in a tenth of the cycles, as in kube-scheduler.
+A filter or score is timed on all nodes in question at once, where kube-scheduler times each node; verdicts that are
+reused from an earlier pod of the same template take no time. `carico_event_loop_lag_seconds` is measured by a timer:
+in the agent by that of the samples (10 Hz by default), in the aggregator by that of the model (`--merge-every`), in the
+scheduler four times a second.
+
+**Certificates** are told by their end as Unix time:
+`carico_certificate_not_after_timestamp_seconds - time() < 7 * 86400` finds those that end within a week. `certificate`
+is `tls_cert` for the file of that setting, and `kubeconfig` for the client certificate that the API server sees.
+"""
+ABOUT = {
+    "agent": "`carico agent`, one per node.",
+    "aggregator": "`carico aggregator`.",
+    "scheduler": "`carico scheduler`.",
+}
+UNITS = {
+    "_timestamp_seconds": "Unix time, s",
+    "_start_time_seconds": "Unix time, s",
+    "_seconds": "s",
+    "_bytes": "bytes",
+    "_ratio": "ratio",
+    "_pods": "pods",
+    "_nodes": "nodes",
+}
+
+
+class Family(NamedTuple):
+    """A metric, whatever its series."""
+
+    name: str  # as it is queried
+    kind: str  # Prometheus' type
+    labels: tuple[str, ...]
+    about: str
+
+
+def registries() -> dict[str, CollectorRegistry]:
+    """Those of processes that were made and not started."""
+    logging.disable(logging.WARNING)  # of plaintext, which is not spoken here
+    clock = SystemClock()
+    agent = Agent(AgentSettings(plaintext=True, runtime="none", aggregator="a:1", schedulers=("s:1",)), clock)
+    aggregator = Aggregator(AggregatorSettings(plaintext=True), clock)
+    client = Client(fixed("http://127.0.0.1:1"), clock=clock)
+    scheduler = Scheduler(SchedulerSettings(plaintext=True), clock, client)
+    logging.disable(logging.NOTSET)
+    return {"agent": agent.registry, "aggregator": aggregator.registry, "scheduler": scheduler.parts.registry}
+
+
+def families(registry: CollectorRegistry) -> list[Family]:
+    return sorted(family for collector in registry._collector_to_names for family in _families(collector))
+
+
+def _families(collector: object) -> Iterator[Family]:
+    for metric in collector.collect():
+        labels = getattr(collector, "_labelnames", None) or getattr(metric, "_labelnames", ())
+        if not labels and metric.samples:
+            labels = tuple(metric.samples[0].labels)
+        name = f"{metric.name}_total" if metric.type == "counter" else metric.name
+        yield Family(name, metric.type, tuple(label for label in labels if label != "le"), metric.documentation)
+
+
+def page() -> Iterator[str]:
+    found = {process: families(registry) for process, registry in registries().items()}
+    shared = set.intersection(*map(set, found.values()))
+    yield from (HEAD, "## All processes", "", *_table(sorted(shared)))
+    for process, own in found.items():
+        rest = [family for family in own if family not in shared]
+        yield from ("", f"## {process.title()}", "", ABOUT[process], "", *_table(rest))
+
+
+def _table(rows: list[Family]) -> Iterator[str]:
+    yield from ("| metric | type | labels | unit | |", "| --- | --- | --- | --- | --- |")
+    for family in rows:
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        about = family.about.replace("<", "&lt;").replace("|", "\\|")
+        yield f"| `{family.name}` | {family.kind} | {labels} | {unit(family.name)} | {about} |"
+
+
+def unit(name: str) -> str:
+    name = name.removesuffix("_total")
+    found = next((unit for suffix, unit in UNITS.items() if name.endswith(suffix)), "")
+    return found or ("pods" if "_pods_" in name else "")
