@@ -92,7 +92,8 @@ def run() -> dict[str, float]:
 def _measure_with(pods: RealPods, count: int, process: AgentProcess) -> dict[str, float]:
     """As `_measure`, once that many pods run and are no longer young."""
     pods.grow_to(count)
-    while not re.search(rf'^carico_pods{{node="[^"]*"}} {count}.0$', page := process.get("/metrics")[1], re.M):
+    counted = re.compile(rf'^carico_node_workload_pods{{node="[^"]*"}} {count}.0$', re.M)
+    while not counted.search(page := process.get("/metrics")[1]):
         time.sleep(0.2)
     time.sleep(YOUNG + WARM_UP)
     assert 'source="pod_stats"} 1.0' in page, "no pod was measured: the figures would be too good"
@@ -153,7 +154,7 @@ def _measure(process: AgentProcess) -> dict[str, float]:
     while (left := started + SECONDS - time.monotonic()) > 0:
         time.sleep(min(SCRAPE_EVERY, left))
         page = process.get("/metrics")[1]
-    assert 'carico_connections{to="aggregator"} 1.0' in page, "no aggregator: the figures would be too good"
+    assert 'carico_agent_streams{to="aggregator"} 1.0' in page, "no aggregator: the figures would be too good"
     spent = _cpu_seconds(child) - before
     after = _lateness(process)
     counts = {bound: after[bound] - buckets[bound] for bound in after}
@@ -167,7 +168,7 @@ def _cpu_seconds(child: psutil.Process) -> float:
 
 def _lateness(process: AgentProcess) -> dict[float, float]:
     page = process.get("/metrics")[1]
-    found = re.findall(r'^carico_tick_lateness_seconds_bucket{le="(\S+)"} (\S+)$', page, re.M)
+    found = re.findall(r'^carico_event_loop_lag_seconds_bucket{component="agent",le="(\S+)"} (\S+)$', page, re.M)
     return {float(bound.replace("+Inf", "inf")): float(count) for bound, count in found}
 
 

@@ -39,7 +39,7 @@ LOAD = Path(__file__).with_name("real_node_load.py")
 CORES = os.cpu_count() or 1
 THREADS = 2 * CORES + 1  # busy threads at most: a little past what the node holds
 MEMORY = 3000  # MiB at most
-STEADY = 3.0  # s until a pod has come up to its load
+STEADY = 3.0  # s until a pod has come up to its load, beside the time in which it touches its memory
 SMALL = (0.1, 48 * 2.0**20)  # costs below which errors are not relative
 NODE_SHARE, ROOM_SHARE = 0.05, 0.15  # of the node, and of the true room: how far room may be off
 FOREVER = 1e6  # s
@@ -219,7 +219,7 @@ def _cost_errors(costs: dict[str, Any], owns: list[tuple[Running, Own]]) -> dict
         mine = [own for one, own in owns if one.kind == kind]
         if not mine:
             continue
-        steady = [own.cpu[own.times[1:] - own.times[0] > STEADY] for own in mine]
+        steady = [own.cpu[own.times[1:] - own.times[0] > STEADY + KINDS[kind].ramp] for own in mine]
         # What is kept for a pod that works only at its start is what it settles at.
         settled = [cpu[-3:] if KINDS[kind].burn < FOREVER else cpu for cpu in steady]
         truth = (float(np.mean(np.concatenate(settled))), float(np.mean([own.memory for own in mine])))
