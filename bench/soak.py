@@ -53,8 +53,9 @@ FILL = 25.0  # s for the cluster to fill before the first storm
 STORM = 18.0  # s in which the faults of one storm begin
 AFTER_LAST = 60.0  # s from the last fault to the look for lost pods
 ROUND = 70.0  # s of a storm and the calm after it, at first; then as measured
-# From minute 10 on, ten minutes of fifteen pass without faults that end replicas: their memory is compared meanwhile.
-SPARED, SPARED_OF = 10.0, 15.0  # min
+# From minute 10 on, faults that end replicas come only in stretches of five minutes, with half of the run between them:
+# the memory of processes that live is compared meanwhile, and a new leader's caches take minutes to fill.
+ENDING, SPARED = 5.0, max(10.0, MINUTES / 2)  # min
 THREADS = 48
 
 
@@ -154,7 +155,7 @@ def spared(minute: float) -> bool:
     >>> [spared(minute) for minute in (5, 11, 19, 21, 26)]
     [False, True, True, False, True]
     """
-    return minute > checks.FIRST_MINUTES and (minute - checks.FIRST_MINUTES) % SPARED_OF < SPARED
+    return minute > checks.FIRST_MINUTES and (minute - checks.FIRST_MINUTES) % (SPARED + ENDING) < SPARED
 
 
 def _count(recorder: Recorder) -> tuple[int, int]:
