@@ -13,7 +13,7 @@ help: ## list the targets
 
 # A stamp holds the checksum of what was installed, so that a second run starts at once.
 $(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11; say PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11; set PYTHON=/path/to/python3.11" >&2; exit 2; }
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "make: $(PYTHON) cannot make a virtual environment; on Debian install python3-venv" >&2; exit 2; }
 
 .PHONY: setup-demo setup
@@ -57,10 +57,10 @@ cluster-down: ## end every cluster of this checkout, leave nothing
 	@PYTHONPATH=tests $(PYTHON) -m cluster.down
 
 .PHONY: pictures recording
-pictures: setup ## take the pictures of the web page in docs/ anew (chromium)
+pictures: setup ## retake the pictures of the web page in docs/ (chromium)
 	@$(BIN)/python tools/pictures.py
 # Without the marks of this make, which would tell of itself in the recording.
-recording: ## record `make demo` for docs/ anew, on a machine that does nothing else
+recording: ## re-record `make demo` for docs/, on an otherwise idle machine
 	@env -u MAKELEVEL -u MAKEFLAGS -u MFLAGS $(PYTHON) tools/record.py docs/recordings/demo.cast make demo
 	@mv carico-demo.png docs/pictures/demo.png
 
@@ -69,11 +69,11 @@ docs: setup ## write docs/commands.md, settings.md and metrics.md from the help 
 	@$(BIN)/python tools/reference.py
 
 .PHONY: protos
-protos: setup ## make the Python code of protos/ anew
+protos: setup ## generate the Python code of protos/
 	@tools/protos.sh
 
 .PHONY: lock
-lock: setup ## choose versions anew and write requirements/*.txt
+lock: setup ## update versions and write requirements/*.txt
 	@tools/lock.sh
 
 .PHONY: clean

@@ -41,6 +41,6 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    # Matrices of two by two: a thread per core would only be in the way, and this must be said before numpy loads.
+    # Matrices are two by two: a thread per core would only slow them down. Must be set before numpy is loaded.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.exit(main(sys.argv[1:]))

@@ -1,8 +1,8 @@
-"""What one agent costs its node, with everything on: containerd, both streams with TLS, a scrape every 15 s.
+"""CPU and memory of one agent with all features on: containerd, both streams with TLS, a scrape every 15 s.
 
 A minute on an otherwise idle machine without pods, a minute with every core saturated, one each with 30 and with 110
-real pods that sleep, and a minute of reading the kernel alone, in a process of its own. CPU is in percent of one core.
-SECONDS shortens the minute.
+real pods that sleep, and a minute of only reading the kernel's counters, in a separate process. CPU is in percent of
+one core. SECONDS shortens the minute.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from listening import ListeningScheduler
 from running import AgentProcess, Process, agent
 
 SECONDS = float(os.environ.get("SECONDS", "60"))
-SCRAPE_EVERY = 15.0  # s, as Prometheus is usually set
-PODS = (30, 110)  # what many clusters have on a node, and the most that a kubelet takes by default
-WARM_UP = 5.0  # s for imports, connections and the first listing
+SCRAPE_EVERY = 15.0  # s, a usual Prometheus setting
+PODS = (30, 110)  # a common number of pods on a node, and a kubelet's default maximum
+WARM_UP = 5.0  # s for imports, connections and the first list
 
 READING_ALONE = """
 import asyncio
@@ -90,7 +90,7 @@ def run() -> dict[str, float]:
 
 
 def _measure_with(pods: RealPods, count: int, process: AgentProcess) -> dict[str, float]:
-    """As `_measure`, once that many pods run and are no longer young."""
+    """As `_measure`, once this many pods run and are no longer young."""
     pods.grow_to(count)
     counted = re.compile(rf'^carico_node_workload_pods{{node="[^"]*"}} {count}.0$', re.M)
     while not counted.search(page := process.get("/metrics")[1]):
@@ -101,7 +101,7 @@ def _measure_with(pods: RealPods, count: int, process: AgentProcess) -> dict[str
 
 
 def _recount(pods: int) -> float:
-    """µs that the table of pods needs for the end or start of a pod and for what the agent asks then, median."""
+    """µs for the pod table to handle the start or end of a pod and the queries that follow it, median."""
     table, now = PodTable(RuntimeSettings()), 0.0
     for number in range(pods):
         key = ClassKey("team", f"team/app-{number % 50}", "5d")
@@ -125,7 +125,7 @@ def _recount(pods: int) -> float:
 
 @contextlib.contextmanager
 def _surroundings(folder: Path) -> Iterator[tuple[list[str], RealPods]]:
-    """Whom the agent talks to; gives the flags that lead there, and pods of its container runtime."""
+    """The servers that the agent connects to; yields the flags for them, and pods of its container runtime."""
     authority = Authority(folder)
     server = authority.issue("localhost", "localhost", "127.0.0.1")
     pair = ["--tls-cert", str(server.cert), "--tls-key", str(server.key), "--allow-anonymous-clients"]
@@ -173,7 +173,7 @@ def _lateness(process: AgentProcess) -> dict[float, float]:
 
 
 def _quantile(cumulative: dict[float, float], share: float) -> float:
-    """As Prometheus' histogram_quantile: straight lines between the bounds."""
+    """As Prometheus' histogram_quantile: linear interpolation between the bounds."""
     wanted, low, below = share * cumulative[float("inf")], 0.0, 0.0
     for bound, count in sorted(cumulative.items()):
         if count >= wanted:

@@ -1,16 +1,23 @@
 """How many nodes one aggregator serves at the agents' own asking rule, and its saturation; TLS on.
 
-The server is a real `carico aggregator` on one core; the nodes are streams of a load generator, its own process on the
-other one, over CONNECTIONS TLS connections. When a node asks, and what it says, was recorded from real pipelines and
-the real asking rule on synthetic nodes whose pods start and stop every few seconds: busier than most clusters.
+The server is a real `carico aggregator` on one core; the nodes are streams of a load generator, a separate process on
+another core, over CONNECTIONS TLS connections. The times and contents of a node's questions were recorded from real
+pipelines and the real asking rule on synthetic nodes whose pods start and stop every few seconds: busier than most
+clusters.
 
-Then the same with class costs, on a fresh server: each of 5,000 nodes runs 30 of 2,000 classes and tells three whose
-figures moved with every question, each also keeps a stream of class costs, and three schedulers hear of all changes.
+Then the same with class costs, each time on a new server: each of 5,000 nodes runs 30 of 2,000 classes and keeps a
+stream of class costs open, and three schedulers receive all changes. What nodes report of their classes is
+
+classes: more than any agent sends: with every question three of them, with random figures, ± 25 to 33 %;
+agents: recorded from real class tables and the agents' own rule, on nodes that start a pod every 50 s.
+
+CASE=nodes, classes or agents, or several separated by commas, runs only these parts.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import json
 import os
@@ -20,19 +27,21 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
 
 from bench.synthetic import CASES, record
-from carico.aggregator.state import State
+from bench.synthetic_classes import ClassNode
+from carico.aggregator.state import AggregatorState
 from carico.estimate.pipeline import Pipeline
 from carico.settings import AggregatorSettings, EstimateSettings, TlsFiles
 from carico.types import ClassCost, ClassKey, CostBelief, LocalModel, NodeSize, Vector
-from carico.wire.asking import Asking
+from carico.wire.asking import ExchangePolicy
 from carico.wire.certificates import Authority
 from carico.wire.channel import Dialer
+from carico.wire.class_news import ClassNews
 from carico.wire.codec import class_cost, classes, local
 
 CONNECTIONS = 128
@@ -40,29 +49,46 @@ SIZES = (500, 1_000, 2_000, 5_000, 10_000)
 CASES_PLAYED = (".08/.03", ".02/.005", "bursts", "overload")
 JOIN_RATE = 400  # new nodes per second between two sizes
 WARM_UP, MEASURE = 6.0, 12.0  # s, for each size
+CLASS_WARM_UP = 120  # s in which a node measures its classes before its trace begins
 SATURATE = 8.0  # s
-IN_FLIGHT = 256  # streams that ask again as soon as they are answered
+IN_FLIGHT = 256  # streams that ask again as soon as they have the response
 P99_LIMIT = 100.0  # ms
 METHOD = "/carico.wire.v1.Aggregation/Exchange"
 CLASSES_METHOD = "/carico.wire.v1.Aggregation/Classes"
 CLASS_NODES, CLASSES, CLASSES_PER_NODE, CLASSES_TOLD, SCHEDULERS = 5_000, 2_000, 30, 3, 3
 SIZE = NodeSize(8, 2.0**35)
 
-Trace = list[tuple[float, bytes]]  # seconds since the question before, and the message
+
+class Question(NamedTuple):
+    gap: float  # s since the previous one
+    message: bytes
+    told: tuple[ClassCost, ...] = ()  # the family of a class is its number on the node
+
+
+class Trace(NamedTuple):
+    """What one node sends, repeated."""
+
+    questions: list[Question]
+    classes: tuple[ClassCost, ...] = ()  # all that it knows when the trace begins
 
 
 def run() -> dict[str, float]:
-    """Prints its table; the parent of server and generator."""
-    for nodes in (SIZES[0], 5_000, SIZES[-1]):
-        print(f"making the model of {nodes} nodes: {_making(nodes) * 1000:.1f} ms")
+    """Prints the table; runs in the parent of server and generator."""
+    parts = {"nodes": _measured, "classes": _with_classes, "agents": _with_agents}
+    wanted = [name for name in os.environ.get("CASE", "").split(",") if name] or list(parts)
+    if unknown := set(wanted) - set(parts):
+        raise SystemExit(f"CASE: {', '.join(sorted(unknown))} is none of {', '.join(parts)}")
+    if "nodes" in wanted:
+        for nodes in (SIZES[0], 5_000, SIZES[-1]):
+            print(f"making the model of {nodes} nodes: {_making(nodes) * 1000:.1f} ms")
     with tempfile.TemporaryDirectory() as folder:
         authority = Authority(Path(folder))
         pair = authority.issue("carico:aggregator", "127.0.0.1")
         figures: dict[str, float] = {}
-        for part in (_measured, _with_classes):
+        for name in wanted:
             server, port = _server(pair.cert, pair.key)
             try:
-                figures |= part(server, port, str(authority.cert))
+                figures |= parts[name](server, port, str(authority.cert))
             finally:
                 server.terminate()
                 server.wait(10)
@@ -71,7 +97,7 @@ def run() -> dict[str, float]:
 
 def _making(nodes: int) -> float:
     """Seconds of processor time."""
-    state = State(AggregatorSettings(hold=0.0), "bench", 1)
+    state = AggregatorState(AggregatorSettings(hold=0.0), "bench", 1)
     stream, basis = state.open_stream(), np.array([[0.3, 0.04], [0.4, -0.03]])
     for i in range(nodes):
         cost = CostBelief((0.4 + 0.2 * i / nodes, 2.0**28), (0.001, 2.0**50))
@@ -87,7 +113,7 @@ def _making(nodes: int) -> float:
 
 
 def _measured(server: psutil.Popen, port: int, authority: str) -> dict[str, float]:
-    generator = _Generator(port, authority)
+    generator = _Generator(port, authority, "nodes")
     try:
         rate = generator.ask("rate")["per_second"]
         print(f"a node asks {rate:.2f} times a second; {CONNECTIONS} connections, TLS, {MEASURE:.0f} s for each row")
@@ -113,7 +139,21 @@ def _measured(server: psutil.Popen, port: int, authority: str) -> dict[str, floa
 
 
 def _with_classes(server: psutil.Popen, port: int, authority: str) -> dict[str, float]:
-    generator = _Generator(port, authority)
+    answer = _class_load(server, port, authority, "classes drawn at random", "classes")
+    return {
+        "p99_ms_classes": round(answer["p99"], 1),
+        "kb_per_class": round(answer["kb"], 1),
+        "class_told_s": round(answer["told"], 2),
+    }
+
+
+def _with_agents(server: psutil.Popen, port: int, authority: str) -> dict[str, float]:
+    answer = _class_load(server, port, authority, "classes by the agents' rule", "agents")
+    return {"p99_ms_agents": round(answer["p99"], 1), "class_told_s_agents": round(answer["told"], 2)}
+
+
+def _class_load(server: psutil.Popen, port: int, authority: str, what: str, case: str) -> dict[str, float]:
+    generator = _Generator(port, authority, case)
     try:
         generator.ask("nodes", count=CLASS_NODES)
         before = server.memory_info().rss
@@ -126,16 +166,14 @@ def _with_classes(server: psutil.Popen, port: int, authority: str) -> dict[str, 
         generator.end()
     core = _cpu(server, cpu) / answer["seconds"]
     print(
-        f"{CLASS_NODES} nodes, {CLASSES} classes, a stream of class costs to each: {answer['rate']:.0f} questions/s, "
+        f"{what}: {CLASS_NODES} nodes, {CLASSES} classes, a stream of class costs to each: "
+        f"{answer['rate']:.0f} questions/s with {answer['class_rate']:.0f} class costs/s, "
         f"p50 {answer['p50']:.1f} ms, p99 {answer['p99']:.1f} ms; a new class reaches a scheduler after "
         f"{answer['told']:.2f} s (worst of {answer['tries']:.0f}); {answer['pushed']:.0f} messages of class costs/s; "
-        f"server core {core:.0%}, generator {answer['core']:.0%}; {per_class:.1f} kB for a class"
+        f"server core {core:.0%}, generator {answer['core']:.0%}; {per_class:.1f} kB for a class",
+        flush=True,
     )
-    return {
-        "p99_ms_classes": round(answer["p99"], 1),
-        "kb_per_class": round(per_class, 1),
-        "class_told_s": round(answer["told"], 2),
-    }
+    return answer | {"kb": per_class}
 
 
 def _row(server: psutil.Popen, generator: _Generator, nodes: int, empty: int) -> dict[str, float]:
@@ -171,7 +209,7 @@ def _cpu(process: psutil.Popen, before: Any) -> float:
 
 def _server(cert: Path, key: Path) -> tuple[psutil.Popen, int]:
     flags = ["--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0", "--tls-cert", str(cert), "--tls-key", str(key)]
-    flags.append("--allow-anonymous-clients")  # each connection speaks for many nodes
+    flags.append("--allow-anonymous-clients")  # each connection carries many nodes
     command = [sys.executable, "-m", "carico.cli", "aggregator", *flags]
     cores = _cores()
     os.sched_setaffinity(0, cores[:1])  # inherited by every thread of the child; gRPC starts several
@@ -190,10 +228,10 @@ def _cores() -> list[int]:
 
 
 class _Generator:
-    """The other process, spoken to in lines of JSON."""
+    """The generator's process, controlled by lines of JSON."""
 
-    def __init__(self, port: int, authority: str) -> None:
-        command = [sys.executable, "-m", "bench.aggregator_load", str(port), authority]
+    def __init__(self, port: int, authority: str, case: str) -> None:
+        command = [sys.executable, "-m", "bench.aggregator_load", str(port), authority, case]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(self, what: str, **arguments: float) -> dict[str, float]:
@@ -211,25 +249,34 @@ class _Generator:
 # What runs in the generator's process
 
 
-def _traces() -> list[Trace]:
-    return [_trace(next(case for case in CASES if case.name == name)) for name in CASES_PLAYED]
+def _traces(*, with_classes: bool) -> list[Trace]:
+    cases = [next(case for case in CASES if case.name == name) for name in CASES_PLAYED]
+    return [_trace(case, ClassNode(i) if with_classes else None) for i, case in enumerate(cases)]
 
 
-def _trace(case: Any) -> Trace:
-    """What a node on this case says, and when, by the real rule."""
+def _trace(case: Any, class_node: ClassNode | None) -> Trace:
+    """What a node on this case sends, and when, by the real rule."""
     recording = record(case, seed=1)
-    pipeline, asking = Pipeline(EstimateSettings(), recording.dimensions), Asking(10.0, 0.1)
+    pipeline, asking = Pipeline(EstimateSettings(), recording.dimensions), ExchangePolicy(10.0, 0.1)
     scale = SIZE.vector(recording.dimensions)
-    trace, last = [], 0.0
+    questions, last = [], 0.0
+    news, limits = ClassNews(), class_cost.limits_of(SIZE, recording.dimensions)
+    first: tuple[ClassCost, ...] = ()
+    for second in range(-CLASS_WARM_UP, 0) if class_node is not None else ():
+        first = class_node.costs(float(second))
+        news.take(first, limits, float(second))
     for sample, pods in zip(recording.samples, recording.pods, strict=True):
         if pipeline.update(sample, pods) is None:
             continue
         model = _model(pipeline, recording.dimensions, pods.running, scale)
-        if asking.wait(model, sample.at, has_answer=True) <= 0:
+        costs = class_node.costs(sample.at) if class_node is not None else ()
+        has_news = news.has_any(costs, ("cpu", "memory"), sample.at)
+        if asking.wait(model, sample.at, has_answer=True, has_news=has_news) <= 0:
             asking.asked(model, sample.at)
-            trace.append((sample.at - last, local.encode(model)))
+            told = news.take(costs, limits, sample.at)
+            questions.append(Question(sample.at - last, local.encode(model), told))
             last = sample.at
-    return trace
+    return Trace(questions, first)
 
 
 def _model(pipeline: Pipeline, dimensions: tuple[str, ...], pods: int, scale: Vector) -> LocalModel:
@@ -242,28 +289,30 @@ def _model(pipeline: Pipeline, dimensions: tuple[str, ...], pods: int, scale: Ve
 
 
 class _Load:
-    """Nodes that ask as recorded, each on a stream of its own."""
+    """Nodes that ask as recorded, each on a separate stream."""
 
-    def __init__(self, port: int, authority: str) -> None:
+    def __init__(self, port: int, authority: str, case: str) -> None:
         dialer = Dialer(f"127.0.0.1:{port}", TlsFiles(tls_ca=Path(authority)), "the benchmark")
         self._channels: list[Any] = [dialer.open(dialer.target) for _ in range(CONNECTIONS)]
         self._listening: list[Any] = [dialer.open(dialer.target) for _ in range(CONNECTIONS)]
-        self._traces = _traces()
+        self._by_rule = case == "agents"
+        self._traces = _traces(with_classes=self._by_rule)
         self._tasks: list[asyncio.Task[None]] = []
         self._calls: list[Any] = []
         self._sequence = itertools.count(1)
         self._latency: list[float] = []
         self._tells_classes = False
-        self._told_all: set[int] = set()  # nodes that have told all their classes
-        self._heard: dict[str, float] = {}  # a new class, and when a scheduler heard of it
+        self._told_all: set[int] = set()  # nodes that have sent all their classes
+        self._heard: dict[str, float] = {}  # a new class, and when a scheduler received it
         self._pushed = 0
+        self._told = 0
 
     def rate(self) -> dict[str, float]:
-        questions = sum(len(trace) for trace in self._traces)
-        return {"per_second": questions / sum(gap for trace in self._traces for gap, _ in trace)}
+        questions = [question for trace in self._traces for question in trace.questions]
+        return {"per_second": len(questions) / sum(question.gap for question in questions)}
 
     async def nodes(self, count: int) -> dict[str, float]:
-        """Adds nodes until there are `count`, and waits until they are at their pace."""
+        """Add nodes until there are `count`, and wait until they ask at their normal rate."""
         for i in range(len(self._tasks), int(count)):
             self._tasks.append(asyncio.create_task(self._node(i)))
             if i % 10 == 9:
@@ -276,33 +325,42 @@ class _Load:
         call = self._channels[i % CONNECTIONS].stream_stream(METHOD)()
         self._calls.append(call)
         dice = random.Random(i)
-        start = dice.randrange(len(trace))
-        await self._ask(call, i, trace[start][1])
-        # The gap that was running when this node came in is partly over.
-        await asyncio.sleep(dice.random() * trace[(start + 1) % len(trace)][0])
-        for gap, message in itertools.islice(itertools.cycle(trace), start + 1, None):
-            await self._ask(call, i, message)
-            await asyncio.sleep(gap)
+        questions = trace.questions
+        start = dice.randrange(len(questions))
+        await self._ask(call, i, questions[start])
+        # Part of the gap that was in progress when this node joined is over.
+        await asyncio.sleep(dice.random() * questions[(start + 1) % len(questions)].gap)
+        for question in itertools.islice(itertools.cycle(questions), start + 1, None):
+            await self._ask(call, i, question)
+            await asyncio.sleep(question.gap)
 
-    async def _ask(self, call: Any, i: int, message: bytes) -> None:
-        said = local.parse(message)
+    async def _ask(self, call: Any, i: int, question: Question) -> None:
+        said = local.parse(question.message)
         said.node, said.sequence = f"node-{i}", next(self._sequence)
         if self._tells_classes:
-            said.class_costs.extend(self._class_costs(i))
+            said.class_costs.extend(self._recorded(i, question) if self._by_rule else self._drawn(i))
+            self._told += len(said.class_costs)
+            self._told_all.add(i)
         began = time.perf_counter()
         await call.write(said.SerializeToString())
         await call.read()
         self._latency.append(time.perf_counter() - began)
 
-    def _class_costs(self, i: int) -> list[Any]:
-        """All of the node's classes at first, then some that moved."""
-        mine = [(i * 7 + j * j) % CLASSES for j in range(CLASSES_PER_NODE)]
+    def _drawn(self, i: int) -> list[Any]:
+        """All of the node's classes at first, then some with changed figures."""
+        mine = _classes_of(i)
         told = random.sample(mine, CLASSES_TOLD) if i in self._told_all else mine
-        self._told_all.add(i)
-        return [_class_cost(f"class-{number}") for number in dict.fromkeys(told)]
+        return [_class_cost(name) for name in told]
+
+    def _recorded(self, i: int, question: Question) -> list[Any]:
+        """The same by the agents' rule."""
+        costs = question.told if i in self._told_all else self._traces[i % len(self._traces)].classes
+        mine = _classes_of(i)
+        keys = [_key(mine[int(cost.key.family)]) for cost in costs]
+        return class_cost.messages_of(dataclasses.replace(cost, key=key) for cost, key in zip(costs, keys, strict=True))
 
     async def tell_classes(self) -> dict[str, float]:
-        """From now on; returns when every node has told all of its classes."""
+        """Send class costs from now on; returns when every node has sent all of its classes."""
         self._tells_classes = True
         while len(self._told_all) < len(self._tasks):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
@@ -310,12 +368,11 @@ class _Load:
         return {}
 
     async def listen(self) -> dict[str, float]:
-        """Every node opens its stream of class costs, and schedulers theirs."""
+        """Every node and every scheduler opens a stream of class costs."""
         for i in range(SCHEDULERS):
             self._tasks.append(asyncio.create_task(self._hear(i, classes.Query(0, 0, frozenset()))))
         for i in range(CLASS_NODES):
-            names = [f"team-a/class-{(i * 7 + j * j) % CLASSES}" for j in range(CLASSES_PER_NODE)]
-            query = classes.Query(0, 256, frozenset(classes.ClassName(name, "5d9c7b") for name in names))
+            query = classes.Query(0, 256, frozenset(classes.name_of(_key(name)) for name in _classes_of(i)))
             self._tasks.append(asyncio.create_task(self._hear(i, query)))
             if i % 10 == 9:
                 await asyncio.sleep(10 / JOIN_RATE)
@@ -336,7 +393,7 @@ class _Load:
 
     async def measure(self, seconds: float) -> dict[str, float]:
         self._latency.clear()
-        pushed, told = self._pushed, []
+        pushed, costs, told = self._pushed, self._told, []
         began, cpu = time.perf_counter(), time.process_time()
         while time.perf_counter() < began + seconds:
             await asyncio.sleep(1.0)
@@ -346,12 +403,13 @@ class _Load:
         p50, p99 = np.percentile(self._latency, [50, 99]) * 1000
         core = (time.process_time() - cpu) / took
         answer = {"seconds": took, "rate": len(self._latency) / took, "p50": p50, "p99": p99, "core": core}
-        return answer | {"told": max(told, default=0.0), "tries": len(told), "pushed": (self._pushed - pushed) / took}
+        answer |= {"pushed": (self._pushed - pushed) / took, "class_rate": (self._told - costs) / took}
+        return answer | {"told": max(told, default=0.0), "tries": len(told)}
 
     async def _new_class(self, name: str) -> float:
-        """Seconds from a node's first word of a class until a scheduler has heard of it."""
+        """Seconds from a node's first report of a class until a scheduler has received it."""
         call = self._channels[0].stream_stream(METHOD)()
-        said = local.parse(self._traces[0][10][1])
+        said = local.parse(self._traces[0].questions[10].message)
         said.node, said.sequence = name, next(self._sequence)
         said.class_costs.append(_class_cost(name))
         began = time.perf_counter()
@@ -363,7 +421,7 @@ class _Load:
         return self._heard[f"team-a/{name}"] - began
 
     async def saturate(self) -> dict[str, float]:
-        """Instead of the nodes: streams that ask again as soon as they are answered."""
+        """Replace the nodes by streams that ask again as soon as they have the response."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -373,22 +431,30 @@ class _Load:
 
     async def _for_ever(self, i: int) -> None:
         call = self._channels[i % CONNECTIONS].stream_stream(METHOD)()
-        message = self._traces[0][10][1]
+        question = self._traces[0].questions[10]
         while True:
-            await self._ask(call, 1_000_000 + i, message)
+            await self._ask(call, 1_000_000 + i, question)
+
+
+def _classes_of(i: int) -> list[str]:
+    """A node's classes; each class runs on 75 of 5,000 nodes."""
+    return [f"class-{(i * 7 + j * j) % CLASSES}" for j in range(CLASSES_PER_NODE)]
+
+
+def _key(name: str) -> ClassKey:
+    return ClassKey("team-a", f"team-a/{name}", "5d9c7b")
 
 
 def _class_cost(name: str) -> Any:
-    """Figures that moved: each node says something else each time."""
+    """Random figures: each node reports different ones each time."""
     cpu, memory = random.uniform(0.3, 0.5), random.uniform(2e8, 4e8)
-    key = ClassKey("team-a", f"team-a/{name}", "5d9c7b")
     figures = ((cpu, memory), (0.01, 1e15), (1.5 * cpu, 1.5 * memory), (cpu, memory))
-    return class_cost.message_of(ClassCost(key, 2, 10.0, *figures, 3.0))
+    return class_cost.message_of(ClassCost(_key(name), 2, 10.0, *figures, 3.0))
 
 
-async def _generate(port: int, authority: str) -> None:
+async def _generate(port: int, authority: str, case: str) -> None:
     os.sched_setaffinity(0, [max(_cores())])
-    load = _Load(port, authority)
+    load = _Load(port, authority, case)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         order = json.loads(line)
@@ -398,4 +464,4 @@ async def _generate(port: int, authority: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_generate(int(sys.argv[1]), sys.argv[2]))
+    asyncio.run(_generate(int(sys.argv[1]), *sys.argv[2:]))

@@ -1,7 +1,7 @@
-"""How soon the cluster's model is back after kill -9 of the only aggregator, and how soon it ends on SIGTERM; TLS on.
+"""Time until the model is complete again after kill -9 of the only aggregator, and how soon SIGTERM ends it; TLS on.
 
-Fifty nodes keep real streams with the real client and the default asking rule. The clock runs from the start of the new
-process, whose Python and numpy have to load first, until its model counts all of them again.
+Fifty nodes keep real streams with the real client and the default asking rule. The time is measured from the start of
+the new process, which has to load Python and numpy first, until its model counts all nodes again.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class _Server:
         self._process = subprocess.Popen(self._command)
 
     def end(self, number: signal.Signals) -> float:
-        """Seconds until it was gone."""
+        """Seconds until it has ended."""
         assert self._process is not None
         began = time.monotonic()
         self._process.send_signal(number)
@@ -127,7 +127,7 @@ class _Node:
 
 
 def _free_port() -> int:
-    """Below the range that the kernel gives to outgoing connections, so that none takes it during a restart."""
+    """Below the kernel's ephemeral ports, so that no outgoing connection takes it during a restart."""
     while True:
         port = random.randrange(20_000, 30_000)
         with socket.socket() as listener:

@@ -1,11 +1,12 @@
-"""Pods admitted by what the nodes say: overload, work done and room against truth, by case and estimator.
+"""Pods admitted by the nodes' reports: overload, work done and room against the truth, by case and estimator.
 
 Every case runs with each estimator and with two oracles that have the same queue and the same right to overtake: one
 admits by each pod's true peak, one knows what every pod will demand at every moment. Work is pod-seconds, over the
-first 150 s of a cold start and after that, when the classes are known. Where others place the pods only room is judged.
+first 150 s of a cold start and after that, when the classes are known. If other schedulers place the pods, only room
+is judged.
 
-SEEDS=20 (constants were tuned on seeds from 1000 on; FIRST=1000 takes those), CASE= and ESTIMATOR= choose by name,
-several with commas; CASE=steady takes all steady ones.
+SEEDS=20 (constants were tuned on seeds from 1000 on; FIRST=1000 uses those), CASE= and ESTIMATOR= choose by name,
+several separated by commas; CASE=steady chooses all steady ones.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from statistics import fmean
 
 from bench.closed_loop_cases import CASES
 from carico.settings import ESTIMATORS, EstimateSettings
-from carico.sim.closed_loop import FUTURE, ORACLES, PEAK, Case, Verdict, follow, judge
+from carico.sim.closed_loop import FUTURE, ORACLES, PEAK, Case, LoopVerdict, follow, judge
 
 SEEDS = int(os.environ.get("SEEDS", "20"))
 FIRST = int(os.environ.get("FIRST", "0"))
@@ -65,13 +66,13 @@ def chosen_estimators() -> tuple[str, ...]:
     return wanted or ESTIMATORS
 
 
-def measure(name: str, method: str, seed: int) -> Verdict:
+def measure(name: str, method: str, seed: int) -> LoopVerdict:
     case = next(case for case in CASES if case.name == name)
     return judge(case, follow(case, method, seed))
 
 
-def summary(case: Case, runs: list[Verdict], peak: list[Verdict], future: list[Verdict]) -> Figures:
-    """Over all seeds: the worst demand, the mean of the shares, and work as a ratio of the oracles'."""
+def summary(case: Case, runs: list[LoopVerdict], peak: list[LoopVerdict], future: list[LoopVerdict]) -> Figures:
+    """Over all seeds: the worst demand, the mean of the shares, and work relative to the oracles'."""
     figures = {
         "worst_demand": max(run.worst_demand for run in runs),
         "worst_memory": max(run.worst_memory for run in runs),

@@ -1,7 +1,7 @@
-"""The cases of the closed loop: what pods there are, and on which nodes.
+"""The cases of the closed loop: which pods there are, and on which nodes.
 
-Pods have whole busy threads where the cpu decides: how full a node of threads that sleep is depends on how full it is
-(carico/sim/sharing.py), so nobody could say what fits.
+Where the cpu decides, pods consist of continuously busy threads: the demand of threads that sleep depends on how full
+the node is (carico/sim/sharing.py), so the true number of pods that fit would not be defined.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 
 from carico.sim.closed_loop import Case
 from carico.sim.machine import Hardware
-from carico.sim.workload import Phase, SimPod, bursting, growing, ramping, rotated, starting_up, steady
-from carico.sim.world import Stream
+from carico.sim.workload import SimPod, WorkPhase, bursting, growing, ramping, rotated, starting_up, steady
+from carico.sim.world import ArrivalStream
 from carico.types import ClassKey
 
 GIB = float(1 << 30)
 MEMORY = 64 * GIB
 ENDLESS = 1e9  # s
 
-Make = Callable[[np.random.Generator], tuple[Phase, ...]]
+Make = Callable[[np.random.Generator], tuple[WorkPhase, ...]]
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,17 @@ def memory(ratio: float) -> float:
 
 
 def around(rng: np.random.Generator, seconds: float) -> float:
-    """Within 10 % of it."""
+    """Within 10 % of `seconds`."""
     return float(seconds * rng.uniform(0.9, 1.1))
 
 
 def plain(name: str, threads: float, ratio: float, seconds: float, **more: object) -> Kind:
-    """Pods that demand the same all their life."""
+    """Pods with constant demand."""
     return Kind(name, lambda rng: steady(around(rng, seconds), threads, memory(ratio)), **more)  # type: ignore[arg-type]
 
 
 def pods(seed: int, number: int, kinds: tuple[Kind, ...]) -> Iterator[SimPod]:
-    """The same pods in the same order for whoever admits them."""
+    """The same pods in the same order for every admission method."""
     rng = np.random.default_rng([seed, 3, number])
     shares = np.cumsum([kind.share for kind in kinds])
     drawn = 0
@@ -72,11 +72,11 @@ def pods(seed: int, number: int, kinds: tuple[Kind, ...]) -> Iterator[SimPod]:
         )
 
 
-def queue(*kinds: Kind, number: int = 0, **more: object) -> Callable[[int], Stream]:
-    return lambda seed: Stream(pods(seed, number, kinds), **more)  # type: ignore[arg-type]
+def queue(*kinds: Kind, number: int = 0, **more: object) -> Callable[[int], ArrivalStream]:
+    return lambda seed: ArrivalStream(pods(seed, number, kinds), **more)  # type: ignore[arg-type]
 
 
-def streams(*makers: Callable[[int], Stream]) -> Callable[[int], list[Stream]]:
+def streams(*makers: Callable[[int], ArrivalStream]) -> Callable[[int], list[ArrivalStream]]:
     return lambda seed: [make(seed) for make in makers]
 
 
@@ -88,8 +88,8 @@ def several(count: int, cores: float) -> dict[str, Hardware]:
     return {f"node-{i}": Hardware(cores, MEMORY) for i in range(count)}
 
 
-def resident(name: str, phases: tuple[Phase, ...], **more: object) -> SimPod:
-    """A pod that is there before the agent starts."""
+def resident(name: str, phases: tuple[WorkPhase, ...], **more: object) -> SimPod:
+    """A pod that runs before the agent starts."""
     return SimPod(name, ClassKey("team", f"team/{name}"), phases, 0.0, **more)  # type: ignore[arg-type]
 
 
@@ -98,12 +98,12 @@ def simple(name: str, cores: float, of: Kind, **more: object) -> Case:
     return Case(name, one(cores), streams(queue(of)), **more)  # type: ignore[arg-type]
 
 
-def unlike(rng: np.random.Generator) -> tuple[Phase, ...]:
+def unlike(rng: np.random.Generator) -> tuple[WorkPhase, ...]:
     """Pods that differ by up to 30 % from their class."""
     return steady(around(rng, 30), float(rng.integers(7, 14)), memory(0.075 * rng.uniform(0.7, 1.3)))
 
 
-def out_of_step(rng: np.random.Generator) -> tuple[Phase, ...]:
+def out_of_step(rng: np.random.Generator) -> tuple[WorkPhase, ...]:
     cycle = bursting(200, (0.64, 8.0), memory(0.02), on=5, off=15)
     return rotated(cycle, float(rng.uniform(0, 20)))
 
@@ -117,7 +117,7 @@ SMALL = plain("small", 1, 0.02, 30)
 
 
 def light_then_heavy(name: str, heavy: Kind, **more: object) -> Case:
-    """The one class ends where the other begins, on a node that is still full of the first."""
+    """One class ends where the other begins, on a node that is still full of the first."""
     return Case(
         name,
         one(24),
@@ -130,7 +130,7 @@ def light_then_heavy(name: str, heavy: Kind, **more: object) -> Case:
 
 
 def new_class(name: str, requests: float, delay: float) -> Case:
-    """300 memory pods of a class that nobody has measured, whose requests say the share `requests` of the truth."""
+    """300 memory pods of an unmeasured class whose requests are the share `requests` of the truth."""
     asked = (requests * 0.8, requests * memory(0.2))
     return Case(
         name,

@@ -1,11 +1,11 @@
-"""Time per decision, from pre-filter to reserve, at 1,000, 5,000 and 20,000 nodes, with and without kept answers.
+"""Time per decision, from PreFilter to Reserve, at 1,000, 5,000 and 20,000 nodes, with and without cached results.
 
-Every tenth pod is of a template never seen before; 1 % of the rows change between two decisions (pods come and go,
-reports arrive). All default plugins run; half of the pods have node affinity, a third tolerations, none pod affinity.
-DECISIONS sets how many are timed per size, NODES=20000 runs one size.
+Every tenth pod has a new template; 1 % of the rows change between two decisions (pods start and end, reports arrive).
+All default plugins run; half of the pods have node affinity, a third tolerations, none pod affinity. DECISIONS sets how
+many are timed per size, NODES=20000 runs one size.
 
-At the largest size once more with room: all nodes report it for three resources, pods are of 1,000 measured classes,
-reports bring new costs of classes, and each hundredth pod is of a class that nobody has measured.
+The largest size is run once more with room: all nodes report it for three resources, pods are of 1,000 measured
+classes, reports contain new costs of classes, and each hundredth pod is of an unmeasured class.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from scheduling import make_cost, make_report
 
 from carico.kube.objects import Pod
-from carico.scheduler.assembly import Parts, assemble
+from carico.scheduler.assembly import Components, assemble
 from carico.scheduler.cycle import decide
-from carico.scheduler.garbage import Garbage
+from carico.scheduler.garbage import GcControl
 from carico.scheduler.template import PodInfo
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, a_node, a_pod
@@ -69,7 +69,7 @@ def _measure(nodes: int, *, room: bool = False) -> tuple[list[float], list[float
     templates = [_template(rng) for _ in range(NEW_EVERY)]
     for number, spec in enumerate(templates):
         decide(profile, parts.cluster, PodInfo(_pod(f"warm-{number}", spec)), choose)
-    garbage = Garbage(ours=True)  # as `carico scheduler` runs
+    garbage = GcControl(ours=True)  # as `carico scheduler` runs
     garbage.settle()
     fresh: list[float] = []
     kept: list[float] = []
@@ -105,7 +105,7 @@ def _cost(number: int, rng: Random) -> ClassCost:
     return make_cost(f"default/c{number}", *mean)
 
 
-def _cluster(nodes: int, rng: Random, room: bool) -> Parts:
+def _cluster(nodes: int, rng: Random, room: bool) -> Components:
     parts = assemble(SchedulerSettings(startup_limit=10_000, startup_limit_idle=10_000), ManualClock(), None)
     for number in range(nodes):
         labels = {ZONE: f"z{number % 3}", "disk": rng.choice(("ssd", "hdd")), "rack": f"r{number % 40}"}
@@ -125,9 +125,9 @@ def _cluster(nodes: int, rng: Random, room: bool) -> Parts:
 
 
 class _Churn:
-    """What goes on in a cluster while pods are placed."""
+    """Changes in the cluster while pods are scheduled."""
 
-    def __init__(self, parts: Parts, nodes: int, rng: Random, room: bool) -> None:
+    def __init__(self, parts: Components, nodes: int, rng: Random, room: bool) -> None:
         self._parts, self._nodes, self._rng, self._room = parts, nodes, rng, room
         self._running: list[Pod] = []
         self._number = 0

@@ -1,6 +1,6 @@
-"""The embedded API server under load: nodes made, pods made and bound per second, and what its watchers lag behind.
+"""The embedded API server under load: nodes created, pods created and bound per second, and the lag of its watches.
 
-Each figure is of one API server process and one client process, over TLS as kubectl needs it and without. `NODES` and
+Each figure is for one API server process and one client process, with TLS as kubectl needs it and without. `NODES` and
 `PODS` in the environment change the size.
 """
 
@@ -20,19 +20,19 @@ import msgspec
 
 from carico.clock import SystemClock
 from carico.kube import credentials
-from carico.kube.binding import Binding, Bound
+from carico.kube.binding import Binding, BindResult
 from carico.kube.client import Client
 from carico.kube.identity import Credentials
 from carico.kube.kubeconfig import choose
 from carico.kube.objects import Pod
-from carico.kube.watch import Reflector, Resource
+from carico.kube.watch import Reflector, WatchedResource
 from carico.local.simulated import node_object
 from carico.types import NodeSize
 
 NODES = int(os.environ.get("NODES", "5000"))
 PODS = int(os.environ.get("PODS", "4000"))
-WATCHERS = 3  # a scheduler, a node, a person
-AT_ONCE = 48  # as many as the scheduler has bindings under way
+WATCHERS = 3  # a scheduler, a node, a user
+AT_ONCE = 48  # the number of bindings that the scheduler has in flight
 CLOCK = SystemClock()
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ def _resident(pid: int) -> int:
 
 
 def _credentials(kubeconfig: Path) -> Credentials:
-    """A kubeconfig's token is not sent without TLS: to the plain server it is sent on purpose."""
+    """The client sends no kubeconfig token without TLS: for the plaintext server it is set explicitly."""
     choice = choose([kubeconfig])
     if choice.cluster.server.startswith("https:"):
         return credentials.from_kubeconfig(kubeconfig)
@@ -73,7 +73,7 @@ def _credentials(kubeconfig: Path) -> Credentials:
 async def _load(kubeconfig: Path) -> dict[str, float]:
     client = Client(_credentials(kubeconfig))
     bound = [0] * WATCHERS
-    watches = [Reflector(client, Resource("/api/v1/pods", Pod), _counter(bound, i)) for i in range(WATCHERS)]
+    watches = [Reflector(client, WatchedResource("/api/v1/pods", Pod), _counter(bound, i)) for i in range(WATCHERS)]
     tasks = [asyncio.create_task(watch.run()) for watch in watches]
     for watch in watches:
         await watch.synced.wait()
@@ -94,7 +94,7 @@ async def _load(kubeconfig: Path) -> dict[str, float]:
 
     async def place(pod: Pod) -> None:
         outcome = await Binding(client, pod, f"n-{hash(pod.name) % NODES}", CLOCK).send()
-        assert outcome.bound is Bound.DONE
+        assert outcome.bound is BindResult.DONE
 
     figures["bindings_per_s"] = await _rate(pods, place)
     end = time.monotonic()

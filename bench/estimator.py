@@ -1,13 +1,13 @@
 """Pod-Capacity of every estimator against the truth of a synthetic node, 12 workloads × 20 seeds.
 
 For each second after the first minute: is the estimate within max(1, 15 %) of the truth R, and would "does one more pod
-fit" be answered rightly? Over-estimates are what overloads nodes: the worst one, and the longest run of seconds over R
-by more than max(2, 25 %). When the cost doubles, nothing can be known at once: the first 30 s after it are left out of
-the shares, the first 60 s out of the over-estimates.
+fit" be answered correctly? Over-estimates overload nodes: the figures are the worst one, and the longest run of seconds
+over R by more than max(2, 25 %). When the cost doubles, no estimator can know at once: the first 30 s after it are left
+out of the shares, the first 60 s out of the over-estimates.
 
-Where pods are unlike, a node cannot know the mean of those still to come from the few that it has seen. The last row is
-of somebody who knows the base and every pod's own cost exactly, and takes their mean for the next one: what an
-estimator misses beyond that row is its own fault.
+If pods differ, a node cannot know the mean of future pods from the few that it has seen. The last row assumes exact
+knowledge of the base and of every pod's cost, and takes their mean for the next pod: only errors beyond that row are
+the estimator's.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from carico.types import MeasuredPod, PodCount, Sample
 
 SEEDS = range(20)  # constants were tuned with seeds from 1000 on
 DEFAULT = EstimateSettings().estimator
-# The moving average that guesses, beside the smoothing that is told: what the runtime's events are worth.
+# The plain moving average, compared with the smoothing that uses the runtime's events: shows what the events gain.
 VARIANTS = {"change-aware": ESTIMATORS, "ema": ("resource-joint",)}
-# In the case .03/.08 R is exactly 1 in every 25th second; rounding must not decide whether one more pod fits there.
+# In the case .03/.08 R is exactly 1 in every 25th second; rounding must not decide whether one more pod fits.
 ROUNDING = 1e-9
 BEST = "every pod's cost known"
 
@@ -40,7 +40,7 @@ Figures = dict[str, float]
 
 
 class Chorus(Pipeline):
-    """One front end and several estimators: what they are fed is the same, so it is made once."""
+    """One front end and several estimators: their input is the same, so it is computed once."""
 
     def __init__(self, smoothing: str, dimensions: tuple[str, ...], names: tuple[str, ...]) -> None:
         settings = EstimateSettings(smoothing=smoothing)
@@ -87,7 +87,7 @@ def label(name: str, smoothing: str) -> str:
 
 
 def headline(default: dict[str, Figures]) -> Figures:
-    """The default estimator over the cases that have targets: all of the table but the harder ones."""
+    """The default estimator over the cases that have targets: all but the harder ones."""
     steady = [default[case.name]["within"] for case in CASES if not case.doubles and case.name in default]
     switch = [default[case.name]["within"] for case in CASES if case.doubles and case.name in default]
     one_more = [default[case.name]["one_more"] for case in CASES if case.name in default]
@@ -99,7 +99,7 @@ def headline(default: dict[str, Figures]) -> Figures:
 
 
 def measure(case: Case, smoothing: str, seeds: range, names: tuple[str, ...] = ()) -> dict[str, Figures]:
-    """Figures of the estimators on one case; shares in per cent over all seeds together."""
+    """Figures of the estimators on one case; shares in per cent over all seeds."""
     names = names or VARIANTS[smoothing]
     runs = [follow(case, smoothing, seed, names) for seed in seeds]
     estimates = np.array([estimate for estimate, _ in runs])  # seed, second, estimator
@@ -148,7 +148,7 @@ def judge(estimate: Array, truth: Array, doubles: bool) -> Figures:
 
 
 def longest_run(flags: np.ndarray) -> int:
-    """Longest row of true values along the second axis.
+    """Longest run of true values along the second axis.
 
     >>> longest_run(np.array([[True, True, False, True], [False, True, False, False]]))
     2

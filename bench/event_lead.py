@@ -1,10 +1,10 @@
-"""Who says first that a pod comes or goes, and is that before the resource spike? On a real node (root).
+"""Which source reports first that a pod starts or ends, and is that before the resource spike? On a real node (root).
 
 Pods that sleep for three seconds are created one after the other on the real kubelet of the tests; they use nothing
-themselves, so that what the kernel's counters show is the container runtime at work. For each start and each end the
-spike's rise is set against the first word of containerd, CRI, the cgroup tree and the API server. The spike is looked
-for in the processor time of the runtime and its children alone, in a cgroup of their own, and in that of the whole
-machine, where it is only to be seen when nothing else runs. PODS sets how many pods.
+themselves, so the kernel's counters show only the work of the container runtime. For each start and each end the
+spike's rise is compared with the first event of containerd, CRI, the cgroup tree and the API server. The spike is
+searched in the processor time of the runtime and its children, in a separate cgroup, and in that of the whole machine,
+where it is only visible when nothing else runs. PODS sets how many pods.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from cluster.cluster import Cluster, pod
 from cluster.runs import processes
 
 PODS = int(os.environ.get("PODS", "20"))
-SLEEP = 3  # s that a pod lives
+SLEEP = 3  # s that a pod runs
 NAMESPACE = "default"
-QUIET = 1.5  # s without anything between two pods
+QUIET = 1.5  # s without any activity between two pods
 PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "event-lead.png"
-LEAST_SPIKE = 0.05  # of all processors; a smaller rise cannot be told from other work,
-MOST_BEFORE = 0.3  # nor can a rise on a machine that is busy anyway
+LEAST_SPIKE = 0.05  # of all processors; a smaller rise cannot be distinguished from other work,
+MOST_BEFORE = 0.3  # nor can a rise on a machine that is already busy
 
-# In the order in which a kubelet works. Name in the figures → who, and what it says.
+# In the order in which a kubelet works. Name in the figures → source and event.
 START = {
     "api_bound": ("API server", "bound"),
     "cgroup_pod": ("cgroup", "pod +"),
@@ -57,14 +57,14 @@ STOP = {
 class Spike(NamedTuple):
     rise: float  # s, monotonic, when usage passed the middle between before and peak
     peak: float  # s
-    height: float  # of all processors, over what was before
+    height: float  # of all processors, above the level before
 
 
 class Change(NamedTuple):
     """One start or one end of a pod."""
 
-    first: dict[str, float]  # name of the signal → s, monotonic, of its first word
-    spikes: dict[str, Spike]  # of the "runtime" and of the whole "machine", where it is clear
+    first: dict[str, float]  # name of the signal → s, monotonic, of its first event
+    spikes: dict[str, Spike]  # of the "runtime" and of the whole "machine", if clear
 
 
 def run() -> dict[str, float]:
@@ -117,7 +117,7 @@ def _cgroup(cluster: Any, controller: str) -> Path:
 
 
 def _runtime_in_own_cgroup(cluster: Any) -> Path:
-    """Moves containerd, and so all that it will start, into a cgroup that tells their processor time."""
+    """Move containerd, and so all its future children, into a cgroup that accounts their processor time."""
     group = _cgroup(cluster, "cpuacct") / "runtime"
     group.mkdir()
     command = str(cluster.folder / "containerd.toml").encode()
@@ -128,8 +128,8 @@ def _runtime_in_own_cgroup(cluster: Any) -> Path:
 
 
 def _one_pod(cluster: Any, number: int, said: list[Said]) -> Any:
-    """Creates a pod, waits for its end and removes it; gives the spans of its start and of its end."""
-    time.sleep(QUIET + random.Random(number).random())  # kubelet looks once a second: not always at the same phase
+    """Create a pod, wait for its end and delete it; returns the spans of its start and of its end."""
+    time.sleep(QUIET + random.Random(number).random())  # the kubelet polls once a second: vary the phase
     node = cluster.api.get("/api/v1/nodes")["items"][0]["metadata"]["name"]
     created = time.monotonic()
     cluster.create(pod(f"p{number}", ["sleep", str(SLEEP)], nodeName=node), NAMESPACE)
@@ -191,7 +191,7 @@ def _table(prefix: str, signals: dict[str, Any], of: str, changes: list[Change])
 
 
 def _draw(usage: Usage, profiles: list[Any]) -> None:
-    """The mean usage of the runtime around containerd's first event, and when the others spoke."""
+    """The mean usage of the runtime around containerd's first event, and the times of the other events."""
     plot = load_pyplot()
     figure, axes = plot.subplots(len(profiles), 1, figsize=(9, 7), constrained_layout=True)
     grid = np.arange(-0.6, 2.0, 0.02)

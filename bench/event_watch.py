@@ -1,6 +1,6 @@
-"""Listeners of the event-lead benchmark: who says what when, on one monotonic clock.
+"""Listeners of the event-lead benchmark: events of all sources with their times, on one monotonic clock.
 
-Each of them runs for ever and notes (time, source, what was said). `Usage` notes the kernel's counters beside them.
+Each of them runs indefinitely and notes (time, source, event). `Usage` records the kernel's counters in parallel.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from carico.runtime.api.cri_pb2_grpc import RuntimeServiceStub
 from carico.runtime.containerd import FILTERS, METADATA
 from carico.telemetry.stat import CpuTimes, parse_times, utilisation
 
-SAMPLE_EVERY = 0.01  # s; the grain of /proc/stat
-# s over which a share is taken. The machine's counters are coarse, the runtime's are not.
+SAMPLE_EVERY = 0.01  # s; the resolution of /proc/stat
+# s over which a share is computed. The machine's counters are coarse, the runtime's are not.
 WINDOWS = {"machine": 0.1, "runtime": 0.04}
-LOOK_EVERY = 0.005  # s between two looks at the cgroup tree
+LOOK_EVERY = 0.005  # s between two reads of the cgroup tree
 
 
 class Said(NamedTuple):
@@ -52,7 +52,7 @@ async def hear_cri(socket: Path, note: Note) -> None:
 
 
 async def look_at_cgroups(top: Path, note: Note) -> None:
-    """Notes folders of pods and of their containers as they come and go."""
+    """Note folders of pods and of their containers as they appear and disappear."""
     known: dict[str, set[str]] = {}
     while True:
         now = {pod: _folders(f"{top}/{pod}") for pod in _folders(str(top))}
@@ -75,7 +75,7 @@ def _folders(folder: str) -> set[str]:
 
 
 async def watch_api(kubectl: str, kubeconfig: Path, namespace: str, note: Note) -> None:
-    """A plain watch of the pods, as any listener at the API server sees them."""
+    """A plain watch of the pods, as any client of the API server sees them."""
     path = f"/api/v1/namespaces/{namespace}/pods?watch=1"
     watch = await asyncio.create_subprocess_exec(
         kubectl, f"--kubeconfig={kubeconfig}", "get", "--raw", path, stdout=asyncio.subprocess.PIPE, limit=1 << 20
@@ -91,7 +91,7 @@ async def watch_api(kubectl: str, kubeconfig: Path, namespace: str, note: Note) 
 
 
 class Usage:
-    """Processor time that the whole machine and that the container runtime alone have used, as a share of all."""
+    """Processor time that the whole machine and the container runtime have used, as a share of all processors."""
 
     def __init__(self, runtime_cgroup: Path) -> None:
         self._version_2 = (runtime_cgroup / "cpu.stat").exists() and (runtime_cgroup / "cgroup.controllers").exists()

@@ -1,10 +1,10 @@
-"""What a node learns from its peers: four scenarios; makes the pictures of docs/federation.md anew.
+"""What a node learns from its peers: four scenarios; recreates the pictures of docs/federation.md.
 
-Real pipelines, asking rule and messages around the real state of one aggregator; see federation_cluster.py.
+Real pipelines, asking rule and messages with the real state of one aggregator; see federation_cluster.py.
 
 1 A lightly cpu-loaded node while its peers start a heavy cpu workload: its k falls.
 2 A memory-loaded node while its peers start a cpu workload: its k rises.
-3 Pods become twice as dear on 18 of 19 nodes: the 19th advertises that before it has seen one.
+3 Pods become twice as expensive on 18 of 19 nodes: the 19th reports that before it has seen one.
 4 Nodes of 2, 8 and 64 cores run the same pods: a new node of any size knows their cost.
 """
 
@@ -39,7 +39,7 @@ def run() -> dict[str, float]:
 
 
 def peers_plan(seed: int) -> Plan:
-    """A few small pods that come and go, then heavy ones up to nine tenths of the cores."""
+    """A few small pods that start and end, then heavy ones up to nine tenths of the cores."""
     return then(walk(3, *LIGHT, seed=seed), SWITCH, walk(8, *HEAVY, seed=seed, hold=4))
 
 
@@ -61,7 +61,7 @@ def watched(plan: Plan, *, federated: bool) -> Lines:
 
 
 def before_and_after(line: list[float]) -> tuple[float, float]:
-    """Medians of the last 20 s before the switch, and of the last 60 s of all."""
+    """Medians of the last 20 s before the switch, and of the last 60 s of the run."""
     return float(np.median(line[SWITCH - 20 : SWITCH])), float(np.median(line[-60:]))
 
 
@@ -80,7 +80,7 @@ DOUBLED_AT, DOUBLED_SECONDS = 240, 360
 
 
 def doubling() -> tuple[SimulatedNode, list[SimulatedNode]]:
-    """18 nodes whose pods become twice as dear, and the 19th, which keeps what it had."""
+    """18 nodes whose pods become twice as expensive, and the 19th, whose pods do not change."""
     small, dear = LIGHT, (2 * LIGHT[0], 2 * LIGHT[1])
     last = SimulatedNode("node-19", EIGHT, then(walk(6, *small, seed=19), DOUBLED_AT - 30, steady(3, *small)))
     others = [

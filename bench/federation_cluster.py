@@ -1,7 +1,7 @@
-"""A cluster of nodes that do not exist: each has the real pipeline, asking rule and messages, and they share one model.
+"""A simulated cluster: each node has the real pipeline, asking rule and messages, and all share one model.
 
 Usage is base + cost·pods + noise 0.02, with +0.3 cpu for 300 ms at every start and stop. The aggregator is its real
-state behind its real checks, without the sockets between.
+state with its real checks, without network connections.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from carico.agent.node import Node
-from carico.aggregator.state import State
+from carico.agent.node import ReportBuilder
+from carico.aggregator.state import AggregatorState
 from carico.estimate.pipeline import Pipeline
 from carico.settings import AggregatorSettings, EstimateSettings
 from carico.types import Estimate, NodeSize, PodCount, Sample
-from carico.wire.asking import Asking
+from carico.wire.asking import ExchangePolicy
 from carico.wire.codec import cluster, local
 
 GIB = 2.0**30
@@ -44,9 +44,9 @@ class SimulatedNode:
         self, name: str, size: NodeSize, plan: Plan, *, base: tuple[float, float] = BASE, seed: int = 0
     ) -> None:
         self.size, self._plan, self._base = size, plan, base
-        self._node = Node(name, 1, DIMENSIONS, lambda: size)
+        self._node = ReportBuilder(name, 1, DIMENSIONS, lambda: size)
         self.pipeline = Pipeline(EstimateSettings(), DIMENSIONS)
-        self._asking = Asking(10.0, 0.1)
+        self._asking = ExchangePolicy(10.0, 0.1)
         self._rng = np.random.default_rng([seed, *name.encode()])
         self._pods, self._changed, self._started = 0, -(10**6), []  # type: int, int, list[int]
         self._sequence = 0
@@ -81,7 +81,7 @@ class SimulatedNode:
         return PodCount(self._pods, tick - self._changed < CHURN_TICKS, min(len(self._started), self._pods))
 
     def question(self, now: float, *, has_answer: bool) -> bytes | None:
-        """What it tells the aggregator at this second, if it is time."""
+        """The message to the aggregator at this second, if one is due."""
         evidence = self.pipeline.evidence()
         if evidence is None:
             return None
@@ -94,18 +94,18 @@ class SimulatedNode:
 
     def hear(self, answer: bytes) -> None:
         model = cluster.decode(answer)
-        assert not isinstance(model, cluster.Refused), model
+        assert not isinstance(model, cluster.RejectedMessage), model
         if model is not None:
             self._node.adopt(model, self.pipeline)
 
 
 class SimulatedCluster:
-    """Nodes around one aggregator's state. With `federated` off, each node is on its own."""
+    """Nodes with one aggregator's state. With `federated` off, no node receives the cluster's model."""
 
     def __init__(self, nodes: list[SimulatedNode], *, federated: bool = True) -> None:
         self.nodes = nodes
         self._federated = federated
-        self.state = State(AggregatorSettings(), "r1", 1)
+        self.state = AggregatorState(AggregatorSettings(), "r1", 1)
         self._streams = [self.state.open_stream() for _ in nodes]
 
     def run(self, seconds: int, since: int = 0) -> None:
@@ -132,7 +132,7 @@ def steady(pods: int, cores: float, memory: float) -> Plan:
 
 
 def walk(most: int, cores: float, memory: float, seed: int, hold: int = 8) -> Plan:
-    """A pod count that goes up and down between 0 and `most`, a pod every few seconds."""
+    """A pod count that goes up and down between 0 and `most`, by one pod every few seconds."""
     phase = np.random.default_rng(seed).uniform(0, 2 * math.pi)
 
     def plan(second: int) -> Load:

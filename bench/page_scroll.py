@@ -1,8 +1,8 @@
-"""The web page with 5,000 nodes in a real browser: the longest task and the frames while it is scrolled, live.
+"""The web page with 5,000 nodes in a real browser: the longest task and the frame times while scrolling, live.
 
-A real scheduler, an embedded API server and simulated nodes; pods are created all the while, so that figures move. The
-browser's own trace says how long each task of the page's main thread took, from before the page is loaded until the
-last scroll. TRACE=FILE keeps the trace, for the browser's developer tools. NODES and SECONDS change the size.
+A real scheduler, an embedded API server and simulated nodes; pods are created throughout, so that figures change. The
+browser's trace has the duration of each task of the page's main thread, from before the page is loaded until the last
+scroll. TRACE=FILE keeps the trace, for the browser's developer tools. NODES and SECONDS change the size.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def run() -> dict[str, object]:
 
 
 def _stand_back() -> None:
-    """The cluster runs when the browser does not: people's browsers share no processor with their cluster."""
+    """Run the cluster only when the browser is idle: users' browsers share no processor with their cluster."""
     for process in psutil.Process().children(recursive=True):
         for thread in process.threads():
             os.sched_setscheduler(thread.id, os.SCHED_IDLE, os.sched_param(0))
@@ -106,7 +106,7 @@ def _use(browser: Browser, url: str) -> tuple[bytes, list[float]]:
 
 
 def _scroll(page: Page) -> None:
-    """By the wheel as a hand does it, then in leaps by the keyboard, then through another order."""
+    """By the wheel at a steady speed, then in jumps by the keyboard, then in another sort order."""
     grid = page.locator("#grid")
     _wheel(page, SECONDS / 2)
     grid.focus()
@@ -118,7 +118,7 @@ def _scroll(page: Page) -> None:
 
 
 def _wheel(page: Page, seconds: float) -> None:
-    """The browser turns the wheel itself: a driver that sent every turn would need a processor of its own."""
+    """The browser generates the wheel events: sending each from the driver would take much of a processor."""
     box = page.locator("#grid").bounding_box()
     assert box is not None
     gesture = {"x": box["x"] + 50, "y": box["y"] + 200, "yDistance": -SPEED * seconds, "speed": SPEED}
@@ -128,7 +128,7 @@ def _wheel(page: Page, seconds: float) -> None:
 
 
 def main_thread_tasks(events: list[dict[str, Any]]) -> tuple[list[float], list[float]]:
-    """ms of every task of the page's main thread, by the clock and on a processor: on a busy machine they differ."""
+    """ms of every task of the page's main thread, wall time and processor time: on a busy machine they differ."""
     main = {
         (event["pid"], event["tid"])
         for event in events
@@ -139,5 +139,5 @@ def main_thread_tasks(events: list[dict[str, Any]]) -> tuple[list[float], list[f
         thread = (event["pid"], event["tid"])
         if event["name"] == TASK and event["ph"] == "X" and thread in main:
             tasks[thread].append(event)
-    ours = max(tasks.values(), key=len)  # should there be a spare renderer, it has done next to nothing
+    ours = max(tasks.values(), key=len)  # a spare renderer, if there is one, has almost no tasks
     return [task["dur"] / 1000 for task in ours], [task.get("tdur", 0) / 1000 for task in ours]

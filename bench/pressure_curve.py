@@ -1,8 +1,8 @@
 """Utilisation, pressure and their mean on this machine, against the number of busy processes.
 
-Endless processes, then processes that work 30 % of the time. Each point is the median of 2 s at 10 Hz, begun when the
-machine is quiet and repeated when other work came in between, for PATIENCE seconds (20); the quietest counts, and the
-table says how much other work there was.
+Endless processes, then processes that work 30 % of the time. Each point is the median of 2 s at 10 Hz, started when the
+machine is quiet and repeated when other work interfered, for PATIENCE seconds (20); the quietest attempt counts, and
+the table shows how much other work there was.
 Draws docs/pictures/pressure-curve.png.
 """
 
@@ -29,7 +29,7 @@ PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "pressure-curve.png"
 CORES = os.cpu_count() or 1
 TICK, SECONDS = 0.1, 2.0
 PATIENCE = float(os.environ.get("PATIENCE", "20"))  # s per point
-QUIET = 0.03  # share of the machine that others may use without a further try
+QUIET = 0.03  # share of the machine that other work may use without a further attempt
 
 ENDLESS = "while True: pass"
 THIRTY_PERCENT = """

@@ -1,14 +1,16 @@
-"""Is what the agent says of real pods true? A real kubelet and containerd, pods that measure themselves (root).
+"""The agent's reports against what real pods measure themselves, with a real kubelet and containerd (root).
 
-Pods of nine kinds start and end in random order: one, two and four busy threads, π, memory touched at once, slowly and
-under a limit, five seconds of work and then sleep, work under a cpu limit, and one whose image cannot be pulled. The
-agent's class costs are set against what the pods measured themselves, and its room against full − Σ of those − what
-the idle node used. Ten minutes; SECONDS cuts it. The machine must do nothing else.
+Pods of nine kinds start and end in random order: one (`pi`), two and four busy threads, memory touched at once, slowly
+and under a limit, five seconds of work and then sleep, work under a cpu limit, and one whose image cannot be pulled.
+The agent's class costs are compared with what the pods measured themselves, and its room with full − Σ of those − what
+the idle node used. Ten minutes; SECONDS shortens it. The machine must be otherwise idle. TRACE names a file into which
+each second is written as CSV: room and truth per resource, and the running pods.
 """
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import os
 import random
@@ -33,15 +35,16 @@ from running import agent
 
 SECONDS = float(os.environ.get("SECONDS", "600"))
 SEED = int(os.environ.get("SEED", "1"))
+TRACE = os.environ.get("TRACE", "")
 IDLE = 10.0  # s of the idle node before the first pod
 NAMESPACE = "default"
 LOAD = Path(__file__).with_name("real_node_load.py")
 CORES = os.cpu_count() or 1
-THREADS = 2 * CORES + 1  # busy threads at most: a little past what the node holds
+THREADS = 2 * CORES + 1  # busy threads at most: a little more than the node can hold
 MEMORY = 3000  # MiB at most
-STEADY = 3.0  # s until a pod has come up to its load, beside the time in which it touches its memory
+STEADY = 3.0  # s until a pod has reached its load, besides the time in which it touches its memory
 SMALL = (0.1, 48 * 2.0**20)  # costs below which errors are not relative
-NODE_SHARE, ROOM_SHARE = 0.05, 0.15  # of the node, and of the true room: how far room may be off
+NODE_SHARE, ROOM_SHARE = 0.05, 0.15  # of the node, and of the true room: the tolerance of room
 FOREVER = 1e6  # s
 
 
@@ -71,8 +74,9 @@ KINDS = {
 class Running:
     kind: str
     name: str
+    uid: str
     result: Path
-    told: dict[str, Any] = field(default_factory=dict)  # what the pod measured itself, when it has ended
+    told: dict[str, Any] = field(default_factory=dict)  # what the pod measured itself, once it has ended
 
 
 def run() -> dict[str, float]:
@@ -91,7 +95,7 @@ def run() -> dict[str, float]:
 
 @contextlib.contextmanager
 def _agent(cluster: Any, folder: Path) -> Iterator[ListeningScheduler]:
-    """A real agent beside the node, and a scheduler that hears its reports."""
+    """A real agent for the node, and a scheduler that receives its reports."""
     authority = Authority(folder)
     server = authority.issue("localhost", "localhost", "127.0.0.1")
     with ListeningScheduler(server.cert, server.key, heartbeat=1.0) as scheduler:
@@ -106,7 +110,7 @@ class _Heard:
 
     def __init__(self, scheduler: ListeningScheduler) -> None:
         self._scheduler = scheduler
-        self.seconds: list[tuple[float, NodeReport]] = []  # s, monotonic, when the report was the newest
+        self.seconds: list[tuple[float, NodeReport]] = []  # s, monotonic, and the newest report at that time
 
     def listen(self, seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -126,7 +130,7 @@ class _Heard:
 
 
 def _play(cluster: Any, folder: Path, heard: _Heard) -> list[Running]:
-    """Starts pods at random, within what the machine bears, and waits for the end of all."""
+    """Start pods at random, within the machine's limits, and wait until all have ended."""
     draw, now, pods = random.Random(SEED), time.monotonic(), []
     end = now + SECONDS
     _create(cluster, _stuck())
@@ -152,14 +156,13 @@ def _start(cluster: Any, folder: Path, kind: str, number: int, life: float) -> R
     name, what = f"{kind}-{number}", KINDS[kind]
     result = folder / f"{name}.json"
     plan = what._asdict() | {"life": life, "result": str(result)}
-    # The machine's own Python, through its own files: the work image holds no more than busybox.
+    # The machine's Python, through its file system: the work image contains only busybox.
     command = ["chroot", "/host", "/usr/bin/python3", "-S", "-c", LOAD.read_text(), json.dumps(plan)]
     made = pod(name, command, mounts=[{"name": "host", "mountPath": "/host"}])
     made["metadata"]["labels"] = {"app": kind}
     made["spec"]["volumes"] = [{"name": "host", "hostPath": {"path": "/"}}]
     made["spec"]["containers"][0]["resources"] = {"limits": what.limits}
-    _create(cluster, made)
-    return Running(kind, name, result)
+    return Running(kind, name, _create(cluster, made), result)
 
 
 def _stuck() -> dict[str, Any]:
@@ -168,9 +171,10 @@ def _stuck() -> dict[str, Any]:
     return made
 
 
-def _create(cluster: Any, made: dict[str, Any]) -> None:
+def _create(cluster: Any, made: dict[str, Any]) -> str:
+    """Create the pod; returns its UID."""
     made["spec"]["nodeName"] = cluster.api.get("/api/v1/nodes")["items"][0]["metadata"]["name"]
-    cluster.create(made, NAMESPACE)
+    return str(cluster.create(made, NAMESPACE)["metadata"]["uid"])
 
 
 def _oom_kills(cluster: Any) -> int:
@@ -183,23 +187,30 @@ class Own(NamedTuple):
     """What one pod measured of itself."""
 
     times: np.ndarray[Any, Any]  # s, monotonic
-    cpu: np.ndarray[Any, Any]  # cores of demand since the instant before, at times[1:]
+    wanted: np.ndarray[Any, Any]  # s of processor time since its start that it used and waited for, at each of them
     memory: float  # bytes, the most that it held
+
+    def cpu(self, start: float, end: float) -> float:
+        """Cores of demand between two instants, mean over time: readings may be almost simultaneous."""
+        start, end = np.clip((start, end), self.times[0], self.times[-1])
+        before, after = np.interp((start, end), self.times, self.wanted)
+        return float((after - before) / max(end - start, 1e-3))
 
 
 def _own(one: Running) -> Own:
     rows = np.array(one.told["rows"])
-    seconds = np.diff(rows[:, 0])
-    demand = (np.diff(rows[:, 1]) + np.diff(rows[:, 2])) / np.maximum(seconds, 1e-3)
-    if "cpu" in KINDS[one.kind].limits:  # what waits for its own limit demands no more than that
-        demand = np.diff(rows[:, 1]) / np.maximum(seconds, 1e-3)
-    return Own(rows[:, 0], demand, float(rows[:, 3].max()))
+    # A pod that waits because of its own limit demands no more than that.
+    wanted = rows[:, 1] if "cpu" in KINDS[one.kind].limits else rows[:, 1] + rows[:, 2]
+    return Own(rows[:, 0], wanted, float(rows[:, 3].max()))
 
 
 def _judge(heard: _Heard, idle: Any, pods: list[Running], killed: int) -> dict[str, float]:
     owns = [(one, _own(one)) for one in pods if one.told]
     errors = _cost_errors(heard.costs(), owns)
-    within, too_high = _room(heard, idle, owns)
+    seconds = list(_compare(heard, idle, owns))
+    within, too_high = _room(seconds)
+    if TRACE:
+        _trace(seconds, Path(TRACE))
     ended = len(owns)
     print(f"{ended} of {len(pods)} pods told what they used; {len(heard.seconds)} seconds")
     return {
@@ -212,17 +223,17 @@ def _judge(heard: _Heard, idle: Any, pods: list[Running], killed: int) -> dict[s
 
 
 def _cost_errors(costs: dict[str, Any], owns: list[tuple[Running, Own]]) -> dict[str, float]:
-    """By class, the larger error of cpu and memory; 1 where the agent knows no cost."""
+    """By class, the larger error of cpu and memory; 1 if the agent knows no cost."""
     errors = {}
     print("| class | pods | cpu: told, own | memory, MiB: told, own | error |\n| --- | --- | --- | --- | --- |")
     for kind in KINDS:
         mine = [own for one, own in owns if one.kind == kind]
         if not mine:
             continue
-        steady = [own.cpu[own.times[1:] - own.times[0] > STEADY + KINDS[kind].ramp] for own in mine]
-        # What is kept for a pod that works only at its start is what it settles at.
-        settled = [cpu[-3:] if KINDS[kind].burn < FOREVER else cpu for cpu in steady]
-        truth = (float(np.mean(np.concatenate(settled))), float(np.mean([own.memory for own in mine])))
+        # The cost of a pod is its settled level, after it has touched its memory and done its start-up work.
+        up = STEADY + KINDS[kind].ramp + (KINDS[kind].burn if KINDS[kind].burn < FOREVER else 0.0)
+        settled = [own.cpu(own.times[0] + up, own.times[-1]) for own in mine]
+        truth = (float(np.mean(settled)), float(np.mean([own.memory for own in mine])))
         cost = next((cost for family, cost in costs.items() if kind in family.replace("=", "/").split("/")), None)
         if cost is None:
             errors[kind] = 1.0
@@ -236,26 +247,62 @@ def _cost_errors(costs: dict[str, Any], owns: list[tuple[Running, Own]]) -> dict
     return errors
 
 
-def _room(heard: _Heard, idle: Any, owns: list[tuple[Running, Own]]) -> tuple[float, float]:
-    """Shares of the seconds in which room was within tolerance, and too high."""
-    good = high = count = 0
+class Compared(NamedTuple):
+    """One second: the agent's report and the truth. Per resource, absolute."""
+
+    at: float  # s, monotonic
+    report: NodeReport
+    true: np.ndarray[Any, Any]
+    off: np.ndarray[Any, Any]
+    allowed: np.ndarray[Any, Any]
+    pods: list[str]  # name, and the cores that it demanded
+
+
+def _compare(heard: _Heard, idle: Any, owns: list[tuple[Running, Own]]) -> Iterator[Compared]:
+    """Every second of the recording.
+
+    A pod counts from the first report that counts it: a scheduler that sees its UID there releases the reservation, so
+    from then on the room must exclude what the pod is going to use.
+    """
     for at, report in heard.seconds:
+        here = [
+            (one, own) for one, own in owns if at <= own.times[-1] and (own.times[0] <= at or one.uid in report.counted)
+        ]
         used = np.array([0.0, 0.0])
-        for one, own in owns:
-            if own.times[0] <= at <= own.times[-1]:
-                used += (_at(one, own, at), own.memory)
+        for one, own in here:
+            used += (_at(one, own, at), own.memory)
         full = np.array(report.full)
         true = np.maximum(0.0, full - idle - used)
-        off = np.array(report.estimate.room) - true
         allowed = np.maximum(NODE_SHARE * full, ROOM_SHARE * true)
-        count += 1
-        good += bool((np.abs(off) <= allowed).all())
-        high += bool((off > allowed).any())
-    return good / max(1, count), high / max(1, count)
+        names = [f"{one.name}={_at(one, own, at):.2f}" for one, own in here]
+        yield Compared(at, report, true, np.array(report.estimate.room) - true, allowed, names)
+
+
+def _room(seconds: list[Compared]) -> tuple[float, float]:
+    """Shares of the seconds in which room was within the tolerance, and too high."""
+    good = sum(bool((np.abs(one.off) <= one.allowed).all()) for one in seconds)
+    high = sum(bool((one.off > one.allowed).any()) for one in seconds)
+    return good / max(1, len(seconds)), high / max(1, len(seconds))
+
+
+def _trace(seconds: list[Compared], file: Path) -> None:
+    rooms = [f"{resource}_{what}" for resource in ("cpu", "memory") for what in ("room", "true", "off")]
+    head = ["at", *rooms, "cpu_baseline", "memory_baseline", "cpu_usage", "pods", "ran"]
+    with file.open("w", newline="") as text:
+        rows = csv.writer(text)
+        rows.writerow(head)
+        for one in seconds:
+            estimate = one.report.estimate
+            cells = [f"{one.at - seconds[0].at:.1f}"]
+            for i, unit in enumerate((1.0, 2.0**20)):
+                cells += [f"{amount / unit:.2f}" for amount in (estimate.room[i], one.true[i], one.off[i])]
+            cells += [f"{share:.4f}" for share in (*estimate.baseline_ratio[:2], estimate.usage[0])]
+            rows.writerow([*cells, estimate.pods, " ".join(one.pods)])
 
 
 def _at(one: Running, own: Own, at: float) -> float:
-    """Cores of demand of a pod at an instant: its mean, or for one that stops working what it did then."""
+    """Cores of demand of a pod at an instant: its mean or, for one that stops working, its demand in that second."""
     if KINDS[one.kind].burn < FOREVER:
-        return float(own.cpu[max(0, int(np.searchsorted(own.times, at)) - 1)])
-    return float(own.cpu.mean())
+        now = max(at, own.times[0] + 1.0)
+        return own.cpu(now - 1.0, now)
+    return own.cpu(own.times[0], own.times[-1])

@@ -1,8 +1,8 @@
-"""The program of one pod of `bench/real_node.py`: loads its node as told, and measures itself meanwhile.
+"""The program of one pod of `bench/real_node.py`: loads its node as configured, and measures itself.
 
-Runs on the machine's own Python, without any package. Every second it notes the monotonic clock, the time that its
-processes ran and waited (the kernel scheduler's own account) and its anonymous memory; at the end also the processor
-time by getrusage. /proc is the node's, in which processes have other numbers than they know themselves.
+Runs on the machine's Python, without any package. Every second it records the monotonic clock, the time that its
+processes ran and waited (schedstat of the kernel) and its anonymous memory; at the end also the processor time by
+getrusage. /proc is the node's, in which processes have other numbers than in their PID namespace.
 """
 
 import json
@@ -38,7 +38,7 @@ def main():
 
 
 def busy(until):
-    """A process that wants a processor all the time until then, and sleeps afterwards."""
+    """A process that is continuously busy until then, and sleeps afterwards."""
     child = os.fork()
     if child == 0:
         while time.monotonic() < until:

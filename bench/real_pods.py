@@ -1,4 +1,4 @@
-"""Pods in a real containerd, made through CRI as a kubelet makes them, for benchmarks that need many of them."""
+"""Pods in a real containerd, created through CRI as a kubelet does, for benchmarks that need many of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OPTIONS = [("grpc.default_authority", "localhost"), ("grpc.enable_http_proxy", 0
 
 
 class RealPods:
-    """As many pods as asked for, each with a container that sleeps and a cgroup of its own."""
+    """A growing number of pods, each with a container that sleeps and a separate cgroup."""
 
     def __init__(self, runtime: Any, channel: grpc.Channel) -> None:
         self._runtime = runtime

@@ -1,8 +1,8 @@
-"""Agents of many played nodes in one process, for scheduler-throughput: real messages, by the agents' own sending rule.
+"""Agents of many simulated nodes in one process, for scheduler-throughput: real messages, by the agents' sending rule.
 
     python -m bench.report_generator KUBECONFIG HOST:PORT
 
-Each node has a stream of its own. It counts a pod once that pod runs; its Pod-Capacity is 110 minus the pods counted.
+Each node has a separate stream. It counts a pod once that pod runs; its Pod-Capacity is 110 minus the pods counted.
 Prints `ready` when every node has reported.
 """
 
@@ -18,7 +18,7 @@ from carico.clock import SystemClock
 from carico.kube import credentials
 from carico.kube.client import Client
 from carico.kube.objects import Node, Pod
-from carico.kube.watch import Reflector, Resource
+from carico.kube.watch import Reflector, WatchedResource
 from carico.local.simulated_agent import SimulatedAgent
 from carico.types import NodeSize
 
@@ -42,8 +42,8 @@ async def generate(kubeconfig: Path, target: str) -> None:
             agents[pod.spec.node_name].counts(pod.uid, new is not None and new.status.phase == "Running")
 
     watches = [
-        Reflector(client, Resource("/api/v1/nodes", Node), node_changed),
-        Reflector(client, Resource("/api/v1/pods", Pod), pod_changed),
+        Reflector(client, WatchedResource("/api/v1/nodes", Node), node_changed),
+        Reflector(client, WatchedResource("/api/v1/pods", Pod), pod_changed),
     ]
     async with asyncio.TaskGroup() as group:
         for watch in watches:

@@ -1,7 +1,7 @@
-"""carico run against xargs -P: 500 short tasks with the best fixed P, and a memory-hungry mix in a memory cgroup.
+"""carico run against xargs -P: 500 short tasks with the best fixed P, and a memory-intensive mix in a memory cgroup.
 
-The best P is found by trying each of TRIED with a part of the tasks. The memory mix runs in a control group (v1, root)
-whose limit holds a few of its large tasks at once; xargs gets the same P there that was best for short tasks, and twice
+The best P is found by trying each of TRIED with part of the tasks. The memory mix runs in a control group (v1, root)
+whose limit fits a few of its large tasks at once; xargs uses the same P there that was best for short tasks, and twice
 that.
 """
 
@@ -20,7 +20,7 @@ CORES = os.cpu_count() or 1
 TASKS = 500
 TRIAL = 60  # tasks with which a P is tried
 TRIED = [CORES, CORES + 1, CORES * 3 // 2 + 1, 2 * CORES, 3 * CORES, 4 * CORES]
-SECONDS = (0.1, 0.3)  # of processor time per task, evenly spread
+SECONDS = (0.1, 0.3)  # of processor time per task, uniformly distributed
 MIX = 40  # tasks of the memory mix
 LARGE, SMALL = 300 << 20, 20 << 20  # bytes; one task in three is large
 LIMIT = 800 << 20  # bytes

@@ -1,6 +1,6 @@
 """Resident memory of Carico's scheduler and of kube-scheduler with 5,000 nodes and 30,000 running pods.
 
-Both follow the same cluster; the figures are taken once both know every pod. NODES and PODS change the size.
+Both watch the same cluster; the figures are taken once both know every pod. NODES and PODS change the size.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from carico.kube.client import Client
 
 NODES = int(os.environ.get("NODES", "5000"))
 PODS = int(os.environ.get("PODS", "30000"))
-SETTLE = 30.0  # s for both to read what was made
+SETTLE = 30.0  # s for both to read what was created
 
 
 async def fill(kubeconfig: Path) -> None:
-    """Pods that are born on their node: no scheduler has anything to do."""
+    """Create pods that already have a node: no scheduler has anything to do."""
     client = Client(credentials.from_kubeconfig(kubeconfig))
     width = max(4, len(str(NODES - 1)))
     places = asyncio.Semaphore(32)
@@ -64,7 +64,7 @@ def run() -> dict[str, float]:
 
 
 def _known_pods(pid: int) -> float:
-    """From the scheduler's own page, so that a figure of a half-filled cluster is not taken for a good one."""
+    """From the scheduler's metrics, so that a figure of a half-filled cluster is not mistaken for a good one."""
     ports = [c.laddr.port for c in psutil.Process(pid).net_connections("tcp") if c.status == psutil.CONN_LISTEN]
     for port in ports:
         try:

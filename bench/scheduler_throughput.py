@@ -1,12 +1,13 @@
 """Pods bound per second on the same cluster, by kube-scheduler and by Carico, in turn.
 
-The same 2,000 pods are made while the scheduler is stopped; the clock runs from its waking to the last binding, and to
-the last Event, as a watch of the benchmark sees them. Carico has a report from every node, by the agents' own sending
-rule; the process that makes them is counted apart. CASE=plain runs one case, ROUNDS and PODS change the size.
+The same 2,000 pods are created while the scheduler is stopped; the time is measured from its resumption to the last
+binding, and to the last Event, as a watch of the benchmark sees them. Carico has a report from every node, by the
+agents' own sending rule; the process that generates them is counted separately. CASE=plain runs one case, ROUNDS and
+PODS change the size.
 
-Each has the credential that it has in a cluster: kube-scheduler the client certificate that kubeadm gives it, Carico
-the token of a ServiceAccount with kube-scheduler's own ClusterRoles. The API server checks a certificate at every
-request and a token every ten seconds; CREDENTIAL=certificate gives Carico one as well, to see what that makes.
+Each has the credential that it has in a cluster: kube-scheduler the client certificate from kubeadm, Carico the token
+of a ServiceAccount with kube-scheduler's ClusterRoles. The API server checks a certificate at every request and a token
+every ten seconds; CREDENTIAL=certificate gives Carico a certificate as well, to measure the difference.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from carico.kube import credentials
 from carico.kube.client import Client
 from carico.kube.meta import KubeObject
 from carico.kube.objects import Pod
-from carico.kube.watch import Reflector, Resource
+from carico.kube.watch import Reflector, WatchedResource
 
 PODS = int(os.environ.get("PODS", "2000"))
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
@@ -53,14 +54,14 @@ CASES = {
 
 
 class Said(KubeObject, frozen=True):
-    """Of an Event only its reason."""
+    """An Event with only its reason."""
 
     reason: str = ""
 
 
 @dataclass
 class Run:
-    """What one scheduler did with one lot of pods."""
+    """The result of one scheduler with one set of pods."""
 
     pods_per_second: float
     events_per_second: float
@@ -70,7 +71,7 @@ class Run:
 
 
 def spec_of(case: str, number: int) -> tuple[dict[str, str], dict[str, Any]]:
-    """Labels and the part of the spec that makes the case."""
+    """Labels, and the part of the spec that is specific to the case."""
     labels = {"app": "bench"}
     if case == "node-affinity":
         wanted = [{"key": "zone", "operator": "In", "values": ["z0", "z1", "z2"]}]
@@ -97,15 +98,15 @@ def pod_of(case: str, number: int, scheduler: str) -> bytes:
 
 
 class Field:
-    """The cluster's namespace that the runs take turns in."""
+    """The namespace that the runs use in turn."""
 
     def __init__(self, client: Client) -> None:
         self.client, self.bound, self.said = client, 0, 0
         self.bound_at, self.said_at = 0.0, 0.0
         root = f"/api/v1/namespaces/{NAMESPACE}"
-        self.pods = Reflector(client, Resource(f"{root}/pods", Pod), self._pod)
+        self.pods = Reflector(client, WatchedResource(f"{root}/pods", Pod), self._pod)
         self.events = Reflector(
-            client, Resource(f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events", Said), self._event
+            client, WatchedResource(f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events", Said), self._event
         )
 
     def _pod(self, old: Pod | None, new: Pod | None) -> None:
@@ -130,7 +131,7 @@ class Field:
 
     async def empty(self) -> None:
         for path in (f"/api/v1/namespaces/{NAMESPACE}/pods", f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events"):
-            for _ in range(10):  # on a busy machine one answer may take longer than the client waits
+            for _ in range(10):  # on a busy machine one response may take longer than the client's timeout
                 with contextlib.suppress(TimeoutError):
                     await self.client.call("DELETE", path, b'{"gracePeriodSeconds":0}')
                     break

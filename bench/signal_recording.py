@@ -1,7 +1,7 @@
-"""Real pods come and go in a real containerd while `carico record` runs: makes docs/recordings/pods.rec anew (root).
+"""Pods start and end in a real containerd while `carico record` runs: recreates docs/recordings/pods.rec (root).
 
-First stress-ng loads one core for 15 s, which is not a pod's load and must end up in the baseline. Then six pods of
-about 30 % of a core and 150 MB each come one by one and go again, twice.
+First stress-ng loads one core for 15 s, which is not a pod's load and must be part of the baseline. Then six pods of
+about 30 % of a core and 150 MB each start one by one and end again, twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WORK = (
 
 def run() -> dict[str, float]:
     sys.path.insert(0, str(ROOT / "tests"))
-    from cluster.handle import Containerd  # the tests' own containerd, in namespaces of its own
+    from cluster.handle import Containerd  # the tests' containerd, in separate namespaces
 
     FILE.parent.mkdir(parents=True, exist_ok=True)
     with Containerd(version="1.6") as runtime:

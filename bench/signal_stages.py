@@ -1,7 +1,7 @@
 """What each stage does to docs/recordings/pods.rec: draws the pictures of docs/signal.md.
 
-Figures: the share of seconds in which an estimator's Pod-Capacity is within max(1, 15 %) of what a straight line
-through the samples says; both without the first third, in which the load is not the pods'.
+Figures: the share of seconds in which an estimator's Pod-Capacity is within max(1, 15 %) of a linear fit to the
+samples; both without the first third, in which the load does not come from pods.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def run() -> dict[str, float]:
 
 
 def _fitted(playback: Playback) -> tuple[Any, Any]:
-    """Baseline and cost per dimension: a straight line through the samples in which the runtime was quiet."""
+    """Baseline and cost per dimension: a linear fit to the samples in which the runtime was quiet."""
     later = list(playback)[len(playback) // 3 :]
     rows = [(pods.running, *sample.values) for sample, pods in later if not pods.churn and not pods.unsettled]
     table = np.array(rows)

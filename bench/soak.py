@@ -1,16 +1,16 @@
-"""Fifteen minutes of faults on real parts: nothing lost, nothing bound twice, nobody evicted in vain, nobody starved.
+"""Fifteen minutes of faults on real components: no pod lost, bound twice, evicted without need or starved.
 
-A real API server, 50 nodes played by kwok as kubelets behave, two replicas of Carico behind a proxy each, a stock
-kube-scheduler that binds its own pods to the same nodes, agents whose reports lag by 0.5 to 3 s. Storms of faults
-alternate with calm, in which the benchmark looks for pods that wait though they fit. MINUTES=60 runs longer, SEED=7
-repeats the choices of an earlier run. The logs stay in a folder that is named if a figure is bad.
+A real API server, 50 nodes simulated by kwok with the behaviour of kubelets, two replicas of Carico behind a proxy
+each, a kube-scheduler that binds its own pods to the same nodes, agents whose reports lag by 0.5 to 3 s. Storms of
+faults alternate with calm, in which the benchmark looks for pods that wait although they fit. MINUTES=60 runs longer,
+SEED=7 repeats the choices of an earlier run. If a figure is bad, the logs are kept and their folder is printed.
 """
 
 from __future__ import annotations
 
 import os
 
-# Read when gRPC is loaded. The replicas are started from here, and gRPC's handlers of a fork may end the child.
+# Read when gRPC is loaded. The replicas are started from here, and gRPC's fork handlers may end the child.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 import asyncio
@@ -51,10 +51,10 @@ LEASE_DURATION = 15.0  # s, the default of `carico scheduler`
 FAULTS_PER_MINUTE = 11
 FILL = 25.0  # s for the cluster to fill before the first storm
 STORM = 18.0  # s in which the faults of one storm begin
-AFTER_LAST = 60.0  # s from the last fault to the look for lost pods
+AFTER_LAST = 60.0  # s from the last fault to the search for lost pods
 ROUND = 70.0  # s of a storm and the calm after it, at first; then as measured
-# From minute 10 on, faults that end replicas come only in stretches of five minutes, with half of the run between them:
-# the memory of processes that live is compared meanwhile, and a new leader's caches take minutes to fill.
+# From minute 10 on, faults that end replicas occur only in periods of five minutes, with half of the run between them:
+# in between, the memory of long-lived processes is compared, and a new leader's caches take minutes to fill.
 ENDING, SPARED = 5.0, max(10.0, MINUTES / 2)  # min
 THREADS = 48
 
@@ -107,7 +107,7 @@ class Soak:
                 group.create_task(one(kind))
 
     async def _calm(self) -> None:
-        """Nothing comes and nothing goes: an event that has nothing to do with it could wake a forgotten pod."""
+        """Create and delete nothing: an unrelated event could wake up a forgotten pod."""
         self._workload.goes_on.clear()
         try:
             await asyncio.sleep(SETTLED_AFTER + 0.5)
@@ -131,7 +131,7 @@ class Soak:
 
     async def _wait_for_leader(self) -> None:
         async with asyncio.timeout(120):
-            while self.stage.leader is None:  # noqa: ASYNC110 - other processes decide it
+            while self.stage.leader is None:  # noqa: ASYNC110 - decided in other processes
                 await asyncio.sleep(0.2)
         self._began = time.monotonic()
 
@@ -165,7 +165,7 @@ def _count(recorder: Recorder) -> tuple[int, int]:
 
 
 class Notes:
-    """Writes down Bindings and evictions as they pass the proxies."""
+    """Records Bindings and evictions as they pass the proxies."""
 
     def __init__(self, recorder: Recorder, observer: Observer) -> None:
         self._recorder, self._observer = recorder, observer
@@ -255,7 +255,7 @@ async def play(cluster: Cluster, nodes: Nodes, folder: Path) -> Soak:
 
 
 def run() -> dict[str, Any]:
-    logging.getLogger("carico.wire").setLevel(logging.ERROR)  # streams of killed replicas break; that is the point
+    logging.getLogger("carico.wire").setLevel(logging.ERROR)  # streams of killed replicas break, as intended
     folder = Path(tempfile.mkdtemp(prefix="carico-soak-"))
     print(f"{MINUTES:g} minutes, SEED={SEED}, {len(SIZES)} nodes", flush=True)
     good = False

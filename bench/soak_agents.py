@@ -1,7 +1,8 @@
-"""The agents of the soak's nodes: the real client and sending rule, telling what is true with a delay.
+"""The agents of the soak's nodes: the real client and sending rule, reporting the truth with a delay.
 
-A node answers for a pod between 0.5 and 3 s after the API server has it there, and lets go of it as late. Its
-Pod-Capacity is what it can take less what it answers for. Every report is written into the history when it is offered.
+A node counts a pod between 0.5 and 3 s after the API server has it there, and stops counting it with the same delay.
+Its Pod-Capacity is its full capacity minus the pods that it counts. Every report is written into the history when it is
+offered.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from carico.wire.report_client import ReportClient
 
 LAG = (0.5, 3.0)  # s between the truth and the report
 TICK = 0.25  # s
-FINISHED_FOR = 60.0  # s that a pod that has ended is told of
+FINISHED_FOR = 60.0  # s for which an ended pod is reported
 BASELINE = 0.1
 
 
@@ -29,7 +30,7 @@ class Agent:
     def __init__(self, node: str, full: float, schedulers: list[str], recorder: Recorder, rng: random.Random) -> None:
         self.node, self._full, self._recorder, self._rng = node, full, recorder, rng
         self._settings = AgentSettings(schedulers=tuple(schedulers), plaintext=True)
-        self._due: list[tuple[float, int, str, float]] = []  # when, order, UID and units; units −1: let go
+        self._due: list[tuple[float, int, str, float]] = []  # when, order, UID and units; units −1: no longer counted
         self._order = itertools.count()
         self._last_due: dict[str, float] = {}
         self._counted: dict[str, float] = {}
@@ -45,14 +46,14 @@ class Agent:
         heapq.heappush(self._due, (due, next(self._order), uid, units))
 
     def start(self) -> None:
-        """As after a start of the agent: new streams, a new start id."""
+        """As after a restart of the agent: new streams, a new start id."""
         assert self._client is None, f"the agent of {self.node} runs already"
         self._start_id = self._rng.getrandbits(48)
         self._client = ReportClient(self._settings, SystemClock())
         self._talking = asyncio.create_task(self._client.run())
 
     async def stop(self) -> None:
-        """Its streams break."""
+        """Close its streams."""
         if self._talking is not None:
             self._talking.cancel()
             await asyncio.gather(self._talking, return_exceptions=True)
@@ -123,7 +124,7 @@ class Agent:
 
 
 class Agents:
-    """All of them, fed from the history."""
+    """All agents, fed from the history."""
 
     def __init__(self, full: dict[str, float], schedulers: list[str], recorder: Recorder, rng: random.Random) -> None:
         self._recorder = recorder

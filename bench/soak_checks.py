@@ -1,7 +1,7 @@
-"""The figures of a soak, each from the history alone. Every one of them counts faults: 0 is good.
+"""The figures of a soak, each computed from the history alone. Each of them counts failures: 0 is good.
 
-tests/scheduler/test_soak_checks.py gives each a made-up history in which it must come out badly, and one in which it
-must not.
+tests/scheduler/test_soak_checks.py gives each a constructed history in which it must be bad, and one in which it must
+not.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from bench.soak_history import (
 )
 
 TOLERANCE = 1e-6  # units
-SEEN_AFTER = 3.0  # s in which a watch brings what others did, on a busy machine
-TOGETHER = 2.0  # s in which the victims of one nomination, and the nomination itself, reach the API server
-MARGIN = {"cpu": 500, "units": 1.0}  # beyond the pod's need, before "it fits" is held against a scheduler
-LOOK = 0.5  # s between two looks for a stall
-OLD_ENOUGH = 2.0  # s that a pod is there before it counts as one that waits
+SEEN_AFTER = 3.0  # s within which a watch delivers changes by others, on a busy machine
+TOGETHER = 2.0  # s within which the victims of one nomination, and the nomination itself, reach the API server
+MARGIN = {"cpu": 500, "units": 1.0}  # beyond the pod's need, before "it fits" counts against a scheduler
+LOOK = 0.5  # s between two checks for a stall
+OLD_ENOUGH = 2.0  # s after its creation from which a pod counts as waiting
 FIRST_MINUTES = 10.0  # min in which memory may grow: caches fill, code is loaded
-NOISE = 1.0  # MB in all that cannot be told from the allocator's whims: 12 MB/h in five minutes, 1.2 in fifty
+NOISE = 1.0  # MB in total that cannot be distinguished from allocator noise: 12 MB/h in five minutes, 1.2 in fifty
 WARM_UP = 90.0  # s of one process
-SHORTEST_LIFE = 150.0  # s of one process after that, below which a slope of its memory means nothing
+SHORTEST_LIFE = 150.0  # s of one process after that, below which a slope of its memory is not significant
 
 
 def bound_twice(history: History) -> list[str]:
-    """Pods that were given two nodes: seen on two, announced twice, or posted to another node when they had one."""
+    """Pods that got two nodes: seen on two, announced twice, or a Binding to another node after one was accepted."""
     found: list[str] = []
     nodes: dict[str, str] = {}
     announced: defaultdict[str, set[str]] = defaultdict(set)
@@ -74,9 +74,9 @@ def _posted_twice(history: History) -> list[str]:
 
 
 def over_capacity(history: History) -> list[str]:
-    """Our bindings that put more on a node than it can take, by the truth that its reports follow.
+    """Our bindings that put more on a node than it can take, by the truth on which its reports are based.
 
-    Our own pods count from their binding, other people's only once a scheduler must have seen them.
+    Our own pods count from their binding, pods of other schedulers only once our scheduler must have seen them.
     """
     found: list[str] = []
     state = State()
@@ -100,13 +100,13 @@ def _surely_seen(state: State) -> float:
 
 
 class _Preemptions:
-    """Goes along with a history and judges each victim at the moment in which its eviction was begun."""
+    """Follows a history and judges each victim at the moment when its eviction began."""
 
     def __init__(self, history: list[Event]) -> None:
         self._history = history
-        self._for: dict[str, str] = {}  # victim to the first who made it go
-        self._nominated: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)  # node to when and who
-        self._taken: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)  # the same, with who was bound there
+        self._for: dict[str, str] = {}  # victim to its first preemptor
+        self._nominated: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)  # node to time and pod
+        self._taken: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)  # the same, including bound pods
         for event in history:
             if isinstance(event, Preempted):
                 self._for.setdefault(event.uid, event.preemptor)
@@ -134,7 +134,7 @@ class _Preemptions:
                 self._goal.setdefault(event.uid, (event.node, event.at))
 
     def _begins(self) -> dict[str, float]:
-        """Victim to when the eviction that succeeded was begun: not one that was begun for somebody else before."""
+        """Victim to when the eviction that succeeded began: not an earlier one for another preemptor."""
         seen = {event.uid: event.at for event in reversed(self._history) if isinstance(event, PodSeen)}
         sent: defaultdict[str, list[float]] = defaultdict(list)
         for event in self._history:
@@ -150,7 +150,7 @@ class _Preemptions:
         if victim is None or victim.leaving:
             return
         candidates = self._who(victim, state.now)
-        if not candidates or not victim.node:  # it was still on its way to a node
+        if not candidates or not victim.node:  # its binding was still in flight
             self.unexplained += 1
             return
         if all(self._needless(state, victim, uid) for uid in candidates):
@@ -160,12 +160,12 @@ class _Preemptions:
                 f"{state.now:.1f} s: {victim.seen.key} on {victim.node} had to go for {names}, which {held} would hold"
             )
         elif len(candidates) == 1 and self._goal.get(candidates[0], ("",))[0] != victim.node:
-            self._goal[candidates[0]] = (victim.node, state.now)  # its first node, or the one before is no good
+            self._goal[candidates[0]] = (victim.node, state.now)  # its first node, or the previous one does not fit
         for uid in candidates:
             self._condemned[uid].add(victim.uid)
 
     def _who(self, victim: PodState, moment: float) -> list[str]:
-        """Who it had to go for: its Event says so; without one whoever was nominated there around that time."""
+        """Possible preemptors: the one in its Event; without an Event, all pods nominated there around that time."""
         if victim.uid in self._for:
             return [self._for[victim.uid]]
         near = self._nominated[victim.node]
@@ -178,7 +178,7 @@ class _Preemptions:
         node, since = self._goal[uid]
         if victim.node == node and state.now - since < TOGETHER:
             return False
-        # A new leader knows only what the API server was told.
+        # A new leader knows only what was written to the API server.
         if self._led_since > since and preemptor.nominated != node:
             return False
         if self._is_taken(state, node, preemptor):
@@ -187,14 +187,14 @@ class _Preemptions:
         return state.would_hold(node, preemptor, since=since, seen=seen, condemned=condemned)
 
     def _is_taken(self, state: State, node: str, preemptor: PodState) -> bool:
-        """Whether a pod that goes first is on its way to the node: a scheduler knows before the API server does."""
+        """Whether a pod that takes precedence is about to get the node: a scheduler knows before the API server."""
         soon = {uid for at, uid in self._taken[node] if state.now <= at < state.now + SEEN_AFTER}
         others = (state.pods[uid] for uid in soon if uid in state.pods and uid != preemptor.uid)
         return any(other.seen.priority > preemptor.seen.priority for other in others)
 
 
 def victims_beyond_need(history: History) -> tuple[list[str], int]:
-    """Evictions for a pod whose nominated node was there and would have held it; and those not explained."""
+    """Evictions for a pod whose nominated node existed and would have held it; and the number of unexplained ones."""
     judge = _Preemptions(in_order(history))
     judge.judge()
     return judge.found, judge.unexplained
@@ -269,7 +269,7 @@ def memory_growth(history: History) -> float | None:
 
 
 def _slope(points: list[tuple[float, float]]) -> float:
-    """Theil and Sen's: the median of the slopes between all pairs of points; single jumps do not move it."""
+    """The Theil–Sen estimator: the median of the slopes between all pairs of points; robust to single jumps."""
     return statistics.median((mb - before) / (at - then) for (then, before), (at, mb) in combinations(points, 2))
 
 

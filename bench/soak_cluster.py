@@ -1,4 +1,4 @@
-"""The cluster of a soak: 50 nodes in three pools, priorities, a hung provisioner's class, and who Carico is there."""
+"""The cluster of a soak: 50 nodes in four pools, priorities, the class of a hung provisioner, Carico's account."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STORAGE_CLASS = "hung"
 POLICY = "soak-refuses-bindings"
 PRIORITIES = {"high": 1000, "middle": 100, "stock": 1}
 ZONES = 5
-PATIENCE = 180.0  # s that something is tried again while the API server is away
+PATIENCE = 180.0  # s for which a request is retried while the API server is unavailable
 
 T = TypeVar("T")
 
@@ -31,8 +31,8 @@ T = TypeVar("T")
 def sizes() -> dict[str, tuple[str, int, float]]:
     """Node to its pool, its cores, and the units that it can really take.
 
-    Pods wait for requests in pool `full`, for Pod-Capacity in pool `tight`, and hardly ever in pool `open`. On the one
-    node of pool `pulls` most pods wait for their images for ever.
+    Pods wait for requests in pool `full`, for Pod-Capacity in pool `tight`, and rarely in pool `open`. On the one node
+    of pool `pulls` most pods wait for their images indefinitely.
     """
     pools = [("open", 16, 24.0)] * 24 + [("full", 4, 30.0)] * 12 + [("tight", 32, 4.0)] * 13 + [("pulls", 64, 80.0)]
     return {f"kwok-{number:04d}": pool for number, pool in enumerate(pools)}
@@ -52,7 +52,7 @@ def add_node(nodes: Nodes, name: str) -> None:
 
 
 def prepare(cluster: Cluster, nodes: Nodes) -> Path:
-    """Everything that is there before the first pod; returns the kubeconfig of Carico's account."""
+    """Create everything that exists before the first pod; returns the kubeconfig of Carico's account."""
     api = cluster.api
     for name in SIZES:
         add_node(nodes, name)
@@ -79,7 +79,7 @@ def _lease_role() -> Object:
 
 
 def _policy() -> Object:
-    """Refuses Carico's bindings while a binding of the policy exists."""
+    """Rejects Carico's bindings while a binding of the policy exists."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
     ours = {"name": "carico", "expression": f"request.userInfo.username == '{CARICO}'"}
     refusal = {"expression": "false", "message": "no bindings for a while", "reason": "Forbidden"}
@@ -93,9 +93,9 @@ def _policy() -> Object:
 
 
 class Keeper:
-    """Starts the stock parts again that end by themselves, as a kubelet would, and notices when the cluster is gone.
+    """Restarts Kubernetes components that exit, as a kubelet would, and raises if the cluster has failed.
 
-    kube-scheduler ends when a pod was made again under its name while its watch was cut ("cache is corrupted").
+    kube-scheduler exits when a pod was re-created under its name while its watch was cut ("cache is corrupted").
     """
 
     PARTS = ("kube-scheduler", "kube-controller-manager")
@@ -106,7 +106,7 @@ class Keeper:
 
     async def run(self) -> None:
         for part in self.PARTS:
-            (self._cluster.run.held / part).touch()  # its end is no failure
+            (self._cluster.run.held / part).touch()  # its exit is not a failure
         while True:
             await asyncio.to_thread(self._look)
             await asyncio.sleep(1)
@@ -129,7 +129,7 @@ class Keeper:
 
 
 async def attempt(call: Callable[..., T], *arguments: Any) -> T | None:
-    """One request in a thread; None if the API server is away or refuses."""
+    """One request in a thread; None if the API server is unavailable or rejects it."""
     try:
         return await asyncio.to_thread(call, *arguments)
     except (OSError, http.client.HTTPException, ValueError):
@@ -137,7 +137,7 @@ async def attempt(call: Callable[..., T], *arguments: Any) -> T | None:
 
 
 async def insist(call: Callable[..., T], *arguments: Any) -> T | None:
-    """Until the API server has taken it; None if there is nothing (left) to do it to, or it was done before."""
+    """Retry until the API server has accepted it; None if the object does not exist (any more) or exists already."""
     async with asyncio.timeout(PATIENCE):
         while True:
             try:

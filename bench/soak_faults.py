@@ -1,4 +1,4 @@
-"""What is done to the cluster and to the scheduler's way to it. One method per kind; each ends what it began."""
+"""The faults of a soak, in the cluster and in the connection to it. One method per kind; each ends what it began."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLAIMS = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 POLICY_BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 SELECTED = "volume.kubernetes.io/selected-node"
-RECOVERY = 120.0  # s that a part may take to come back
+RECOVERY = 120.0  # s that a component may take to recover
 HUNG_PODS = 20  # more than there are slots for requests
 
 
@@ -44,7 +44,7 @@ class Stage:
     breakage: Breakage
     proxies: list[Proxy]
     replicas: list[Replica]
-    may_start: dict[str, asyncio.Event]  # by replica; clear: it stays away
+    may_start: dict[str, asyncio.Event]  # by replica; clear: it is not restarted
 
     @property
     def leader(self) -> Replica | None:
@@ -62,8 +62,8 @@ class Faults:
         self._numbers = itertools.count(1)
         self._control_plane = asyncio.Lock()  # kube-apiserver does not start without etcd
         self._after: set[asyncio.Task[None]] = set()
-        self._broken_nodes: set[str] = set()  # each is in the hands of one fault at a time
-        self.spare_processes = False  # nothing may make a replica end
+        self._broken_nodes: set[str] = set()  # each is used by one fault at a time
+        self.spare_processes = False  # no fault may make a replica end
         self.kinds: dict[str, Callable[[], Awaitable[None]]] = {
             "api-server-killed": self._api_server_killed,
             "etcd-killed": self._etcd_killed,
@@ -86,7 +86,7 @@ class Faults:
         self.done: Counter[str] = Counter(dict.fromkeys(self.kinds, 0))
 
     def choose(self, count: int) -> list[str]:
-        """The kinds of which there were fewest, in random order."""
+        """The kinds that occurred least, in random order."""
         may = [kind for kind in self.kinds if not (self.spare_processes and kind in ENDS_PROCESSES)]
         self._rng.shuffle(may)
         chosen = sorted(may, key=self.done.__getitem__)[:count]
@@ -98,7 +98,7 @@ class Faults:
         await self.kinds[kind]()
 
     async def tidy(self) -> None:
-        """Waits for what goes on after the faults: volumes that are taken away, namespaces that go."""
+        """Wait for work that continues after the faults: volumes and namespaces that are being deleted."""
         await asyncio.gather(*self._after, return_exceptions=True)
 
     @asynccontextmanager
@@ -121,14 +121,14 @@ class Faults:
             rules.remove(rule)
 
     def _spares(self, request: Request) -> bool:
-        """A leader that cannot renew its Lease ends."""
+        """Whether to leave the request alone: a leader that cannot renew its Lease ends."""
         return self.spare_processes and "/leases/" in request.path
 
     async def _while(self, least: float, most: float) -> None:
         await asyncio.sleep(self._rng.uniform(least, most))
 
     async def _until(self, condition: Callable[..., object], *arguments: str) -> None:
-        """What is waited for is decided in other processes."""
+        """Wait for a condition that is decided in other processes."""
         async with asyncio.timeout(RECOVERY):
             while not await attempt(condition, *arguments):  # noqa: ASYNC110
                 await asyncio.sleep(0.2)
@@ -138,7 +138,7 @@ class Faults:
         self._after.add(task)
         task.add_done_callback(self._after.discard)
 
-    # --- parts that die ---
+    # --- components that are killed ---
 
     async def _api_server_killed(self) -> None:
         await self._without("kube-apiserver", "api-server-killed")
@@ -175,7 +175,7 @@ class Faults:
         await self._while(0.5, 4)
         may_start.set()
 
-    # --- the way to the API server ---
+    # --- the connection to the API server ---
 
     async def _watches_cut(self) -> None:
         async with self._fault("watches-cut"):
@@ -213,7 +213,7 @@ class Faults:
                 await self._while(3, 8)
 
     async def _answers_lost(self) -> None:
-        """Bindings arrive and their answers do not; in half of the cases the API server is out of reach after that."""
+        """Bindings arrive and their responses are lost; in half of the cases the API server is then unreachable."""
         away: set[str] = set()
         out_of_reach = self._rng.random() < 0.5
 
@@ -238,7 +238,7 @@ class Faults:
                 await self._while(4, 8)
             finally:
                 await insist(self._api.delete, f"{POLICY_BINDINGS}/{POLICY}")
-            await asyncio.sleep(2)  # the API server's own watch of its policies takes a moment
+            await asyncio.sleep(2)  # the API server's watch of its policies takes a moment
 
     # --- objects ---
 
@@ -273,12 +273,12 @@ class Faults:
             liar = objects.Liar(self._rng, 0.15)
             rewriters.append(liar)
             try:
-                for node in self._rng.sample(sorted(SIZES), 6):  # so that there is something to lie about
+                for node in self._rng.sample(sorted(SIZES), 6):  # so that there are events to rewrite
                     await self._touch(f"/api/v1/nodes/{node}", f"before-{number}")
                 await self._while(3, 6)
             finally:
                 rewriters.remove(liar)
-            for path in sorted(liar.victims):  # the truth, afterwards
+            for path in sorted(liar.victims):  # afterwards, send the correct object
                 await self._touch(path, f"after-{number}")
 
     async def _touch(self, path: str, value: str) -> None:
@@ -335,10 +335,10 @@ class Faults:
             await insist(self._api.delete, root)
             await self._while(4, 7)
             await insist(self._api.patch, f"{root}/pods/held", {"metadata": {"finalizers": None}})
-            await asyncio.sleep(1)  # the rest goes by itself
+            await asyncio.sleep(1)  # the rest is deleted automatically
 
     async def _provisioner_hung(self) -> None:
-        """More pods wait for volumes than there are slots for requests; two of them are deleted meanwhile."""
+        """More pods wait for volumes than there are slots for requests; two of them are deleted in the meantime."""
         async with self._fault("provisioner-hung") as number:
             names = [f"volume-{number}-{i}" for i in range(HUNG_PODS)]
             for name in names:
@@ -354,7 +354,7 @@ class Faults:
         self._later(self._take_volumes_away(names))
 
     async def _provision(self, names: list[str]) -> None:
-        """The provisioner is back: every claim for which a scheduler has chosen a node gets its volume."""
+        """The provisioner works again: every claim for which a scheduler has chosen a node gets its volume."""
         for name in names:
             found = await insist(self._api.get, f"{CLAIMS}/{name}")
             node = ((found or {}).get("metadata", {}).get("annotations") or {}).get(SELECTED)
@@ -362,7 +362,7 @@ class Faults:
                 await insist(self._api.post, VOLUMES, objects.volume_for(found, node))
 
     async def _take_volumes_away(self, names: list[str]) -> None:
-        for _ in range(10):  # some were not chosen a node for before
+        for _ in range(10):  # for some, no node was chosen before
             await asyncio.sleep(2)
             await self._provision(names)
         for name in names:

@@ -1,8 +1,8 @@
-"""What happened in a soak, event by event, and the state of the cluster that follows from it.
+"""The events of a soak, and the state of the cluster that follows from them.
 
-Everything that the checks judge by is in here and nothing is taken from the scheduler's own memory: pods, nodes and
-Events as a watch of the benchmark saw them, requests as the proxy passed them on, reports as the agents sent them.
-Times are seconds of the machine's monotonic clock.
+Everything that the checks use is in here and nothing is taken from the scheduler's own state: pods, nodes and Events as
+a watch of the benchmark saw them, requests as the proxy passed them on, reports as the agents sent them. Times are
+seconds of the machine's monotonic clock.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import msgspec
 
 STARTING_FOR = 60.0  # s after its binding in which a pod that has not started counts as starting
 STARTING_FULL, STARTING_IDLE = 8, 32  # pods; `startup_limit` and `startup_limit_idle`
-STARTING_SPARE = 3  # pods fewer than that; the usage that is reported is not exactly known
+STARTING_SPARE = 3  # pods fewer than that; the reported usage is not exactly known
 MOST_PODS = 110  # pods per node
 REMEMBERED = 120.0  # s
-SETTLED_AFTER = 15.0  # s after a fault in which everything is known again
+SETTLED_AFTER = 15.0  # s after a fault within which everything is known again
 
 
 class Event(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -34,7 +34,7 @@ class PodSeen(Event, frozen=True):
     cpu: int = 0  # millicores requested
     units: float = 1.0
     selector: dict[str, str] = {}
-    plain: bool = True  # nothing but requests, units and a node selector decides where it fits
+    plain: bool = True  # only requests, units and a node selector decide where it fits
 
 
 class Bound(Event, frozen=True):
@@ -47,26 +47,26 @@ class Started(Event, frozen=True):
 
 
 class Leaving(Event, frozen=True):
-    """It has a deletion timestamp and its grace period runs."""
+    """It has a deletion timestamp and is in its grace period."""
 
     uid: str
 
 
 class Gone(Event, frozen=True):
-    """Deleted, or ended for good."""
+    """Deleted, or succeeded or failed."""
 
     uid: str
 
 
 class Nominated(Event, frozen=True):
-    """The API server's status.nominatedNodeName; empty: taken back."""
+    """The API server's status.nominatedNodeName; empty: removed."""
 
     uid: str
     node: str
 
 
 class EvictionSent(Event, frozen=True):
-    """A scheduler began to evict a pod: the first request for it, whatever came of that."""
+    """A scheduler began to evict a pod: the first request for it, whatever its result."""
 
     uid: str
 
@@ -78,7 +78,7 @@ class Evicted(Event, frozen=True):
 
 
 class Preempted(Event, frozen=True):
-    """The Event of a victim, which names who it had to go for."""
+    """The Event of a victim, which names its preemptor."""
 
     uid: str
     preemptor: str
@@ -92,11 +92,11 @@ class Announced(Event, frozen=True):
 
 
 class BindingSent(Event, frozen=True):
-    """A Binding as the proxy saw it; `at` is when it was sent on."""
+    """A Binding as the proxy saw it; `at` is when it was forwarded."""
 
     uid: str
     node: str
-    status: int  # of the API server, whether the scheduler heard it or not; 0: none came
+    status: int  # of the API server, whether the scheduler received it or not; 0: no response
     answered_at: float
 
 
@@ -111,10 +111,10 @@ class NodeDown(Event, frozen=True):
 
 
 class Reported(Event, frozen=True):
-    """What a node's agent last said: Pod-Capacity, and changes of the set of pods that it answers for."""
+    """The last report of a node's agent: Pod-Capacity, and changes of the set of pods that it counts."""
 
     node: str
-    full: float  # units that the empty node would take: the truth, which no scheduler is told
+    full: float  # units that the empty node would take: the truth, which no scheduler knows
     capacity: float
     added: list[str] = []
     removed: list[str] = []
@@ -137,7 +137,7 @@ class ApiAnswers(Event, frozen=True):
 class FaultBegan(Event, frozen=True):
     number: int
     kind: str
-    stops_bindings: bool = False  # while it lasts nobody can bind
+    stops_bindings: bool = False  # while it lasts no binding is possible
 
 
 class FaultEnded(Event, frozen=True):
@@ -145,7 +145,7 @@ class FaultEnded(Event, frozen=True):
 
 
 class Memory(Event, frozen=True):
-    process: str  # one life of one replica
+    process: str  # one process of one replica
     mb: float
 
 
@@ -189,7 +189,7 @@ class ReportState:
 
 
 class State:
-    """The cluster at one moment; `apply` goes one event further."""
+    """The cluster at one moment; `apply` advances it by one event."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -198,7 +198,7 @@ class State:
         self.on: defaultdict[str, dict[str, PodState]] = defaultdict(dict)
         self.kept: defaultdict[str, dict[str, PodState]] = defaultdict(dict)  # pods that are nominated to a node
         self._leader, self._led_since = "", float("-inf")
-        self._ghosts: defaultdict[str, list[PodState]] = defaultdict(list)  # pods that were on a node not long ago
+        self._ghosts: defaultdict[str, list[PodState]] = defaultdict(list)  # pods that were on a node until recently
         self._cpu_taken: defaultdict[str, int] = defaultdict(int)  # millicores
         self.reports: dict[str, ReportState] = {}
         self.full: dict[str, float] = {}  # units that each node can take; known even while its agent is silent
@@ -207,7 +207,7 @@ class State:
         self.disturbed_since = float("-inf")  # when the first fault after the last calm began
 
     def apply(self, event: Event) -> None:
-        self.now = max(self.now, event.at)  # a request is written down when it was answered
+        self.now = max(self.now, event.at)  # a request is recorded when its response arrives
         match event:
             case PodSeen():
                 self.pods.setdefault(event.uid, PodState(event)).seen = event
@@ -251,7 +251,7 @@ class State:
                 self.calm_since = event.at
 
     def _remember(self, pod: PodState) -> None:
-        """A scheduler may not know for a while that it is gone."""
+        """A scheduler may not know for a while that it has ended."""
         pod.gone_at = self.now
         pod.leaving_since = self.now if pod.leaving_since is None else pod.leaving_since
         kept = [other for other in self._ghosts[pod.node] if self.now - other.gone_at < REMEMBERED]
@@ -271,7 +271,7 @@ class State:
         if node:
             self.kept[node][pod.uid] = pod
 
-    # --- questions ---
+    # --- queries ---
 
     def calm_for(self, seconds: float) -> bool:
         return not self.faults and self.now - self.calm_since >= seconds
@@ -281,7 +281,7 @@ class State:
         return (pod for pod in self.pods.values() if pod.seen.ours and not pod.node and not pod.leaving)
 
     def nodes_for(self, pod: PodState, *, cpu: int = 0, units: float = 0.0) -> list[str]:
-        """Nodes that would take a plain pod and still have `cpu` and `units` left over: a look has its own delay."""
+        """Nodes that would take a plain pod and still have `cpu` and `units` left: observations have a delay."""
         return [
             name
             for name, node in self.nodes.items()
@@ -293,7 +293,7 @@ class State:
         ]
 
     def _cpu_left(self, name: str, asking: PodState) -> int:
-        """Kept for nominated pods of no lower priority is not free either."""
+        """What is reserved for nominated pods of equal or higher priority is not free either."""
         return self.nodes[name].cpu - self._cpu_taken[name] - sum(pod.seen.cpu for pod in self._ahead(name, asking))
 
     def _ahead(self, name: str, asking: PodState) -> list[PodState]:
@@ -301,14 +301,14 @@ class State:
         return [pod for pod in kept if pod is not asking and pod.seen.priority >= asking.seen.priority]
 
     def _capacity_left(self, name: str) -> float:
-        """The rule of the hand-over: what the node's last report says, less the pods that it does not count yet."""
+        """The hand-over rule: the node's last report, minus the pods that it does not count yet."""
         report = self.reports.get(name)
         if report is None:
             return float("-inf")
         return report.capacity - sum(p.seen.units for uid, p in self.on[name].items() if uid not in report.counted)
 
     def _starting(self, name: str) -> int:
-        """A process that has begun not long ago does not know how long a pod has been starting."""
+        """A new leader does not know how long a pod has been starting."""
         waiting = [pod for pod in self.on[name].values() if not pod.started]
         return sum(self.now - max(pod.bound_at, self._led_since) < STARTING_FOR for pod in waiting)
 
@@ -317,16 +317,17 @@ class State:
         return STARTING_FULL + left * (STARTING_IDLE - STARTING_FULL) - STARTING_SPARE
 
     def load(self, name: str, before: float) -> float:
-        """Units of the pods on a node, without other people's pods that came at or after `before`."""
+        """Units of the pods on a node, without other schedulers' pods that came at or after `before`."""
         return sum(pod.seen.units for pod in self.on[name].values() if pod.seen.ours or pod.bound_at < before)
 
     def would_hold(
         self, name: str, pod: PodState, *, since: float, seen: float, condemned: AbstractSet[str] = frozenset()
     ) -> bool:
-        """Whether a node has the room for a pod once all that are leaving have left.
+        """Whether a node has the room for a pod once all leaving pods have ended.
 
-        What left by itself at or after `seen` may be unknown to a scheduler and stays; the `condemned` are the pod's
-        own victims. Our own pods of lower priority that came after `since` do not count: the room was not theirs.
+        A pod that began to leave without an eviction at or after `seen` may be unknown to a scheduler and is kept; the
+        `condemned` are the pod's own victims. Our own pods of lower priority that came after `since` do not count: the
+        room was not theirs.
         """
         if name not in self.nodes or name not in self.reports:
             return False
@@ -345,5 +346,5 @@ def _known_to_go(pod: PodState, seen: float, condemned: AbstractSet[str]) -> boo
 
 
 def in_order(history: History) -> list[Event]:
-    """By time; what came in the same moment stays as it was written."""
+    """By time; events of the same time keep their order."""
     return sorted(history, key=lambda event: event.at)

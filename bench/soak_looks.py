@@ -1,4 +1,4 @@
-"""Looks at a running soak: pods that wait though they fit, and at the end pods that nobody knows of any more."""
+"""Checks of a running soak: pods that wait although they fit, and at the end pods that are in no queue."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from bench.soak_recorder import Recorder
 from bench.soak_replicas import Replica
 
 BETWEEN = 5.0  # s between the two looks at one pod
-MOST_ASKED = 40  # pods per look: every answer costs the scheduler time
-CAN_BE_STUCK = ("active", "waiting", "gated")  # not those that pause after an error: their pause ends by itself
+MOST_ASKED = 40  # pods per look: every response costs the scheduler time
+CAN_BE_STUCK = ("active", "waiting", "gated")  # not those in back-off after an error: that ends without an event
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Found:
     """A pod that waits, and why it should not."""
 
     uid: str
-    attempts: int  # how often it was tried; −1: the scheduler's queue does not have it
+    attempts: int  # scheduling attempts; −1: the scheduler's queue does not have it
     why: str
     nodes: frozenset[str]
 
@@ -35,7 +35,7 @@ class Looks:
         self.stuck: list[str] = []
 
     async def look(self, leader: Replica) -> None:
-        """Two looks; what is in both is stuck. Gives up if a fault begins or the leader changes meanwhile."""
+        """Two looks; what is in both is stuck. Gives up if a fault begins or the leader changes in between."""
         identity = leader.identity
         first = await self._fitting(leader, None)
         await asyncio.sleep(BETWEEN)
@@ -71,7 +71,7 @@ class Looks:
 
 
 def fitting_by_truth(state: State, queued: dict[str, Any]) -> dict[str, Found]:
-    """Plain pods that some node would take, whatever the scheduler thinks. Exact, because nothing comes or goes."""
+    """Plain pods that some node would take, independently of the scheduler. Exact, because nothing changes."""
     found: dict[str, Found] = {}
     for pod in state.waiting():
         if pod.seen.plain and (nodes := state.nodes_for(pod)):
@@ -85,7 +85,7 @@ def fitting_by_truth(state: State, queued: dict[str, Any]) -> dict[str, Found]:
 
 
 def stuck(first: dict[str, Found], second: dict[str, Found]) -> list[str]:
-    """Pods that fitted the same node at both looks and were not even tried in between."""
+    """Pods that fitted the same node at both looks without a scheduling attempt in between."""
     return [
         f"{key}: {found.why}"
         for key, found in second.items()

@@ -1,4 +1,4 @@
-"""Objects that faults are made of: claims, namespaces that go, amounts beyond reason, and events that lie."""
+"""The objects of faults: claims, namespaces that are deleted, excessive amounts, and corrupted watch events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.soak_observer import PLAIN
 
 HOLD = "soak.test/hold"  # a finalizer that keeps a pod, and with it its namespace
 
-# Lists and maps that Go leaves out when they are empty, or sends as null: both mean the same.
+# Lists and maps that Go omits when they are empty, or sends as null: both mean the same.
 NULLABLE: dict[str, tuple[tuple[str, ...], ...]] = {
     "Pod": (
         ("metadata", "finalizers"),
@@ -62,7 +62,7 @@ def put(thing: Object, path: tuple[str, ...], value: Any, *, absent_only: bool) 
 
 
 def kind_of(path: str) -> str:
-    """Of a watch's path; empty for kinds that nobody lies about.
+    """The kind of a watch's path; empty for kinds that are not corrupted.
 
     >>> kind_of("/api/v1/pods?watch=1"), kind_of("/api/v1/services?watch=1")
     ('Pod', '')
@@ -71,7 +71,7 @@ def kind_of(path: str) -> str:
 
 
 def with_nulls(path: str, line: bytes) -> bytes:
-    """The event with null wherever a list or a map is empty."""
+    """The event with null for every empty list or map."""
     kind = kind_of(path)
     if not kind:
         return line
@@ -83,7 +83,7 @@ def with_nulls(path: str, line: bytes) -> bytes:
 
 
 class Liar:
-    """Gives some events a value of a wrong type, and remembers of whom."""
+    """Gives some events a value of a wrong type, and records of which objects."""
 
     def __init__(self, rng: random.Random, share: float) -> None:
         self._rng, self._share = rng, share
@@ -117,7 +117,7 @@ def claim(name: str) -> Object:
 
 
 def volume_for(found: Object, node: str) -> Object:
-    """What a provisioner makes for a claim, on the node that the scheduler chose."""
+    """What a provisioner creates for a claim, on the node that the scheduler chose."""
     expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
     meta = found["metadata"]
     reference = {"kind": "PersistentVolumeClaim", "namespace": meta["namespace"], "name": meta["name"]}

@@ -1,7 +1,7 @@
-"""What the API server says, seen past the proxies and written into the history.
+"""The objects of the API server, watched without the proxies and written into the history.
 
 Threads with the standard library's HTTP client and plain JSON: nothing that Carico itself uses, so that an object which
-Carico cannot read is seen all the same.
+Carico cannot decode is seen nevertheless.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bench.soak_history import (
 )
 from bench.soak_recorder import Recorder
 
-QUIET = 90.0  # s without a byte after which a watch is given up; bookmarks come every minute
+QUIET = 90.0  # s without a byte after which a watch is closed; bookmarks come every minute
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/carico-scheduler"
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 EVENTS = "/apis/events.k8s.io/v1/events"
@@ -43,7 +43,7 @@ SCHEDULED = quote("reason=Scheduled")
 PREEMPTED = quote("reason=Preempted")
 ENDED = ("Succeeded", "Failed")
 UNITS = "carico.dev/units"
-PLAIN = "carico.test/plain"  # label of pods for which the benchmark itself can tell where they fit
+PLAIN = "carico.test/plain"  # label of pods for which the benchmark itself can compute where they fit
 SUFFIXES = {"m": 1, "": 1000, "k": 10**6, "P": 10**18}
 
 
@@ -116,7 +116,7 @@ class Watch(threading.Thread):
             connection.close()
 
     def _follow(self, version: str) -> str:
-        """Returns the version to go on from; empty: list again."""
+        """Returns the version to continue from; empty: list again."""
         connection = self._connect()
         try:
             query = f"watch=1&allowWatchBookmarks=true&timeoutSeconds=600&resourceVersion={version}&{self._selector}"
@@ -145,7 +145,7 @@ class Watch(threading.Thread):
 
 
 class _Known(NamedTuple):
-    """Of a pod, what was last written down."""
+    """What was last recorded of a pod."""
 
     units: float = -1.0
     node: str = ""
@@ -155,7 +155,7 @@ class _Known(NamedTuple):
 
 
 class Observer:
-    """Writes what the watches bring into the history."""
+    """Writes watch events into the history."""
 
     def __init__(self, api: Api, recorder: Recorder, ours: str = "carico") -> None:
         self._api, self._recorder, self._ours = api, recorder, ours
@@ -208,7 +208,7 @@ class Observer:
             self._note(Leaving(at=now, uid=uid))
 
     def _node(self, kind: str, node: Object) -> None:
-        """A node that is tainted, as a new one is until its life-cycle controller has looked at it, is not there."""
+        """A tainted node, as a new one is until its life-cycle controller has processed it, counts as absent."""
         name, now = node["metadata"]["name"], time.monotonic()
         is_open = kind != "DELETED" and not (node["spec"].get("taints") or node["spec"].get("unschedulable"))
         if is_open and name not in self._open_nodes:
@@ -229,7 +229,7 @@ class Observer:
             self._note(Preempted(at=now, uid=uid, preemptor=event.get("related", {}).get("uid", "")))
 
     async def follow_lease(self) -> None:
-        """Looks twice a second who leads, and whether the API server answers at all."""
+        """Check twice a second which replica leads, and whether the API server answers."""
         seen = ""
         while True:
             now = time.monotonic()

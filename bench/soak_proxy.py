@@ -1,7 +1,7 @@
-"""A proxy between one replica and the API server: it breaks what it is told to break, and notes what passes.
+"""A proxy between one replica and the API server: it injects faults, and records what passes.
 
-tests/faulty.py passes bytes on; this one understands answers too, so that it can change single events of a watch and
-knows how the API server answered a Binding even when it swallows that answer. Plain HTTP to the client, which sends no
+tests/faulty.py passes bytes on; this one also parses responses, so that it can change single events of a watch and
+knows how the API server answered a Binding even when it drops that response. Plain HTTP to the client, which sends no
 token without TLS; TLS and the token to the server.
 """
 
@@ -45,7 +45,7 @@ class Request:
 
     @property
     def begins_eviction(self) -> bool:
-        """Says in a pod's status that it has to go, or deletes it."""
+        """Marks a pod in its status as a victim of preemption, or deletes it."""
         return self.evicts or (self.method == "PATCH" and b"PreemptionByScheduler" in self.body)
 
     @property
@@ -56,7 +56,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Refuse:
-    """Answer in the API server's place."""
+    """Answer in place of the API server."""
 
     status: int
     reason: str
@@ -89,7 +89,7 @@ Rewriter = Callable[[str, bytes], bytes]  # path of the watch and one event
 
 @dataclass
 class Breakage:
-    """What is broken at the moment, for all replicas."""
+    """The active faults, for all replicas."""
 
     rules: list[Rule] = field(default_factory=list)
     rewriters: list[Rewriter] = field(default_factory=list)
@@ -111,7 +111,7 @@ Passed = Callable[[Request, int, float], None]  # the API server's status, 0 wit
 
 
 class Proxy:
-    """One replica's way to the API server."""
+    """One replica's connection to the API server."""
 
     def __init__(
         self, replica: str, kubeconfig: Path, folder: Path, breakage: Breakage, on_asked: Asked, on_passed: Passed
@@ -144,7 +144,7 @@ class Proxy:
         await asyncio.gather(*self._open, return_exceptions=True)
 
     def cut_watches(self) -> int:
-        """Ends all watches as a broken network would; returns how many."""
+        """Break all watches as a network failure would; returns how many."""
         cut = list(self._watching)
         for writer in cut:
             writer.transport.abort()
@@ -159,7 +159,7 @@ class Proxy:
             while await self._one(reader, writer, upstream):
                 pass
         except (OSError, EOFError, ssl.SSLError, asyncio.CancelledError, ValueError):
-            pass  # whoever spoke is gone, or the soak has ended
+            pass  # the client or server disconnected, or the soak has ended
         finally:
             self._open.discard(task)
             self._watching.discard(writer)
@@ -167,7 +167,7 @@ class Proxy:
             writer.transport.abort()
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, upstream: _Upstream) -> bool:
-        """One request and its answer; False when the connection is done."""
+        """One request and its response; False when the connection ends."""
         head = await reader.readuntil(b"\r\n\r\n")
         body = await reader.readexactly(int(_header(head, b"content-length") or 0))
         method, path, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
@@ -217,7 +217,7 @@ class Proxy:
 
 
 class _Upstream:
-    """The other half of a client's connection, opened when first needed."""
+    """The server side of a client's connection, opened when first needed."""
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext) -> None:
         self._host, self._port, self._tls = host, port, tls
@@ -225,7 +225,7 @@ class _Upstream:
         self._writer: asyncio.StreamWriter | None = None
 
     async def ask(self, message: bytes) -> bytes:
-        """Sends a request; returns the head of the answer."""
+        """Send a request; returns the head of the response."""
         if self._writer is None:
             opened = asyncio.open_connection(self._host, self._port, ssl=self._tls, limit=LARGEST_LINE)
             self._reader, self._writer = await opened
@@ -260,7 +260,7 @@ def _header(head: bytes, name: bytes) -> bytes | None:
 
 
 def _with_length(head: bytes, content: bytes) -> bytes:
-    """The head of an answer whose chunks were joined."""
+    """The head of a response whose chunks were joined."""
     lines = [
         line
         for line in head.rstrip().split(b"\r\n")

@@ -1,4 +1,4 @@
-"""The history while it is written: kept whole for the checks at the end, and as the state of this moment."""
+"""The history while it is written: complete for the checks at the end, and as the current state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Recorder:
             listener(event)
 
     def save(self, file: Path) -> None:
-        """One event per line, for whoever wants to know how it came about."""
+        """One event per line, for analysis."""
         with file.open("wb") as out:
             for event in self.history:
                 out.write(msgspec.json.encode(event) + b"\n")

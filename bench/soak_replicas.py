@@ -1,4 +1,4 @@
-"""Two real `carico scheduler` processes, started again when they end, as a Deployment would."""
+"""Two real `carico scheduler` processes, restarted when they end, as by a Deployment."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from cluster.ports import free_port
 from bench.soak_history import Memory
 from bench.soak_recorder import Recorder
 
-AGAIN_AFTER = 1.0  # s until one that ended by itself is started again
+AGAIN_AFTER = 1.0  # s until one that exited is restarted
 LOST_LEASE = "the lease was lost"
 ERROR = re.compile(r"^[ |]*[\w.]*(Error|Exception)\b")
-# The last decisions are kept in a ring; a small one is full long before memory is looked at. Few slots for requests, so
-# that a fault which held them would be seen.
+# The last decisions are kept in a ring; a small one is full long before memory is measured. Few slots for requests, so
+# that a fault which occupied them would be noticed.
 FLAGS = ("--plaintext", "--decisions", "1000", "--binders", "16")
 
 
@@ -40,7 +40,7 @@ class Replica:
     grpc_port: int = field(default_factory=free_port)
     page_port: int = field(default_factory=free_port)
     lives: int = 0
-    killed: bool = False  # by us
+    killed: bool = False  # by the benchmark
     crashes: list[str] = field(default_factory=list)
     process: subprocess.Popen[bytes] | None = None
     flags: tuple[str, ...] = FLAGS
@@ -62,7 +62,7 @@ class Replica:
             f"127.0.0.1:{self.page_port}",
         )
         words = ("scheduler", "--kubeconfig", str(self.kubeconfig), *addresses, "--identity", self.identity)
-        # Marked as the cluster's own, so that whatever ends the cluster ends this too.
+        # Marked as part of the cluster, so that it ends with the cluster.
         environment = os.environ | self.cluster.run.environment | {"OPENBLAS_NUM_THREADS": "1"}
         with self.log.open("ab") as log:
             command = [sys.executable, "-m", "carico.cli", *words, *self.flags]
@@ -78,7 +78,7 @@ class Replica:
         return self.process is not None and self.process.poll() is None
 
     async def keep_running(self, start_again: asyncio.Event) -> None:
-        """Until cancelled; while `start_again` is clear a killed one stays away."""
+        """Until cancelled; while `start_again` is clear a killed one is not restarted."""
         try:
             while True:
                 await asyncio.sleep(0.2)
@@ -95,7 +95,7 @@ class Replica:
                 self.process.wait()
 
     def _explain_end(self) -> None:
-        """A leader that could not renew ends by itself, and that is right."""
+        """Record a crash; a leader that could not renew its Lease exits correctly."""
         assert self.process is not None
         end = self.log.read_text(errors="replace")[-6000:].splitlines()
         if not any(LOST_LEASE in line for line in end[-3:]):
@@ -103,7 +103,7 @@ class Replica:
             self.crashes.append(f"{self.identity} ended with code {self.process.returncode}: {why[:200]}")
 
     async def page(self, path: str) -> Any:
-        """A page of JSON; None if nobody answers."""
+        """A page of JSON; None if there is no response."""
         return await asyncio.to_thread(self._page, path)
 
     def _page(self, path: str) -> Any:

@@ -1,4 +1,4 @@
-"""The figures of a soak as a table for people and as numbers."""
+"""The figures of a soak as a printed table and as numbers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the soak saw beside the history."""
+    """What the soak observed besides the history."""
 
     lost: list[str]
     stuck: list[str]
@@ -39,7 +39,7 @@ class Seen:
 
 
 def rows(history: list[Event], seen: Seen, pods: tuple[int, int], lease_duration: float, whole: bool) -> list[Row]:
-    """`whole`: a run of the full length, which must have enough faults and show the memory's growth."""
+    """`whole`: a run of the full length, which must have enough faults and show the memory growth."""
     kinds = checks.faults_by_kind(history)
     twice, over = checks.bound_twice(history), checks.over_capacity(history)
     victims, unexplained = checks.victims_beyond_need(history)

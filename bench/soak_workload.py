@@ -1,4 +1,4 @@
-"""Pods of many kinds and three priorities that come and go, for as long as the soak lasts."""
+"""Pods of many kinds and three priorities that are created and deleted, for as long as the soak lasts."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from bench.soak_observer import PLAIN, UNITS
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 GRACE = (2, 6)  # s
 TICK = 0.1  # s
-AT_ONCE = 0.7  # of each kind's pods are there from the beginning
+AT_ONCE = 0.7  # share of each kind's pods that are created at the beginning
 NAMES = 12  # that pods of kinds with fixed names share
 
 
 @dataclass(frozen=True)
 class Kind:
-    """`pods` live at a time, `life` seconds each on average, whether they run or wait."""
+    """`pods` exist at a time, `life` seconds each on average, whether they run or wait."""
 
     name: str
     pods: int
@@ -36,7 +36,7 @@ class Kind:
     scheduler: str = "carico"
     annotations: dict[str, str] = field(default_factory=dict)
     spec: dict[str, Any] = field(default_factory=dict)
-    fixed_names: bool = False  # one goes and another of the same name comes, as in a StatefulSet
+    fixed_names: bool = False  # a deleted pod is replaced by one of the same name, as in a StatefulSet
 
     @property
     def plain(self) -> bool:
@@ -91,7 +91,7 @@ class Workload:
         self._due: list[tuple[float, int, str, Any]] = []  # when, order, what to do, with what
         self._tasks: set[asyncio.Task[Any]] = set()
         self._order = itertools.count()
-        self.goes_on = asyncio.Event()  # clear: nothing comes and nothing goes
+        self.goes_on = asyncio.Event()  # clear: nothing is created or deleted
         self.goes_on.set()
         self._numbers = itertools.count()
 
@@ -132,7 +132,7 @@ class Workload:
 
     async def create(self, kind: Kind, name: str) -> None:
         if await attempt(self._api.post, PODS, kind.pod(name, self._rng)) is None:
-            return  # the API server is away, or a pod of that name is still there
+            return  # the API server is unavailable, or a pod of that name still exists
         now, life = time.monotonic(), self._rng.expovariate(1 / kind.life)
         self._at(now + 2 + life, "delete", name)
         if kind.units == TYPO:
@@ -146,4 +146,4 @@ class Workload:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # a pod that could not be deleted for minutes stays; the checks say what came of it
+            task.exception()  # a pod that could not be deleted for minutes remains; the checks show the effect

@@ -1,8 +1,8 @@
-"""Cost per event and memory of a replica on standby while 100,000 pods come, are bound by the leader, and go.
+"""Cost per event and memory of a standby replica while 100,000 pods are created, bound by the leader, and deleted.
 
-A standby follows everything and pops nothing; what it keeps of pods that are gone would grow until it could not take
-over any more. 25 pods come a second, 200 wait and 500 run at any time, every node reports every 5 s. PODS changes the
-number.
+A standby watches everything and pops nothing from its queue; anything that it kept of deleted pods would grow until it
+could not take over any more. 25 pods are created per second, 200 wait and 500 run at any time, every node reports every
+5 s. PODS changes the number.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from scheduling import make_node, make_pod, make_report
 
 from carico.kube.objects import Pod
-from carico.scheduler.assembly import Parts, assemble
+from carico.scheduler.assembly import Components, assemble
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 
 PODS = int(os.environ.get("PODS", "100000"))
 NODES = 50
-RATE = 25  # pods that come in a second of the replica's clock
+RATE = 25  # pods created per second of the replica's clock
 HEARTBEAT, FLUSH = 5, 30  # s
 WAITING, RUNNING = 200, 500  # pods at any time
 TENTHS = 10
-WARM_UP = 2500  # pods: everything that is kept for a minute is there
+WARM_UP = 2500  # pods: everything that is kept for a minute exists then
 
 
 class Standby:
-    """The parts of a replica that does not lead, and pods that pass it by."""
+    """The parts of a replica that does not lead, and a stream of pods."""
 
     def __init__(self) -> None:
         self._clock = ManualClock()
-        self.parts: Parts = assemble(SchedulerSettings(), self._clock, None)
+        self.parts: Components = assemble(SchedulerSettings(), self._clock, None)
         self._counted: dict[str, set[str]] = {f"n{number}": set() for number in range(NODES)}
         for name in self._counted:
             self.parts.cluster.node_changed(None, make_node(name, cpu="64"))
@@ -52,7 +52,7 @@ class Standby:
         self.seconds = 0.0  # of handling
 
     def pass_by(self, pods: int) -> None:
-        """So many come; as many are bound, and as many go."""
+        """Create `pods` pods; as many are bound, and as many deleted."""
         for _ in range(pods):
             if self._made % RATE == 0:
                 self._second_passes(self._made // RATE)
@@ -73,7 +73,7 @@ class Standby:
             self.parts.queue.flush(self._clock.monotonic())
 
     def _come(self) -> None:
-        """Every tenth has a label of its own, as the pods of StatefulSets and indexed Jobs have."""
+        """Every tenth has a unique label, as the pods of StatefulSets and indexed Jobs have."""
         name = f"p{self._made}"
         labels = {"app": f"a{self._made % 20}"} | ({"index": name} if self._made % 10 == 0 else {})
         self._made += 1
@@ -117,7 +117,7 @@ def _refused(number: int) -> dict[str, str]:
 
 
 def tracked_objects() -> int:
-    """Objects that the garbage collector knows of, once it has been through."""
+    """Objects that the garbage collector tracks, after a collection."""
     gc.collect()
     return len(gc.get_objects())
 

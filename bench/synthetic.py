@@ -1,11 +1,11 @@
-"""A node that does not exist, and so knows the truth: usage, pods and runtime events of ten minutes.
+"""A synthetic node, whose truth is known: usage, pods and runtime events of ten minutes.
 
 Base usage (0.05, 0.12), noise 0.02 at 10 Hz, and +0.3 cpu for 300 ms at every start and stop. Pods start and stop on
 random ticks. The runtime flags churn from 200 ms before a start until 100 ms after it and for 300 ms after a stop, so
-200 ms of every start's spike are not flagged. A pod is unsettled for 2 s. Each pod has an account, read once a second
-while it is young and in turn with the others later, from a second after its start: cpu with an error of 10 % of the
-pod's demand and 0.001 of the node, memory with 2 %; at a saturated node cpu is a lower bound. The truth is
-R = max(0, minᵢ (1 − xᵢ)/cᵢ) with xᵢ the usage, free of noise, once every running pod has come up to its load.
+200 ms of every start's spike are not flagged. A pod is unsettled for 2 s. Each pod is measured, once a second while it
+is young and in turn with the others later, from a second after its start: cpu with an error of 10 % of the pod's demand
+and 0.001 of the node, memory with 2 %; on a saturated node cpu is a lower bound. The truth is
+R = max(0, minᵢ (1 − xᵢ)/cᵢ) with xᵢ the usage, free of noise, once every running pod has reached its load.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Case:
     cost: tuple[float, ...]
     base: tuple[float, ...] = (0.05, 0.12)
     dimensions: tuple[str, ...] = ("cpu", "memory")
-    shape: str = "walk"  # how the pod count moves: walk or bursts
+    shape: str = "walk"  # how the pod count changes: walk or bursts
     most: float = 1.0  # highest pod count, in shares of what fits
     heavy: bool = False  # Student's t with 3 degrees of freedom instead of a Gaussian
     doubles: bool = False  # the cost doubles at half time
-    ramp_seconds: float = 0.0  # time that a pod takes to come up to its load
+    ramp_seconds: float = 0.0  # time that a pod takes to reach its load
     unlike: float = 0.0  # standard deviation of a pod's cost, in shares of the mean
     gap_seconds: float = 4.0  # mean time between two changes of a walk
 
@@ -69,14 +69,14 @@ HARDER = (
 
 @dataclasses.dataclass(frozen=True)
 class Recording:
-    """What the node's agent sees, and what is true."""
+    """What the node's agent sees, and the truth."""
 
     dimensions: tuple[str, ...]
     samples: list[Sample]
     pods: list[PodCount]
     truth: Array  # R at every tick
     measured: list[list[MeasuredPod] | None]  # at the last tick of every second, all pods; cpu and memory only
-    best_guess: Array  # R by who knows the base and every pod's own cost, and expects their mean of the next one
+    best_guess: Array  # R with exact knowledge of the base and of every pod's cost; the next pod has their mean cost
 
 
 def record(case: Case, seed: int) -> Recording:
@@ -108,7 +108,7 @@ def _cost_over_time(case: Case) -> Array:
 
 
 def _moves(case: Case, rng: np.random.Generator) -> Counts:
-    """Change of the pod count at every tick: −1, 0 or 1, or the stop of all of a burst at its end."""
+    """Change of the pod count at every tick: −1, 0 or 1."""
     return _bursts(case, rng) if case.shape == "bursts" else _walk(case, rng)
 
 
@@ -130,12 +130,12 @@ def _walk(case: Case, rng: np.random.Generator) -> Counts:
 
 
 def _top(case: Case, tick: int) -> int:
-    """The highest count: what fits, and after a cost that doubles what fits then."""
+    """The highest count: what fits, and after the cost has doubled what fits then."""
     return int(fitting(case, 2.0 if case.doubles and tick >= TICKS // 2 else 1.0) * case.most)
 
 
 def _bursts(case: Case, rng: np.random.Generator) -> Counts:
-    """0 → 0.4 → 0 → 1 → 0 → 0.7 of what fits, a change every 100–300 ms, over and over."""
+    """0 → 0.4 → 0 → 1 → 0 → 0.7 of what fits, a change every 100–300 ms, repeated."""
     moves = np.zeros(TICKS, dtype=np.int64)
     now, tick = 0, 50
     shares = [0.4, 0.0, 1.0, 0.0, 0.7, 0.0]
@@ -157,12 +157,12 @@ class Life:
     """One pod."""
 
     began: int  # tick
-    weight: float  # its cost in shares of the mean one
+    weight: float  # its cost in shares of the mean cost
     ended: int = TICKS
 
 
 def _load(case: Case, cost: Array, moves: Counts, rng: np.random.Generator) -> tuple[list[Life], Array, Array, Array]:
-    """The pods, their load as it shows at every tick, as it would with all come up, and their mean weight so far."""
+    """The pods, their visible load at every tick, the load once all have ramped up, and their mean weight so far."""
     shows, settles = np.zeros(TICKS), np.zeros(TICKS)
     mean, seen = np.ones(TICKS), 0
     lives: list[Life] = []
@@ -188,7 +188,7 @@ def _load(case: Case, cost: Array, moves: Counts, rng: np.random.Generator) -> t
 def _measured(
     case: Case, cost: Array, lives: list[Life], saturated: NDArray[np.bool_], rng: np.random.Generator
 ) -> list[list[MeasuredPod] | None]:
-    """What the pods' accounts say at the end of every second; None at the ticks in between."""
+    """The pods' measurements at the end of every second; None at the ticks in between."""
     found: list[list[MeasuredPod] | None] = [None] * TICKS
     rise = max(1, round(case.ramp_seconds * RATE_HZ))
     last: dict[int, tuple[float, ...]] = {}
@@ -217,7 +217,7 @@ def _noise(case: Case, rng: np.random.Generator) -> Array:
 
 
 def _spikes(case: Case, moves: Counts) -> Array:
-    """The container runtime at work: cpu only."""
+    """The load of the container runtime: cpu only."""
     spikes = np.zeros((TICKS, len(case.cost)))
     for tick in np.flatnonzero(moves).tolist():
         spikes[tick : tick + SPIKE_TICKS, 0] += SPIKE

@@ -1,9 +1,9 @@
 """How late events are handled while 10,000 pods of 200 templates wait and 300 events a second arrive.
 
 A third of the pods waits for requests, a third for topology spread, a third for inter-pod affinity, and 100 for
-Pod-Capacity. Pods that others bound, pods that end, node updates and reports come in turn, through the real parts of a
-leading scheduler with its own loop of decisions; only the API server is played. `lag` is the time from when an event
-was due until it was handled. SECONDS sets how long each size runs, WAITING=10000 runs one size.
+Pod-Capacity. Pods bound by other schedulers, pods that end, node updates and reports arrive in turn, through the real
+parts of a leading scheduler with its scheduling loop; only the API server is simulated. `lag` is the time from when an
+event was due until it was handled. SECONDS sets how long each size runs, WAITING=10000 runs one size.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from scheduling import make_node, make_pod, make_report
 from carico.kube import credentials
 from carico.kube.client import Client
 from carico.kube.objects import Node, Pod
-from carico.scheduler.garbage import Garbage
+from carico.scheduler.garbage import GcControl
 from carico.scheduler.run import Scheduler
 from carico.settings import SchedulerSettings
 
 SIZES = tuple(int(text) for text in os.environ.get("WAITING", "0,1000,10000").split(","))
 SECONDS = float(os.environ.get("SECONDS", "20"))
 RATE = 300.0  # events/s
-PATIENCE = 3.0  # times the planned length after which a run is given up; what was not handled counts as late
+PATIENCE = 3.0  # times the planned length after which a run is ended; unhandled events count as late
 NODES, TIGHT, ZONES = 300, 10, 3
 TEMPLATES = 66  # of each of the three kinds; two more wait for Pod-Capacity
 FOR_CAPACITY = 0.01  # share of the pods
@@ -52,7 +52,7 @@ users: [{name: u, user: {}}]
 
 
 class PlayedApiServer(Client):
-    """Takes whatever the scheduler writes; a Binding comes back through the watch as a pod that has a node."""
+    """Accepts every write of the scheduler; a Binding comes back through the watch as a pod that has a node."""
 
     def __init__(self, kubeconfig: Path) -> None:
         super().__init__(credentials.from_kubeconfig(kubeconfig))
@@ -72,7 +72,7 @@ class PlayedApiServer(Client):
 
 
 class World:
-    """A leading scheduler among nodes that report, and what happens there."""
+    """A leading scheduler, nodes that report, and the events in the cluster."""
 
     def __init__(self, folder: Path, waiting: int) -> None:
         (folder / "kubeconfig").write_text(KUBECONFIG)
@@ -85,7 +85,7 @@ class World:
             plaintext=True,
         )
         self.api = PlayedApiServer(folder / "kubeconfig")
-        self.garbage = Garbage(ours=True)
+        self.garbage = GcControl(ours=True)
         self.scheduler = Scheduler(settings, client=self.api, garbage=self.garbage)
         self.cluster = self.scheduler.parts.cluster
         self._rng, self._numbers = Random(1), count()
@@ -102,14 +102,14 @@ class World:
         for number in range(NODES):
             name = f"n{number}"
             labels = {ZONE: f"z{number % ZONES}", "pool": "tight" if number < TIGHT else "open"}
-            # Nobody who asks for a core fits into the last zone: that is what those who spread wait for.
+            # No pod that requests a core fits into the last zone: that is what pods with topology spread wait for.
             node = make_node(name, cpu="0.5" if number % ZONES == ZONES - 1 else str(CORES), labels=labels)
             self._nodes[name] = node
             self.cluster.node_changed(None, node)
             self._report(name, 0.0 if number < TIGHT else 60.0)
 
     def _make_neighbours(self) -> None:
-        """Each spreading template has a pod in two of the three zones already."""
+        """Each spreading template already has a pod in two of the three zones."""
         for template in range(TEMPLATES):
             for zone in range(ZONES - 1):
                 node = f"n{TIGHT * ZONES + zone}"
@@ -140,7 +140,7 @@ class World:
         self.cluster.pod_changed(self._others.popleft(), None)
 
     def _update_node(self, number: int) -> None:
-        """A kubelet's status; every tenth time a label changes with it."""
+        """A kubelet's status update; every tenth time a label changes as well."""
         name = f"n{self._rng.randrange(NODES)}"
         old = self._nodes[name]
         plain = msgspec.to_builtins(old)
@@ -158,7 +158,7 @@ class World:
             self._report(f"n{self._rng.randrange(TIGHT, NODES)}", 60.0 + self._rng.uniform(-5, 5))
 
     def confirm(self) -> None:
-        """What the scheduler bound comes back by the watch, and is full again."""
+        """Bound pods come back through the watch and end, and their node reports that it is full again."""
         while self.api.bound:
             name, node = self.api.bound.popleft()
             old = self._waiting.pop(name)
@@ -204,11 +204,11 @@ def _for_affinity(name: str, template: int) -> Pod:
 
 
 class Times:
-    """Of one run."""
+    """The times of one run."""
 
     def __init__(self) -> None:
         self.lags: list[float] = []  # s
-        self.spent: list[float] = []  # s of the processor for handling each event
+        self.spent: list[float] = []  # s of processor time for handling each event
         self.cpu = 0.0  # share of a core, with the decisions
         self.unhandled = 0
 
@@ -218,7 +218,7 @@ async def measure(world: World) -> Times:
     parts = (scheduler._schedule(), scheduler.recorder.run(), scheduler.writer.run(), scheduler._keep_house())
     tasks = [asyncio.create_task(one) for one in parts]
     try:
-        while not world.at_rest:  # noqa: ASYNC110 - the scheduler's own tasks bring it about
+        while not world.at_rest:  # noqa: ASYNC110 - changed by the scheduler's tasks
             await asyncio.sleep(0.05)
         world.garbage.settle()
         await _drive(world, times)
@@ -237,7 +237,7 @@ async def _drive(world: World, times: Times) -> None:
         if (now := time.perf_counter()) < due:
             await asyncio.sleep(due - now)
         elif number % 4 == 0:
-            await asyncio.sleep(0)  # behind: a watch gives way between portions too
+            await asyncio.sleep(0)  # behind: a watch also yields between portions
         began = time.thread_time()
         next(events)
         times.spent.append(time.thread_time() - began)

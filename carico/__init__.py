@@ -1,19 +1,45 @@
-"""Carico places Kubernetes pods by what the nodes can really still take.
+"""Carico schedules Kubernetes pods by the measured free capacity of the nodes.
 
-The data's way, and the folder of each stage:
+Stages, in the order of the data flow (docs/architecture.md has a diagram):
 
     telemetry/    1   kernel text → Sample, ten times a second
-    runtime/      1b  who runs here, and is the container runtime busy
-    estimate/     2–7 smooth → batch → subspace → capacity signal k → Kalman filters → Pod-Capacity
-    wire/         8   what the processes say to each other over gRPC
-    agent/            the node process that runs 1 to 8
-    aggregator/       the process that merges what the nodes learned, and tells them
-    kube/             the only door to the Kubernetes API
+    runtime/      1b  which pods run on this node, whether the container runtime is busy, use of each pod
+    estimate/     2–7 smoothing → batch → subspace → capacity signal k → Kalman filters → Pod-Capacity
+    wire/         8   gRPC messages between the processes
+    agent/            the node process, which runs 1 to 8; also top, record and replay
+    aggregator/       the process that merges the nodes' models and sends the result to them
+    kube/             the only client of the Kubernetes API
     scheduler/    9   ledger → filter → score → reserve → bind
 
-Around it: cli.py (the program and its commands), settings.py, config.py and flags.py (every setting, how its value is
-found, its flag), logs.py, types.py (the nouns that travel), errors.py, clock.py, metrics.py, http/.
-docs/architecture.md draws the picture.
+Other folders:
+
+    http/         HTTP/1.1 server of agent, aggregator and scheduler
+    local/        the embedded cluster, `carico run` and the demo
+    doctor/       `carico doctor`
+    commands/     help, version and completion
+    sim/          simulated nodes and time, for benchmarks
+
+Modules:
+
+    cli.py        the program `carico` and its commands
+    settings.py   every setting with its default
+    config.py     reads the values of settings from file, environment and flags
+    flags.py      command-line flags
+    durations.py  parses and formats durations
+    output.py     output formats: JSON, YAML, table
+    table.py      tables and colours
+    system.py     which commands run on which operating system
+    types.py      data types that are passed between stages and processes
+    pod_class.py  the class of a pod from its labels, annotations and images
+    errors.py     all exceptions
+    clock.py      time as a dependency, and the ticker
+    beat.py       the event loop of the agent
+    logs.py       log formats
+    metrics.py    Prometheus registry and common metrics
+    certificate_metrics.py  expiry of certificates as a metric
+    tls.py        reloads certificate files; TLS contexts of clients
+    x509.py       reads the expiry of a certificate
+    testing.py    helpers for tests of Carico and of plugins
 """
 
 __version__ = "0.1.0"

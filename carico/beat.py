@@ -1,9 +1,9 @@
-"""An event loop for a process that wakes up ten times a second and mostly finds nothing else to do.
+"""An event loop for a process that wakes up ten times a second and mostly has nothing else to do.
 
-A timer of asyncio costs some hundred µs on a processor that has slept: the whole way from the selector through the
-heap of timers to the callback, every time with cold caches. Here the selector itself knows of one beat, and calls it
-when its time has come, without leaving its wait. Whatever the beat sets going (a callback, a timer) ends the wait, so
-that the loop goes on as it always does.
+A timer of asyncio takes some hundred µs on a processor that has slept: the path from the selector through the heap of
+timers to the callback, each time with cold caches. Here the selector itself has one periodic callback, the beat, and
+calls it when it is due, without returning from its wait. If the beat schedules anything (a callback, a timer), the wait
+ends and the loop continues as usual.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import TypeVarTuple
 
 Ts = TypeVarTuple("Ts")
 Ready = list[tuple[selectors.SelectorKey, int]]
-CallAt = Callable[[float, Callable[[], None]], Callable[[], object]]  # calls back once; gives what calls that off
-Step = Callable[[], float]  # one beat; gives the time of the next (s, monotonic), infinite for none
+CallAt = Callable[[float, Callable[[], None]], Callable[[], object]]  # calls back once; returns a cancel function
+Step = Callable[[], float]  # one beat; returns the time of the next (s, monotonic), infinite for none
 
 
 class BeatSelector(selectors.DefaultSelector):
@@ -29,10 +29,10 @@ class BeatSelector(selectors.DefaultSelector):
 
     def __init__(self) -> None:
         super().__init__()
-        self._anything = select.epoll.fromfd(os.dup(self.fileno()))  # the same files, asked without the lists of them
+        self._anything = select.epoll.fromfd(os.dup(self.fileno()))  # the same epoll, polled without building lists
         self.due = math.inf
         self.beat: Step | None = None
-        self.disturbed = False  # the beat gave the loop something to do
+        self.disturbed = False  # the beat scheduled something in the loop
 
     def close(self) -> None:
         self._anything.close()
@@ -48,7 +48,7 @@ class BeatSelector(selectors.DefaultSelector):
             if now >= self.due:
                 self.disturbed = False
                 due = beat()
-                if self.beat is beat:  # nobody called it off meanwhile
+                if self.beat is beat:  # it was not cancelled meanwhile
                     self.due = due
                 now = time.monotonic()
                 found = found or self.disturbed
@@ -58,14 +58,17 @@ class BeatSelector(selectors.DefaultSelector):
 
 
 class BeatLoop(asyncio.SelectorEventLoop):
-    """`asyncio.Runner(loop_factory=BeatLoop)` runs on it; everything but the beat is asyncio's own."""
+    """Use it with `asyncio.Runner(loop_factory=BeatLoop)`; everything except the beat is asyncio's."""
 
     def __init__(self) -> None:
         self._beats = BeatSelector()
         super().__init__(self._beats)
 
     def beat(self, first: float, step: Step) -> Callable[[], object]:
-        """Calls `step` at `first`, then whenever it said; what it returns calls that off. There is one such beat."""
+        """Calls `step` at `first`, then at each time that it returns; returns a cancel function.
+
+        There is one such beat; further ones are chained timers.
+        """
         if self._beats.beat is not None:
             return chain(lambda when, call: self.call_at(when, call).cancel, first, step)
         self._beats.due, self._beats.beat = first, step
@@ -90,7 +93,7 @@ class BeatLoop(asyncio.SelectorEventLoop):
 
 
 def chain(call_at: CallAt, first: float, step: Step) -> Callable[[], object]:
-    """A beat made of single calls, for clocks that know nothing better."""
+    """A beat made of single timers, for clocks without their own."""
 
     pending: list[Callable[[], object]] = []
 

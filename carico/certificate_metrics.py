@@ -1,7 +1,7 @@
-"""When the certificates end that a process shows to others.
+"""Expiry of the certificates that a process presents.
 
-A point in time and not the seconds that are left, as Prometheus advises and as cert-manager and the blackbox exporter
-do: it changes only with the certificate, and `… - time() < 7 * 86400` is right at whatever time it is asked.
+A timestamp and not the seconds that are left, as Prometheus recommends and as cert-manager and the blackbox exporter
+do: it changes only with the certificate, and `… - time() < 7 * 86400` is correct at any time of evaluation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Pem = Callable[[], bytes]  # the certificate of the next connection; empty if th
 
 
 class CertificateCollector(Collector):
-    """Reads and parses when somebody scrapes; `certificates` by where each one is configured."""
+    """Reads and parses at each scrape; `certificates` by the setting of each one."""
 
     def __init__(self, component: str, certificates: Mapping[str, Pem]) -> None:
         self._component, self._certificates = component, certificates
@@ -37,7 +37,7 @@ class CertificateCollector(Collector):
 
 
 def from_file(path: Path | None) -> Pem:
-    """A file is read again at each connection, so what it holds now is what the next one shows."""
+    """Reads the file at each call. It is also read at each connection, so the next one uses its current content."""
 
     def read() -> bytes:
         try:

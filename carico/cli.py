@@ -1,6 +1,6 @@
 """The program `carico` and its commands.
 
-Each command lives in its own module, imported only when it is used, so that `carico --help` is quick.
+Each command has its own module, imported only when it is used, so that `carico --help` is fast.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Command(NamedTuple):
     module: str  # has add_arguments(parser) and run(args) -> exit code
     about: str
     group: str
-    serves: bool = False  # runs until it is told to end
-    own_error: int | None = None  # exit code of its own errors, where 1 and 2 mean something else
+    serves: bool = False  # runs until it is stopped
+    own_error: int | None = None  # exit code of Carico's errors, for a command where 1 and 2 mean something else
 
 
 TRY, CLUSTER, ASK, OTHER = "On this machine", "In a cluster", "Ask and check", "Other"
@@ -75,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
             print(f"carico: {line}", file=sys.stderr)
         return error.exit_code if own_error is None else own_error
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of a pipe went away (`carico … | head`): nothing is wrong
+        sys.stderr.close()  # the reader of a pipe exited (`carico … | head`): not an error
         return 0
     except KeyboardInterrupt:
         return 130
@@ -87,7 +87,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def command_in(argv: list[str]) -> str | None:
-    """The first word that is neither a flag nor the value of a global flag.
+    """The first argument that is neither a flag nor the value of a global flag.
 
     >>> command_in(["--config", "agent", "top", "--json"])
     'top'
@@ -120,7 +120,7 @@ def _run(name: str | None, argv: list[str]) -> int:
 
 
 class TopParser(CommandParser):
-    """The parser of `carico` itself: its help lists the commands by what they are for."""
+    """The parser of `carico` itself: its help lists the commands by group."""
 
     def format_help(self) -> str:
         width = max(map(len, COMMANDS))
@@ -134,14 +134,14 @@ class TopParser(CommandParser):
                 formatter.start_section(part.title)
                 formatter.add_arguments(part._group_actions)
                 formatter.end_section()
-        end = f"`{self.prog} COMMAND --help` tells more about a command."
+        end = f"Use `{self.prog} COMMAND --help` for more about a command."
         return "\n".join([*lines, "", formatter.format_help(), end, ""])
 
 
 def build_parser(name: str | None) -> CommandParser:
-    """With the arguments of command `name`; the others are only known by their names."""
+    """The parser with the arguments of command `name`; of the other commands it has only the names."""
     prog = "kubectl carico" if Path(sys.argv[0]).name == "kubectl-carico" else "carico"
-    parser = TopParser(prog=prog, allow_abbrev=False)  # `command_in` knows the whole names only
+    parser = TopParser(prog=prog, allow_abbrev=False)  # `command_in` handles full names only
     common = flags.add_global(parser, in_command=False)
     common.add_argument("--version", action="version", version=f"carico {__version__}", help="print the version")
     commands = parser.add_subparsers(dest="command", parser_class=CommandParser)

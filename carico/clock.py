@@ -1,7 +1,7 @@
-"""Time as an argument, so that tests turn the clock instead of waiting for it.
+"""Time as a dependency, so that tests advance the clock instead of waiting.
 
-`Clock` is what a process needs to know of time. `Ticker` turns it into a steady beat: it neither drifts (each tick is a
-multiple of the period from the start) nor bursts (ticks that were missed during a stall are dropped, not made up for).
+`Clock` has all time functions that a process needs. `Ticker` calls a function periodically: it neither drifts (each
+tick is a multiple of the period from the start) nor bursts (ticks missed during a stall are dropped, not run later).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class Clock(Protocol):
     def wall(self) -> float: ...
     async def sleep(self, seconds: float) -> None: ...
     def call_at(self, when: float, callback: Callable[[], None]) -> Callable[[], object]:
-        """Calls back at monotonic time `when`; what it returns calls that off."""
+        """Calls back at monotonic time `when`; returns a cancel function."""
 
     def beat(self, first: float, step: Step) -> Callable[[], object]:
-        """Calls `step` at `first`, then at every time that it returned; what this returns calls that off."""
+        """Calls `step` at `first`, then at each time that it returns; returns a cancel function."""
 
 
 class SystemClock:
-    monotonic = staticmethod(time.monotonic)  # as it is: the agent asks several times in a tick
+    monotonic = staticmethod(time.monotonic)  # without a wrapper: the agent calls it several times per tick
     wall = staticmethod(time.time)
 
     async def sleep(self, seconds: float) -> None:
@@ -42,10 +42,10 @@ class SystemClock:
 
 
 class Ticker:
-    """A beat of `period` seconds.
+    """Ticks every `period` seconds.
 
-    Callbacks of the event loop carry it, not a task that sleeps: waking a task takes a second turn of the loop, which
-    was a third of what a tick cost.
+    It uses callbacks of the event loop, not a task that sleeps: waking up a task takes a second iteration of the loop,
+    which was a third of the cost of a tick.
     """
 
     def __init__(self, clock: Clock, period: float) -> None:
@@ -54,7 +54,7 @@ class Ticker:
         self.missed = 0  # ticks that were dropped because something stalled
 
     async def run(self, step: Callable[[float], object]) -> None:
-        """Calls `step` at every tick, with how late it came in seconds, until cancelled or until it raises."""
+        """Calls `step` at every tick, with its delay in seconds, until cancelled or until it raises."""
         broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         due = self._clock.monotonic()
 
@@ -76,7 +76,7 @@ class Ticker:
             call_off()
 
     def _next(self, due: float) -> float:
-        """The first multiple of the period that is still to come."""
+        """The next multiple of the period."""
         ahead, now = due + self._period, self._clock.monotonic()
         if now < ahead:
             return ahead

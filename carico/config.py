@@ -1,12 +1,12 @@
-"""How the value of a setting is found and checked; the settings themselves stand in settings.py.
+"""Reads and validates the values of settings; settings.py defines the settings.
 
-A process reads one section of a TOML file, then the environment, then its flags; the later one wins:
+A process reads one section of a TOML file, then the environment, then its flags; the last one takes precedence:
 
     [agent]                      CARICO_AGENT__RATE_HZ=5          --rate-hz 5
     rate_hz = 10
 
 The file is the one named by --config, else by $CARICO_CONFIG, else /etc/carico/carico.toml if that exists. Everything
-is checked once, at the start, and all that is wrong is reported at once.
+is validated once, at the start, and all errors are reported together.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ S = TypeVar("S")
 
 @typing.runtime_checkable
 class Related(typing.Protocol):
-    """Settings of which some must fit others."""
+    """Settings with constraints between them."""
 
     def conflicts(self) -> Iterable[tuple[Collection[str], str]]:
-        """The names of those that do not, and what is wrong."""
+        """For each violated constraint, the names of the settings and the error."""
 
 
 SECTIONS = ("agent", "aggregator", "scheduler")
 DEFAULT_FILE = Path("/etc/carico/carico.toml")
 FILE_VARIABLE = "CARICO_CONFIG"
-SIMILAR = 0.7  # of difflib: what is less alike is no help as a hint
+SIMILAR = 0.7  # difflib cutoff: less similar names are not useful as a hint
 
-# Settings that have a new name: old → new. The old one is still read, with a warning.
+# Renamed settings: old → new. The old name is still read, with a warning.
 RENAMED = {
     "lease_namespace": "leader_elect_resource_namespace",
     "lease_name": "leader_elect_resource_name",
@@ -53,7 +53,7 @@ RENAMED = {
     "lease_retry": "leader_elect_retry_period",
 }
 
-Found = dict[str, tuple[Any, str]]  # setting → its raw value, and where that stands
+Found = dict[str, tuple[Any, str]]  # setting → its raw value, and where that is set
 
 
 def setting(
@@ -69,9 +69,9 @@ def setting(
 ) -> Any:
     """A field of a settings class.
 
-    `about` gives unit and reason and is the flag's help as well; `metavar` says what kind of value it is, where its
-    type does not; `common` ones are shown by --help, the others by --help-all. `refused` says why a setting of a class
-    above cannot be set here, and what to set instead; help leaves it out.
+    `about` has unit and reason and is the flag's help as well; `metavar` is the kind of value, where the type does not
+    show it; `common` ones are shown by --help, the others by --help-all. `refused` is the reason why a setting of a
+    base class cannot be set here, and what to set instead; help leaves it out.
     """
     metadata = {
         "about": about,
@@ -100,7 +100,7 @@ def is_duration(field: dataclasses.Field[Any]) -> bool:
 
 
 def find_file(named: Path | None, environ: Mapping[str, str]) -> Path | None:
-    """The settings file; one that was named by flag or environment has to be there."""
+    """The settings file; one that is named by flag or environment must exist."""
     if named is not None:
         return named
     if variable := environ.get(FILE_VARIABLE):
@@ -109,7 +109,7 @@ def find_file(named: Path | None, environ: Mapping[str, str]) -> Path | None:
 
 
 def load(cls: type[S], section: str, *, file: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]) -> S:
-    """Settings of class `cls` from all three places, or one UsageError that lists everything that is wrong."""
+    """Settings of class `cls` from all three places; raises one UsageError that lists all errors."""
     problems: list[str] = []
     given = {name: (value, f"--{name.replace('_', '-')}") for name, value in flags.items() if value is not None}
     places = (_from_file(section, file), _from_environment(section, environ), given)
@@ -139,7 +139,7 @@ def load(cls: type[S], section: str, *, file: Path | None, environ: Mapping[str,
 
 
 def _with_new_names(place: Found) -> Found:
-    """Old names replaced by new ones; where both are given the new one counts."""
+    """Old names replaced by new ones; if both are given the new one takes precedence."""
     renamed: Found = {}
     for name, (value, where) in place.items():
         if name in RENAMED:
@@ -181,7 +181,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _parsed(field: dataclasses.Field[Any], kind: Any, raw: Any) -> Any:
-    """`raw` as the setting's type; text comes from environment and flags, TOML brings its own types."""
+    """`raw` as the setting's type; environment and flags are text, TOML has types."""
     origin = typing.get_origin(kind)
     if origin in (types.UnionType, typing.Union):
         rest = [k for k in typing.get_args(kind) if k is not type(None)]
@@ -217,7 +217,7 @@ def _parsed_table(raw: Any) -> dict[str, float]:
 
 
 def _parsed_tree(raw: Any) -> dict[str, Any]:
-    """A table of tables, whose meaning its reader checks; JSON in the environment and in flags."""
+    """A table of tables, whose content its user validates; JSON in the environment and in flags."""
     try:
         tree = json.loads(raw) if isinstance(raw, str) else raw
     except (json.JSONDecodeError, RecursionError):

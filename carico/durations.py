@@ -1,4 +1,4 @@
-"""Durations as people and Kubernetes write them: `30s`, `5m`, `1h30m`, `250ms`, or a bare number of seconds."""
+"""Durations in the notation of Kubernetes: `30s`, `5m`, `1h30m`, `250ms`, or a bare number of seconds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def parse(text: str) -> float:
 
 
 def show(seconds: float) -> str:
-    """The shortest form of it.
+    """The shortest notation.
 
     >>> show(30), show(300), show(5400), show(0.25), show(2.5), show(0)
     ('30s', '5m', '1h30m', '250ms', '2.5s', '0s')

@@ -1,4 +1,4 @@
-"""Flags of the commands: a parser that shows the common ones first, and a flag for every setting."""
+"""Command-line flags: a parser whose --help shows the common ones only, and a flag for every setting."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ S = TypeVar("S")
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
 FEW = 6  # choices that an error may list
-METAVARS = {int: "N", float: "X", str: "TEXT", Path: "FILE"}  # of settings that name none
+METAVARS = {int: "N", float: "X", str: "TEXT", Path: "FILE"}  # of settings without their own
 GLOBAL = "Global options"
+COMMAND = "COMMAND"  # metavar of an argument that names one
 ALIGN = 30  # columns of the flags in a help page
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Shows rare flags with --help-all only, and raises a UsageError of one line for what it does not understand."""
+    """Shows rare flags with --help-all only, and raises a one-line UsageError for invalid arguments."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(add_help=False, formatter_class=_formatter, **options)
@@ -54,7 +55,7 @@ class CommandParser(argparse.ArgumentParser):
         return super().parse_known_args([self._without_value(word) for word in args], namespace)
 
     def _without_value(self, word: str) -> str:
-        """Switches as Kubernetes' components take them: --leader-elect=false is --no-leader-elect."""
+        """Accepts switches in the form of Kubernetes' components: --leader-elect=false is --no-leader-elect."""
         flag, equals, value = word.partition("=")
         action = self._option_string_actions.get(flag) if equals and flag.startswith("--") else None
         if not isinstance(action, argparse.BooleanOptionalAction):
@@ -65,14 +66,14 @@ class CommandParser(argparse.ArgumentParser):
             raise UsageError(f"{flag}: {value!r} {error}") from None
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message.removeprefix('argument ')}; `{self.prog} --help` tells more")
+        raise UsageError(f"{message.removeprefix('argument ')}; see `{self.prog} --help`")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """argparse would list every choice, in one line of any length."""
         if action.choices is None or value in action.choices:
             return
         choices = [str(choice) for choice in action.choices]
-        if isinstance(action, argparse._SubParsersAction):
+        if isinstance(action, argparse._SubParsersAction) or action.metavar == COMMAND:
             raise UsageError(f"there is no command {value!r}; {self.hint(value, choices)}")
         what = "/".join(action.option_strings) or action.metavar or action.dest
         few = f"not one of {', '.join(choices)}" if len(choices) <= FEW else "not known"
@@ -80,7 +81,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def hint(self, wrong: str, known: Iterable[str]) -> str:
         near = difflib.get_close_matches(wrong, list(known), n=1, cutoff=config.SIMILAR)
-        return f"did you mean {near[0]}?" if near else f"`{self.prog} --help` tells more"
+        return f"did you mean {near[0]}?" if near else f"see `{self.prog.removesuffix(' help')} --help`"
 
     def flags(self) -> Iterator[str]:
         for action in self._actions:
@@ -103,29 +104,34 @@ class HelpAll(argparse.Action):
 
 
 def add_global(parser: CommandParser, *, in_command: bool) -> argparse._ArgumentGroup:
-    """The flags that may stand before the command or behind it; behind it they have no defaults that would win."""
+    """Flags that are valid before or after the command; after it they have no defaults, which would take precedence."""
     group = parser.add_argument_group(GLOBAL)
-    group.add_argument("-h", "--help", action="help", help="show this page")
+    group.add_argument("-h", "--help", action="help", help="show this help")
     if in_command and parser.rare:
-        rarer = "1 rarer option" if len(parser.rare) == 1 else f"{len(parser.rare)} rarer options"
-        group.add_argument("--help-all", action=HelpAll, dest=argparse.SUPPRESS, help=f"show {rarer} as well")
+        more = "1 more option" if len(parser.rare) == 1 else f"{len(parser.rare)} more options"
+        group.add_argument("--help-all", action=HelpAll, dest=argparse.SUPPRESS, help=f"show this help with {more}")
     missing: Any = argparse.SUPPRESS if in_command else None
     if not in_command or parser.reads_settings:
         about = f"TOML file with settings (default: ${config.FILE_VARIABLE}, or {config.DEFAULT_FILE})"
         group.add_argument("--config", type=Path, metavar="FILE", default=missing, help=about)
     group.add_argument(
-        "--log-level", choices=LEVELS, default=missing or "info", help="least level to log, to standard error"
+        "--log-level", choices=LEVELS, default=missing or "info", help="log messages of this level and above"
     )
-    group.add_argument("--log-format", choices=FORMATS, default=missing or "text", help="form of the log lines")
+    group.add_argument(
+        "--log-format",
+        choices=FORMATS,
+        default=missing or "text",
+        help="format of the log on standard error",
+    )
     return group
 
 
 def add_settings(
     parser: CommandParser, cls: type[Any], only: Collection[str] | None = None, common: Collection[str] | None = None
 ) -> None:
-    """One flag per setting, or per setting in `only`; absent ones stay None so that file and environment show through.
+    """One flag per setting, or per setting in `only`; absent ones remain None so that file and environment apply.
 
-    `common` names those that --help shows, if they are not the ones that the settings class marks.
+    `common` are the names that --help shows, instead of those that the settings class marks.
     """
     parser.reads_settings = True
     kinds = typing.get_type_hints(cls)
@@ -144,7 +150,7 @@ def add_settings(
 
 
 def groups(cls: type[Any], wanted: Collection[str]) -> Iterable[tuple[type[Any], list[str]]]:
-    """The settings under the class that brought them; one that only changes a default does not bring it."""
+    """The settings by the class that defines them; a class that only changes a default does not define it."""
     own = [(part, list(vars(part).get("__annotations__", {}))) for part in cls.__mro__[:-1]]
     for i, (part, its_names) in enumerate(own):
         inherited = {name for _, others in own[i + 1 :] for name in others}
@@ -169,19 +175,19 @@ def flag_of(name: str) -> str:
 
 
 def names(*classes: type[Any]) -> set[str]:
-    """The settings of some classes."""
+    """The names of the settings of some classes."""
     return {field.name for cls in classes for field in dataclasses.fields(cls)}
 
 
 def settings_of(cls: type[S], section: str, args: argparse.Namespace) -> S:
-    """What a command does with the flags that `add_settings` made."""
+    """The settings of a command, from the flags that `add_settings` added, environment and file."""
     known = names(cls) | config.RENAMED.keys()
     flags = {name: getattr(args, name) for name in known if hasattr(args, name)}
     return config.load(cls, section, file=config.find_file(args.config, os.environ), environ=os.environ, flags=flags)
 
 
 def shown_default(field: dataclasses.Field[Any]) -> str:
-    """As people write it; empty where there is none, or where it is a switch that is off."""
+    """In the notation of the user; empty if there is none, or for a switch that is off."""
     default = field.metadata["default"]
     if config.is_duration(field):
         return durations.show(default)
@@ -209,7 +215,7 @@ def metavar(field: dataclasses.Field[Any], kind: Any) -> str:
 
 
 def duration(text: str) -> float:
-    """The type of a flag that is no setting; above 0."""
+    """The type of a flag that is not a setting; above 0."""
     try:
         seconds = durations.parse(text)
     except ValueError as error:
@@ -220,8 +226,8 @@ def duration(text: str) -> float:
 
 
 def unknown(parser: CommandParser, extra: Sequence[str]) -> UsageError:
-    """For arguments that nobody takes."""
+    """The error for unknown arguments."""
     flag = extra[0].split("=")[0]
     if not flag.startswith("-"):
-        return UsageError(f"unexpected argument {flag!r}; `{parser.prog} --help` tells more")
+        return UsageError(f"unexpected argument {flag!r}; see `{parser.prog} --help`")
     return UsageError(f"there is no option {flag}; {parser.hint(flag, parser.flags())}")

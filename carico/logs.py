@@ -1,4 +1,4 @@
-"""Log lines on standard error: text or JSON, with times in RFC 3339; and the stacks of a process that hangs."""
+"""Log lines on standard error: text or JSON, with times in RFC 3339; stack dumps of a process that hangs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One object per line, so that a collector need not guess where a message ends."""
+    """One object per line, so that the end of a message is unambiguous for a collector."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -48,5 +48,5 @@ def start(level: str = "info", form: str = "text") -> None:
 
 
 def dump_stacks_on_signal() -> None:
-    """`kill -USR1` prints the stack of every thread to standard error; the process goes on."""
+    """`kill -USR1` prints the stack of every thread to standard error; the process continues."""
     faulthandler.register(signal.SIGUSR1, all_threads=True)

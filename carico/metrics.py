@@ -1,6 +1,6 @@
-"""One Prometheus registry per process, the metrics that all processes have, and the page that shows them.
+"""One Prometheus registry per process, the metrics that all processes have, and the /metrics page.
 
-What all have is told apart by the label `component`; everything else has the component in its name.
+Common metrics have the label `component`; all others have the component in their name.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from prometheus_client.exposition import choose_encoder, gzip_accepted
 
 from carico import __version__
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for every counter, which nobody graphs
+disable_created_metrics()  # type: ignore[no-untyped-call]  # an unused second series for every counter
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
-GZIP_LEVEL = 1  # the series repeat themselves: more would cost the agent time and save little
+GZIP_LEVEL = 1  # the text is repetitive: a higher level takes more time and saves little
 
-# s; a tick of 10 Hz that comes 20 ms late is what the agent promises to stay under on an idle machine, and after 10 s
-# the scheduler no longer counts as alive.
+# s; 20 ms is the agent's limit for a tick of 10 Hz on an idle machine, and after 10 s the scheduler no longer counts
+# as alive.
 LAG_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 Headers = tuple[tuple[str, str], ...]
 
 
 def new_registry(component: str) -> CollectorRegistry:
-    """A registry that already tells which build this is and what the process itself costs."""
+    """A registry with the build information and the resource use of the process."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
@@ -47,14 +47,14 @@ def new_registry(component: str) -> CollectorRegistry:
 
 
 def request_counter(registry: CollectorRegistry, component: str) -> Callable[[str, int], None]:
-    """Counts answers of HTTP servers, by the setting that holds the address and by status."""
+    """Counts responses of HTTP servers, by the setting of their address and by status."""
     about = "HTTP requests, by the setting that holds the server's address and by status."
     counter = Counter("carico_http_requests", about, ["component", "listener", "code"], registry=registry)
     return lambda listener, code: counter.labels(component, listener, str(int(code))).inc()
 
 
 def loop_lag(registry: CollectorRegistry, component: str) -> Callable[[float], None]:
-    """Takes how late a timer of the event loop was called, in s. Who has a timer anyway needs none for this."""
+    """Observes the delay of a timer of the event loop, in s. A process uses a timer that it has anyway."""
     about = "How late a timer of the process's event loop was called."
     lag = Histogram("carico_event_loop_lag_seconds", about, ["component"], buckets=LAG_BUCKETS, registry=registry)
     return lag.labels(component).observe
@@ -66,14 +66,14 @@ class Format(NamedTuple):
 
     @classmethod
     def of(cls, accept: str, encoding: str) -> Format:
-        """What a client accepts: its headers Accept and Accept-Encoding.
+        """The format for a client, from its headers Accept and Accept-Encoding.
 
         >>> Format.of("application/openmetrics-text;version=1.0.0,text/plain;q=0.5", "gzip")
         Format(openmetrics=True, gzip=True)
         """
         try:
             _, content_type = choose_encoder(accept)
-        except (TypeError, ValueError):  # a version that is none
+        except (TypeError, ValueError):  # an invalid version
             content_type = ""
         return cls(content_type.startswith("application/openmetrics-text"), gzip_accepted(encoding))
 

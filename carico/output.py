@@ -1,4 +1,4 @@
-"""`-o json|yaml|name|wide`, as kubectl has it; `--json` means the same as `-o json`."""
+"""`-o json|yaml|name|wide`, as in kubectl; `--json` is the same as `-o json`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ import msgspec
 
 from carico.table import table
 
-ABOUT = {"json": "JSON", "yaml": "YAML", "name": "names only", "wide": "more columns"}
-
 
 def add_flag(parser: argparse.ArgumentParser, forms: tuple[str, ...], name: str = "") -> None:
-    """`name` says what `-o name` prints."""
-    about = ", ".join(f"{form}: {name if form == 'name' and name else ABOUT[form]}" for form in forms)
-    parser.add_argument(
-        "-o", "--output", choices=forms, metavar="|".join(forms), help=f"form of the output ({about}; default: a table)"
-    )
+    """`name` describes the output of `-o name`."""
+    notes = [f"name prints {name or 'only names'}"] if "name" in forms else []
+    notes += ["wide adds columns"] if "wide" in forms else []
+    about = "; ".join(["output format (default: a table)", *notes])
+    parser.add_argument("-o", "--output", choices=forms, metavar="|".join(forms), help=about)
     parser.add_argument("--json", dest="output", action="store_const", const="json", help=argparse.SUPPRESS)
 
 
@@ -27,7 +25,7 @@ def show(form: str, value: Any) -> None:
     """Prints `value`, which msgspec can encode, as JSON or YAML."""
     plain = msgspec.to_builtins(value)
     if form == "yaml":
-        import yaml  # 10 ms, which the other forms need not wait for
+        import yaml  # takes 10 ms, so only where it is needed
 
         print(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), end="")
     else:

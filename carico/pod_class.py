@@ -1,16 +1,16 @@
-"""Which pods are alike: one pure function of what both the agent and the scheduler see of a pod.
+"""The class of a pod: a pure function of the fields that both the agent and the scheduler have.
 
-The agent sees what the runtime keeps of a pod: namespace, name, labels, annotations and the images that its containers
-were asked for; no owner references. Labels that belong to one pod, one run or one rollout are left out. What remains
-names the *family*; the hash of the template, or what stands for it, the *revision*.
+The agent has the fields that the runtime stores: namespace, name, labels, annotations and the images as in the pod's
+specification; no owner references. Labels of one pod, one run or one rollout are ignored. The remaining labels
+determine the *family*; the hash of the template, or a replacement for it, the *revision*.
 
-    labels say something                 team-a/web, team-a/postgresql.primary~1f3a09c2
-    a Job whose labels do not            team-a/job:migrate       (two runs of a CronJob are one family)
+    labels identify the workload         team-a/web, team-a/postgresql.primary~1f3a09c2
+    a Job without such labels            team-a/job:migrate       (two runs of a CronJob are one family)
     neither labels nor a Job             team-a/image:busybox
     annotation carico.dev/cost-class     team-a/<its value>
 
-A hash follows the name where the labels say more than the name does. Everything is bounded in length and has a plain
-alphabet, whatever stands in the labels.
+A hash follows the name if the labels contain more than the name. All parts are bounded in length and restricted to
+plain characters, whatever the labels contain.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COST_CLASS = "carico.dev/cost-class"
 DEFAULT = "default"  # in a list of ignored labels: all of IGNORED
 DEFAULT_IGNORED = (DEFAULT,)
 
-# The labels of Kubernetes' own controllers that tell one template from another.
+# Labels of controllers that distinguish templates.
 REVISIONS = (
     "pod-template-hash",
     "rollouts-pod-template-hash",
@@ -35,7 +35,7 @@ REVISIONS = (
     "serving.knative.dev/revision",
 )
 JOBS = ("batch.kubernetes.io/job-name", "job-name")
-# Labels whose value names one run of something: they count without what was generated for that run.
+# Labels whose value is the name of one run: the suffix that was generated for the run is removed.
 RUNS = (
     "workflows.argoproj.io/workflow",
     "sparkoperator.k8s.io/app-name",
@@ -61,7 +61,7 @@ NAMES = (
     "strimzi.io/name",
     "app.kubernetes.io/instance",
 )
-# What tells the members of one application apart, to be read in the name.
+# Labels that distinguish the components of one application; added to the name.
 ROLES = (
     "app.kubernetes.io/component",
     "component",
@@ -76,15 +76,15 @@ ROLES = (
     "ray.io/group",
     "dask.org/component",
 )
-# Argo keeps which step of a workflow a pod is in an annotation: "build-x7k2p[0].compile(1)".
+# Argo stores the step of a workflow in an annotation of the pod: "build-x7k2p[0].compile(1)".
 ARGO_WORKFLOW = "workflows.argoproj.io/workflow"
 ARGO_STEP = "workflows.argoproj.io/node-name"
 ARGO_INDEX = re.compile(r"\[\d{1,9}\]|\([^()]*\)")
 
-# Labels of one pod, one run or one rollout, and those that come or change after the pod was made. A last * stands for
-# any end.
+# Labels of one pod, one run or one rollout, and those that are added or changed after the creation of the pod. A last *
+# matches any suffix.
 IGNORED = (
-    # Kubernetes: the controllers, the kubelet's own labels of a sandbox, the topology that a binding writes
+    # Kubernetes: controllers, the kubelet's labels of a sandbox, topology labels that a binding adds
     "controller-uid",
     "batch.kubernetes.io/*",
     "pod-template-generation",
@@ -96,7 +96,7 @@ IGNORED = (
     "failure-domain.beta.kubernetes.io/*",
     "topology.carico.dev/*",
     "kubernetes.io/hostname",
-    # who installed it, and in which version
+    # installer and version
     "helm.sh/*",
     "chart",
     "heritage",
@@ -158,11 +158,11 @@ IGNORED = (
     "serving.knative.dev/serviceUID",
 )
 
-LONGEST = 63  # characters of a namespace, a readable name, a revision: as long as a label may be
+LONGEST = 63  # characters of a namespace, a readable name, a revision: the maximum length of a label
 HASH = 8  # hexadecimal digits
-READ_MOST = 1024  # characters of an annotation that are looked at
+READ_MOST = 1024  # characters of an annotation that are used
 UNPLAIN = re.compile(r"[^A-Za-z0-9._-]")
-# What generateName adds, and what a CronJob does: minutes since the epoch; older ones seconds.
+# The suffix of generateName, and that of a CronJob: minutes since the epoch, in older versions seconds.
 GENERATED = re.compile(r"(?<=.)-[bcdfghjklmnpqrstvwxz2456789]{5}$")
 TIME = re.compile(r"(?<=.)-[0-9]{8,10}$")
 IMAGE_ID = re.compile(r"(?:sha256:)?[0-9a-f]{64}$")
@@ -176,7 +176,7 @@ def class_of(
     images: Iterable[str],
     ignored: tuple[str, ...] = DEFAULT_IGNORED,
 ) -> ClassKey:
-    """The class of a pod. `images` are those of all its containers, init containers too, as the pod asks for them.
+    """The class of a pod. `images` are those of all containers and init containers, as in the pod's specification.
 
     >>> class_of("team-a", "web-5d-x", {"app": "web", "pod-template-hash": "5d"}, {}, ["nginx"])
     ClassKey(namespace='team-a', family='team-a/web', revision='5d')
@@ -195,18 +195,18 @@ def class_of(
 
 
 def needs_images(labels: Mapping[str, str], annotations: Mapping[str, str], ignored: tuple[str, ...]) -> bool:
-    """Whether nothing but the images says what the pod is. Its labels, annotations and name do not matter then."""
+    """Whether only the images identify the pod. Its labels, annotations and name are not used then."""
     return not (annotations.get(COST_CLASS) or _job(labels) or _telling(labels, annotations, ignored))
 
 
 def class_of_images(namespace: str, images: Iterable[str]) -> ClassKey | None:
-    """The class of a pod of which nothing but the images says what it is; None while no image is known."""
+    """The class of a pod that only its images identify; None while no image is known."""
     known = [image for image in images if image and not IMAGE_ID.match(image)]
     return _by_images(namespace, "", known) if known else None
 
 
 def base_name(name: str) -> str:
-    """A name without what a controller added to tell one run from the next.
+    """A name without the suffix that a controller added to distinguish runs.
 
     >>> base_name("report-29384760"), base_name("build-x7k2p"), base_name("train-resnet-50"), base_name("29384760")
     ('report', 'build', 'train-resnet-50', '29384760')
@@ -215,7 +215,7 @@ def base_name(name: str) -> str:
 
 
 def repository(image: str) -> str:
-    """An image without tag, digest and what may be left out.
+    """An image without tag, digest and default registry.
 
     >>> repository("docker.io/library/nginx:1.27"), repository("r.example:5000/a/b@sha256:12")
     ('nginx', 'r.example:5000/a/b')
@@ -229,7 +229,7 @@ def repository(image: str) -> str:
 
 
 def _tagged(image: str) -> str:
-    """An image with its tag or digest, in one of the ways in which it may be written.
+    """An image with its tag or digest, in normalised form.
 
     >>> _tagged("nginx"), _tagged("docker.io/library/nginx:1.27"), _tagged("a/b:1@sha256:12")
     ('nginx:latest', 'nginx:1.27', 'a/b@sha256:12')
@@ -240,7 +240,7 @@ def _tagged(image: str) -> str:
 
 
 def _telling(labels: Mapping[str, str], annotations: Mapping[str, str], ignored: tuple[str, ...]) -> dict[str, str]:
-    """What is left of the labels."""
+    """The labels that are not ignored, and the step of an Argo workflow."""
     exact, starts = _compiled(ignored)
     said = {}
     for key, value in labels.items():
@@ -267,7 +267,7 @@ def _job(labels: Mapping[str, str]) -> str:
 def _by_labels(namespace: str, said: dict[str, str], job: str, labels: Mapping[str, str]) -> ClassKey:
     revision = next((labels[key] for key in REVISIONS if labels.get(key)), "")
     named = next((said[key] for key in NAMES if said.get(key)), "")
-    if not named and job:  # two Jobs are two families, unless their labels name one application
+    if not named and job:  # two Jobs are two families, unless their labels have the same application name
         return _key(namespace, "job:", (job,), said, revision)
     if not named:
         return _key(namespace, "", [said[key] or key for key in sorted(said)][:2], said, revision)
@@ -290,7 +290,7 @@ def _by_images(namespace: str, name: str, images: Iterable[str]) -> ClassKey:
 
 
 def _key(namespace: str, kind: str, parts: Sequence[str], whole: Mapping[str, str], revision: str = "") -> ClassKey:
-    """`whole` is what the family stands for, where that is more than the name."""
+    """`whole` is what the family is identified by, if that is more than the name."""
     place, _ = _plain(namespace)
     name, same = _plain(".".join(parts))
     if whole or not same:
@@ -301,7 +301,7 @@ def _key(namespace: str, kind: str, parts: Sequence[str], whole: Mapping[str, st
 
 
 def _plain(text: str) -> tuple[str, bool]:
-    """As far as it is fit to be read, and whether that is all of it."""
+    """The text shortened and restricted to plain characters, and whether that left it unchanged."""
     plain = UNPLAIN.sub("-", text[:LONGEST])
     return plain, plain == text
 

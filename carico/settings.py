@@ -1,6 +1,7 @@
-"""Every setting of every process, with its default, its unit and the reason for it; config.py finds their values.
+"""Every setting of every process, with its default, its unit and the reason for it; config.py reads their values.
 
-Times are in seconds here; files, environment and flags may say `30s`, `5m` or a bare number.
+Times are in seconds here; files, environment and flags may use `30s`, `5m` or a bare number. The docstrings of the
+classes are headings in the output of --help.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ FULL = 0.99
 AUTO = Path("auto")
 
 DIMENSIONS = ("cpu", "memory", "memory_pressure", "io_pressure", "disk", "network")
-LEASE_JITTER = 1.2  # tries to take the Lease are up to so many times the retry period apart
+LEASE_JITTER = 1.2  # attempts to take the Lease are up to this many retry periods apart
 ESTIMATORS = ("class", "resource-joint", "resource", "signal", "signal-trace", "signal-difference", "signal-joint")
 
 
@@ -295,19 +296,19 @@ class LedgerSettings:
     )
     first_cost_cores: float = setting(
         1.0,
-        "cpu demand that a pod is charged while nobody has measured its class, unless it requests more",
+        "cpu demand that a pod is charged until its class has been measured, unless it requests more",
         least=0,
         metavar="CORES",
     )
     first_cost_memory: float = setting(
         2.0**30,
-        "memory that a pod is charged while nobody has measured its class, unless it requests more",
+        "memory that a pod is charged until its class has been measured, unless it requests more",
         least=0,
         metavar="BYTES",
     )
     unmeasured_per_node: int = setting(
         1,
-        "pods of a class that nobody has measured which may be on one node; the first one measured lifts the limit",
+        "pods of an unmeasured class that may be on one node; the first measurement lifts the limit",
         least=1,
         metavar="PODS",
     )
@@ -334,7 +335,7 @@ class LeaseSettings:
     leader_elect_retry_period: float = duration(2.0, "interval between attempts to take or renew the Lease", least=0.1)
 
     def conflicts(self) -> Iterator[tuple[tuple[str, str], str]]:
-        """As kube-scheduler has it: two leaders at once would be possible, or one that steps down at once."""
+        """As in kube-scheduler: otherwise there could be two leaders, or one that steps down immediately."""
         if not self.leader_elect:
             return
         lease, renew = self.leader_elect_lease_duration, self.leader_elect_renew_deadline
@@ -360,7 +361,7 @@ class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, ClassSett
     )
     listen: str = setting(
         "127.0.0.1:9467",
-        "address of /metrics, /healthz, /livez and /readyz, for whoever can reach it",
+        "address of /metrics, /healthz, /livez and /readyz, open to every client that can reach it",
         metavar="HOST:PORT",
         common=True,
     )

@@ -1,4 +1,4 @@
-"""Which commands work on which operating system: Carico measures Linux, and can be asked from anywhere."""
+"""Which commands run on which operating system: measuring needs Linux, queries do not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 from carico.errors import UsageError
 
-ANYWHERE = ("explain", "simulate-placement", "decisions", "replay", "version", "help", "completion")
+ANYWHERE = ("explain", "simulate-placement", "decisions", "classes", "replay", "version", "help", "completion")
 
 
 def runs_here(command: str) -> bool:
@@ -14,7 +14,7 @@ def runs_here(command: str) -> bool:
 
 
 def require_linux(command: str) -> None:
-    """Raises UsageError where the command cannot work. Its module is not even imported: it may need Linux for that."""
+    """Raises UsageError if the command needs Linux. Call it before the import of its module, which may need it too."""
     if not runs_here(command):
         *others, last = (name for name in ANYWHERE if name != "help")
         raise UsageError(

@@ -1,7 +1,7 @@
-"""Tables and colours, the same in every word.
+"""Tables and colours, the same in every command.
 
-Columns are two spaces apart and as wide as their widest cell; figures stand at the right. Colours only for a person in
-front of a terminal: never in a pipe, and not where NO_COLOR is set or the terminal is dumb.
+Columns are two spaces apart and as wide as their widest cell; figures are right-aligned. Colours are used on a terminal
+only: never in a pipe, and not if NO_COLOR is set or the terminal is dumb.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Collection[int]) -
 
 
 class Colours:
-    """Paints words for `out`, or leaves them as they are."""
+    """Adds colour codes to text for `out`, if it is a terminal with colours."""
 
     def __init__(self, out: TextIO = sys.stdout, environ: Mapping[str, str] = os.environ) -> None:
         self.on = out.isatty() and "NO_COLOR" not in environ and environ.get("TERM") != "dumb"

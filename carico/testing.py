@@ -1,4 +1,4 @@
-"""What the tests of Carico use, and the tests of other people's plugins may use."""
+"""Helpers for the tests of Carico, and for tests of plugins."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from carico.local.api.server import ApiServer
 
 
 class ManualClock:
-    """A clock that stands still until it is turned.
+    """A clock that only moves when the test calls `turn` or `advance`.
 
     >>> clock = ManualClock(now=100.0)
     >>> async def nap() -> float:
@@ -49,7 +49,7 @@ class ManualClock:
         return self._now + self._wall_offset
 
     def step_wall(self, seconds: float) -> None:
-        """What an administrator or NTP does: the wall clock jumps, monotonic time does not."""
+        """Steps the wall clock, as an administrator or NTP does; monotonic time does not change."""
         self._wall_offset += seconds
 
     async def sleep(self, seconds: float) -> None:
@@ -78,11 +78,11 @@ class ManualClock:
         return chain(self.call_at, first, step)
 
     def advance(self, seconds: float) -> None:
-        """Time passes while nobody looks: a stall. Sleepers wake at the next `turn`."""
+        """Advances time without running callbacks: a stall. Sleepers wake up at the next `turn`."""
         self._now += seconds
 
     async def turn(self, seconds: float) -> None:
-        """Lets time pass; whoever sleeps wakes at its own moment, in order."""
+        """Advances time and runs every callback at its time, in order."""
         await _settle()
         end = self._now + seconds
         while self._due and self._due[0][0] <= end:
@@ -95,13 +95,13 @@ class ManualClock:
 
 
 async def _settle() -> None:
-    """Gives every ready task its turns, until all of them wait for something."""
+    """Runs 20 iterations of the event loop, so that all ready tasks reach their next wait."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
 def a_node(name: str, *, labels: dict[str, str] | None = None, spec: Any = None, **allocatable: str) -> Node:
-    """A node with room for 110 pods, 8 cores and 16 GiB unless `allocatable` says otherwise.
+    """A node with room for 110 pods, 8 cores and 16 GiB unless `allocatable` overrides it.
 
     >>> a_node("n", cpu="2").status.allocatable["cpu"]
     '2'
@@ -127,7 +127,7 @@ def a_pod(
     status: Any = None,
     **metadata: Any,
 ) -> Pod:
-    """A pod of one container; `spec`, `status` and `metadata` take more, written as in YAML.
+    """A pod of one container; `spec`, `status` and `metadata` add fields, with names as in YAML.
 
     >>> a_pod("p", requests={"cpu": "1"}, spec={"nodeSelector": {"disk": "ssd"}}).spec.node_selector
     {'disk': 'ssd'}
@@ -146,7 +146,7 @@ def a_pod(
 async def embedded_api_server(
     folder: Path, clock: Clock | None = None, *, tls: bool = False, history: int = 10_000
 ) -> AsyncIterator[tuple[ApiServer, Client]]:
-    """An API server of its own for a test, and a client of it; `folder` gets the file `kubeconfig`.
+    """A new API server for a test, and a client of it; writes the file `kubeconfig` in `folder`.
 
     >>> import tempfile
     >>> async def nodes() -> bytes:

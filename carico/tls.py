@@ -1,8 +1,8 @@
-"""Certificate files that may be replaced at any time, and TLS towards servers whose certificates are somebody else's.
+"""Certificate files that may be replaced at any time, and TLS contexts for servers that Carico does not configure.
 
-Files are read again at each connection, so that whoever replaces them (cert-manager, a kubelet) need not restart
-anything. Files that cannot be used, for instance a certificate whose key has not been replaced yet, are logged once and
-left until the next connection; what was read before goes on being used.
+Files are read again at each connection, so that a replacement (by cert-manager or a kubelet) needs no restart. Files
+that cannot be used, for instance a certificate whose key has not been replaced yet, are logged once and tried again at
+the next connection; the previous content remains in use.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Contents = dict[str, bytes]  # by the name of the setting
 
 
 def lenient_context(*, cafile: str | None = None, cadata: str | None = None) -> ssl.SSLContext:
-    """A client's context that checks chain, expiry and host name, and no more: as client-go and gRPC do.
+    """A client's context that checks chain, expiry and host name only, as client-go and gRPC do.
 
-    Since Python 3.13 the default also demands every extension of RFC 5280. The authorities of many clusters, those of
-    EKS among them, were made without key identifiers.
+    Since Python 3.13 the default also requires every extension of RFC 5280 (VERIFY_X509_STRICT). The CAs of many
+    clusters, including those of EKS, have no key identifiers.
     """
     context = ssl.create_default_context(cafile=cafile, cadata=cadata)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -32,17 +32,17 @@ def lenient_context(*, cafile: str | None = None, cadata: str | None = None) -> 
 
 
 class Reloaded:
-    """The contents of some files, as they were when all of them could last be used."""
+    """The contents of some files at the last time when all of them were valid."""
 
     def __init__(self, paths: Mapping[str, Path | None], what: str) -> None:
         self._paths = {setting: path for setting, path in paths.items() if path is not None}
         self._what = what
-        self._turn = threading.Lock()  # gRPC asks on threads of its own
+        self._turn = threading.Lock()  # gRPC calls it from its own threads
         self._complaint = ""
         self.contents = self._read()
 
     def reread(self) -> bool:
-        """Whether `contents` has changed."""
+        """Reads the files again; returns whether `contents` changed."""
         with self._turn:
             try:
                 found = self._read(known=self.contents)
@@ -65,7 +65,7 @@ class Reloaded:
         return found
 
     def _check(self) -> None:
-        """That a key belongs to its certificate, and that an authority is one."""
+        """Checks that the key belongs to the certificate, and that CA files contain certificates."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         try:
             if "tls_cert" in self._paths:
@@ -87,5 +87,5 @@ def _content(path: Path, setting: str) -> bytes:
 
 
 def _no_password() -> str:
-    """Nobody sits at a terminal to be asked for one."""
+    """Prevents OpenSSL from prompting for a password on the terminal."""
     raise ValueError("the key is encrypted")

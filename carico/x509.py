@@ -1,4 +1,4 @@
-"""When a certificate ends, read from its PEM form: Python's own ssl tells that only of a peer's."""
+"""Reads the expiry of a certificate in PEM format: Python's ssl module only provides it for a peer's."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import ssl
 from datetime import datetime
 
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
-_VERSION = 0xA0  # the tag of a field that certificates of the first version lack
-_UTC_TIME = 0x17  # the tag of a time whose year has two digits
+_VERSION = 0xA0  # ASN.1 tag of the version, which X.509 v1 certificates do not have
+_UTC_TIME = 0x17  # ASN.1 tag UTCTime, whose year has two digits
 
 
 def not_after(pem: bytes) -> float | None:
-    """Unix time of the end of the first certificate, which is the one that is shown; None if there is none."""
+    """Unix time of the expiry of the first certificate, which is the one that is presented; None if there is none."""
     found = _CERTIFICATE.search(pem)
     if found is None:
         return None
@@ -47,7 +47,7 @@ def _seconds(text: str) -> float:
 
 
 def _element(der: bytes, at: int) -> tuple[int, int, int]:
-    """Tag of the element at `at`, where its content starts and where it ends."""
+    """Tag of the DER element at `at`, and the start and end of its content."""
     tag, length, start = der[at], der[at + 1], at + 2
     if length & 0x80:
         size = length & 0x7F

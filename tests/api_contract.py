@@ -1,7 +1,7 @@
-"""The same requests to two API servers, and their answers in a form in which they can be compared.
+"""Sends the same requests to two API servers, and normalises their responses for comparison.
 
-A conversation is a list of steps. What differs by nature (UIDs, versions, times, the namespace's name) is replaced by a
-word; the few things that differ on purpose are taken out here, each with its reason, and stand in docs/local.md.
+A conversation is a list of steps. What always differs (UIDs, versions, times, the namespace's name) is replaced by a
+placeholder; the few intended differences are removed here, each with its reason, and are listed in docs/local.md.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _MADE_UP = re.compile(r"^(made-)[a-z0-9]{5}$")
 
 
 class Step(NamedTuple):
-    """`{ns}` is the namespace, `{KEY}` what an earlier step kept; `keep` names a path into the answer."""
+    """`{ns}` is the namespace, `{KEY}` a value that an earlier step kept; `keep` names a path into the response."""
 
     method: str
     path: str
     body: Any = None
     media: str = JSON
-    keep: tuple[str, str] | None = None  # under which name, and which field of the answer
+    keep: tuple[str, str] | None = None  # under which name, and which field of the response
     accept: str = JSON
 
 
@@ -94,14 +94,14 @@ def _event(event: Any) -> Any:
 
 
 def normal(thing: Any) -> Any:
-    """Without what differs by nature."""
+    """Without what always differs."""
     if isinstance(thing, dict):
-        if "items" in thing:  # the real one leaves out what each is, the embedded one says it
+        if "items" in thing:  # the real server omits kind and apiVersion of items, the embedded one includes them
             known = {"kind": thing["kind"].removesuffix("List"), "apiVersion": thing["apiVersion"]}
             thing = thing | {"items": [known | one for one in thing["items"] or []]}
         if "metadata" in thing and thing.get("kind") in KINDS_TRIMMED:
             thing = KINDS_TRIMMED[thing["kind"]](dict(thing))
-        if "causes" in thing:  # the real one says some of them several times
+        if "causes" in thing:  # the real server repeats some of them
             thing = thing | {"causes": [one for i, one in enumerate(thing["causes"]) if one not in thing["causes"][:i]]}
         if thing.get("continue"):
             thing = thing | {"continue": "NEXT"}
@@ -116,7 +116,7 @@ def normal(thing: Any) -> Any:
     return thing
 
 
-# What the real one adds to a message and the embedded one does not: the code's own words, and a diff.
+# What the real server adds to a message and the embedded one does not: internal error texts, and a diff.
 TAILS = (
     re.compile(r": converting \(.*"),
     re.compile(r"StorageError: invalid object, .* AdditionalErrorMsg: "),
@@ -132,7 +132,7 @@ LEFT_OUT = {
 
 
 def _without_words(table: dict[str, Any]) -> dict[str, Any]:
-    """Columns are described and typed by the real one; kubectl looks at neither."""
+    """The real server describes and types columns; kubectl uses neither."""
     wanted = ("name", "priority")
     columns = [{key: column[key] for key in wanted} for column in table.get("columnDefinitions") or []]
     rows = [
@@ -147,7 +147,7 @@ def _ageless(cell: Any) -> Any:
 
 
 def _without_token(pod: dict[str, Any]) -> dict[str, Any]:
-    """The real one mounts a token of the service account: there are none in the embedded cluster."""
+    """The real server mounts a service account token: there are none in the embedded cluster."""
 
     def ours(name: str) -> bool:
         return not name.startswith("kube-api-access-")
@@ -162,7 +162,7 @@ def _without_token(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_taints(node: dict[str, Any]) -> dict[str, Any]:
-    """The real one taints a new node until a controller has seen it: the embedded cluster has no controllers."""
+    """The real server taints a new node until a controller has processed it: the embedded one has no controllers."""
     spec = {
         key: value for key, value in (node.get("spec") or {}).items() if key not in ("taints", "podCIDR", "podCIDRs")
     }
@@ -173,7 +173,7 @@ KINDS_TRIMMED = {"Table": _without_words, "Pod": _without_token, "Node": _withou
 
 
 def unauthorised(kubeconfig: Path, path: str) -> Answer:
-    """What somebody with a wrong token is told."""
+    """The response to a request with a wrong token."""
     server = urlsplit(json.loads(kubeconfig.read_text())["clusters"][0]["cluster"]["server"])
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

@@ -1,7 +1,7 @@
-"""A whole scheduler on a manual clock, and a played API server that takes, loses and answers what a test says.
+"""A whole scheduler on a manual clock, and a simulated API server that accepts, loses and answers requests as set.
 
-Nothing runs by itself. `decide` is a turn of decisions, `see` is what the watch of pods says, and `clock.turn` lets
-bindings and waits go on.
+Nothing runs automatically. `decide` runs scheduling cycles, `see` delivers a pod's watch event, and `clock.turn` lets
+bindings and waits continue.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ TAKE, LOSE, DROP, AWAY = "take", "lose", "drop", "away"
 
 
 class PlayedServer:
-    """The part of kube/client.py that bindings use. `mode` says what becomes of a binding:
+    """The part of kube/client.py that bindings use. `mode` sets what happens to a binding:
 
-    TAKE answers it, LOSE takes it and loses the answer, DROP loses the request itself, AWAY lets nobody connect, and a
-    number is the status that it is answered with; `modes` is the same for single pods.
+    TAKE accepts it, LOSE accepts it and loses the response, DROP loses the request itself, AWAY rejects connections,
+    and a number is the status of the response; `modes` is the same for single pods.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class PlayedServer:
         self.writes: list[str] = []
         self.open = asyncio.Event()  # cleared: bindings wait
         self.open.set()
-        self.most = self.now = 0  # bindings under way, at most and now
+        self.most = self.now = 0  # bindings in flight, at most and now
 
     def add(self, pod: Pod) -> None:
         self.pods[pod.name] = {"metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}, "spec": {}}
@@ -128,7 +128,7 @@ class BindingWorld:
         assert account is not None
         return float(self.ledger.free[account.row])
 
-    # --- what the watches say ---
+    # --- watch events ---
 
     def see(self, pod: Pod) -> None:
         if pod.key not in self._seen:
@@ -148,10 +148,10 @@ class BindingWorld:
     def see_thing_deleted(self, thing: Any) -> None:
         self.cluster.thing_changed(self._things.pop((type(thing), thing.key)), None)
 
-    # --- what the scheduler does ---
+    # --- the scheduler ---
 
     def decide(self) -> int:
-        """Decides as long as there is a pod and a place; how many decisions that were."""
+        """Run cycles as long as there is a pod and a binding slot; returns the number of cycles."""
         decided = 0
         while self.binder.has_place and (queued := self.queue.pop(self.clock.monotonic())) is not None:
             self.scheduler._attempt(queued)
@@ -168,7 +168,7 @@ class BindingWorld:
         return record.result, record.reasons
 
     async def stop(self) -> None:
-        """Ends what is still under way."""
+        """Cancel bindings that are still in flight."""
         for task in list(self.binder._tasks):
             task.cancel()
         await asyncio.gather(*self.binder._tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Certificates as some clusters make them: without key identifiers, and below an intermediate authority."""
+"""Certificates as some clusters create them: without key identifiers, and below an intermediate authority."""
 
 from __future__ import annotations
 

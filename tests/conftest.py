@@ -1,11 +1,11 @@
-"""Skips what this machine cannot run, and closes with a table that says so."""
+"""Skips tests that this machine cannot run, and ends with a table of what was skipped."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
 
-# Read when gRPC is loaded. Tests start processes that must die with them, which takes a fork; gRPC's own handlers of it
+# Read when gRPC is loaded. Tests start processes that must end with them, which requires fork; gRPC's fork handlers
 # write into the child's standard error and may end it.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, settings
 
 IN_CI = os.environ.get("CI") == "true"
 
-# A slow machine must not fail a property, and CI must see the same examples each time.
+# A slow machine must not fail a property, and CI must use the same examples each time.
 settings.register_profile("carico", deadline=None, derandomize=IN_CI, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("carico")
 

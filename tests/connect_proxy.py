@@ -1,4 +1,4 @@
-"""A proxy for tests that opens tunnels, and keeps what it was asked."""
+"""A proxy for tests that opens CONNECT tunnels, and records the requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from carico.wire.certificates import Pair
 
 
 class ConnectProxy:
-    """Opens tunnels; with a pair it speaks TLS itself. `answer` is what it says to CONNECT."""
+    """Opens tunnels; with a pair it uses TLS itself. `answer` is its response to CONNECT."""
 
     def __init__(self, pair: Pair | None = None) -> None:
         self._tls: ssl.SSLContext | None = None
@@ -46,7 +46,7 @@ class ConnectProxy:
         try:
             await self._tunnel(reader, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # one side has gone, or the test has ended
+            pass  # one side disconnected, or the test has ended
         finally:
             self._tasks.discard(task)
             writer.transport.abort()

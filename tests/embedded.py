@@ -1,4 +1,4 @@
-"""The embedded cluster as tests see it: the same face as `cluster.Cluster`, so that one test can play on both.
+"""The embedded cluster for tests: the same interface as `cluster.Cluster`, so that one test can run on both.
 
 Both processes are real ones: `python -m carico.local.api`, and `carico.local.simulated` for its nodes.
 """
@@ -23,7 +23,7 @@ PATIENCE = 60.0  # s
 
 
 class Module:
-    """`python -m NAME`, its log in a file that can be waited for."""
+    """`python -m NAME`, with its log in a file; tests can wait for log lines."""
 
     def __init__(self, log: Path, name: str, *argv: str) -> None:
         self._log, self.command = log, (name, *argv)

@@ -1,8 +1,8 @@
-"""A proxy in front of an API server that breaks what it is told to break.
+"""A proxy in front of an API server that injects faults.
 
-It speaks plain HTTP to the client and TLS to the server, with the identity of a kubeconfig. A `fault` looks at every
-request and says what to do with it: pass it on (None), answer it with a status, pass it on and swallow the answer
-(`LOSE`), or close the connection at once (`CUT`). `replace` spoils what comes back, in watches too.
+It uses plain HTTP to the client and TLS to the server, with the identity of a kubeconfig. A `fault` is called for every
+request and decides: pass it on (None), answer it with a status, pass it on and drop the response (`LOSE`), or close the
+connection at once (`CUT`). `replace` changes the text of responses, including watches.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from cluster.ports import free_port
 
 from carico.kube import credentials
-from carico.kube.identity import Identity
+from carico.kube.identity import ClientIdentity
 
 LOSE = -1
 CUT = -2
@@ -28,12 +28,12 @@ class FaultyServer:
         self._where = credentials.from_kubeconfig(kubeconfig)
         self.kubeconfig = folder / "faulty.kubeconfig"
         self.fault: Fault = lambda _method, _path: None
-        self.replace: dict[bytes, bytes] = {}  # text in answers, by text of the same length
+        self.replace: dict[bytes, bytes] = {}  # text in responses, by text of the same length
         self.seen: list[tuple[str, str]] = []
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
-        self._port = free_port()  # nobody takes it for an outgoing connection while this server is shut
+        self._port = free_port()  # not used for outgoing connections while this server is closed
 
     async def __aenter__(self) -> FaultyServer:
         await self.open()
@@ -41,7 +41,7 @@ class FaultyServer:
             "current-context": "c",
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
             "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self._port}"}}],
-            "users": [{"name": "u", "user": {}}],  # a client would not send a token without TLS: we add it
+            "users": [{"name": "u", "user": {}}],  # a client sends no token without TLS: the proxy adds it
         }
         self.kubeconfig.write_text(json.dumps(config))
         return self
@@ -53,10 +53,10 @@ class FaultyServer:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
 
     async def shut(self) -> None:
-        """As if the API server had died: nobody listens, everything open is closed."""
+        """As if the API server had been killed: nothing listens, all open connections are closed."""
         assert self._server is not None
         self._server.close()
-        while self._serving:  # one may just have been accepted
+        while self._serving:  # a connection may just have been accepted
             self.cut()
             for task in self._serving:
                 task.cancel()
@@ -64,7 +64,7 @@ class FaultyServer:
             await asyncio.sleep(0)
 
     def cut(self) -> None:
-        """Closes all connections, watches too."""
+        """Close all connections, including watches."""
         for writer in list(self._writers):
             writer.transport.abort()
 
@@ -76,7 +76,7 @@ class FaultyServer:
         try:
             await self._converse(reader, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # whoever spoke is gone, or the test has ended
+            pass  # the client or server disconnected, or the test has ended
         finally:
             self._serving.discard(task)
             self._writers.discard(writer)
@@ -114,8 +114,8 @@ class FaultyServer:
             self._writers.discard(up_writer)
             up_writer.transport.abort()
 
-    async def _up(self, identity: Identity) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection to the server. Cancelled at the end of the handshake, asyncio would leave it half open."""
+    async def _up(self, identity: ClientIdentity) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to the server. If cancelled at the end of the handshake, asyncio would leave it half open."""
         opening = asyncio.create_task(
             asyncio.open_connection(
                 self._where.host, self._where.port, ssl=identity.tls, server_hostname=self._where.host
@@ -140,7 +140,7 @@ class FaultyServer:
         writer.transport.abort()
 
     def _spoilt(self, data: bytes) -> tuple[bytes, bytes]:
-        """The data, and what of it must wait because a text to be replaced may begin there."""
+        """The data, and its end that must be held back because a text to be replaced may begin there."""
         for old, new in self.replace.items():
             assert len(old) == len(new), "the length of a chunk stands before it"
             data = data.replace(old, new)

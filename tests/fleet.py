@@ -1,11 +1,12 @@
-"""Agents of nodes that do not exist: they report, by the agents' own rules, what the API server's pods would cost.
+"""Agents of simulated nodes: they report, by the agents' own rules, what the API server's pods would cost.
 
-A node of capacity C on which n pods have run for longer than `lag` says Pod-Capacity C − n and counts those n. The
+A node of capacity C on which n pods have run for longer than `lag` reports Pod-Capacity C − n and counts those n. The
 truth is known too: `worst` is the largest number of pods that were ever bound to a node beyond its capacity.
 
-With `costs` pods are of classes, by their label `app`: a pod of a class takes so many cores and bytes of the node's
-FULL, and all agents but those of `older` say what room they have left and what they measured of the classes there, once
-a pod of it has run for `lag`. `worst_share` is then the largest share of a resource that was ever promised.
+With `costs` pods are of classes, by their label `app`: a pod of a class takes its cores and bytes of the node's FULL.
+All agents but those of `older` report their remaining room, and the measured costs of the classes on the node once a
+pod of the class has run for `lag`. `worst_share` is then the largest share of a resource that was ever taken by bound
+pods.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from scheduling import make_cost, make_report
 from carico.clock import SystemClock
 from carico.kube.client import Client
 from carico.kube.objects import Pod
-from carico.kube.watch import Reflector, Resource
+from carico.kube.watch import Reflector, WatchedResource
 from carico.settings import AgentSettings
 from carico.wire.report_client import ReportClient
 
-TICK = 0.2  # s between two looks of an agent
+TICK = 0.2  # s between two updates of an agent
 FULL = (10.0, 10e9)  # cores of demand and bytes that a node holds
 
 
@@ -46,23 +47,23 @@ class Fleet:
         older: Collection[str] = (),
     ) -> None:
         self._costs, self._older = costs or {}, older
-        self._class: dict[str, str] = {}  # UID to the label of its pod
+        self._class: dict[str, str] = {}  # UID to the `app` label of its pod
         self.worst_share = 0.0
         self.capacity, self.lag, self._namespace = capacity, lag, namespace
         settings = AgentSettings(schedulers=tuple(schedulers), plaintext=True)
         self._talking: dict[str, asyncio.Task[None]] = {}
         self._clients = {node: ReportClient(settings, SystemClock()) for node in capacity}
-        self._pods = Reflector(client, Resource("/api/v1/pods", Pod), self._changed)
+        self._pods = Reflector(client, WatchedResource("/api/v1/pods", Pod), self._changed)
         self._since: defaultdict[str, dict[str, float]] = defaultdict(dict)  # node to UID to when it was bound
         self._ended: defaultdict[str, dict[str, float]] = defaultdict(dict)
         self._ours: set[str] = set()  # UIDs of pods in the test's namespace
         self.bound_to: dict[str, set[str]] = defaultdict(set)  # UID to every node that it was ever bound to
         self.worst = float("-inf")
-        self.clock_error = 0.0  # s that the nodes' wall clocks are wrong
+        self.clock_error = 0.0  # s by which the nodes' wall clocks are wrong
 
     @property
     def bound(self) -> int:
-        """Pods of the test's namespace that are bound now; others may still be leaving."""
+        """Pods of the test's namespace that are bound now; others may still be terminating."""
         return sum(len(pods.keys() & self._ours) for pods in self._since.values())
 
     def on(self, node: str) -> set[str]:
@@ -82,7 +83,7 @@ class Fleet:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def silence(self, node: str, *, broken: bool) -> None:
-        """The node's agent dies and its streams break, or it hangs and they stay open."""
+        """The node's agent is killed and its streams break, or it hangs and they stay open."""
         if broken:
             self._talking[node].cancel()
         else:
@@ -117,7 +118,7 @@ class Fleet:
 
     @property
     def share(self) -> float:
-        """Of all cpu of the nodes that report room, what is promised now."""
+        """The share of all cpu of the nodes that report room that bound pods take now."""
         nodes = [node for node in self.capacity if node not in self._older]
         return sum(self._taken(self._since[node])[0] for node in nodes) / (FULL[0] * len(nodes))
 
@@ -141,7 +142,7 @@ class Fleet:
         client.offer(make_report(node, more.pop("capacity", free), counted, finished, **at, **more))
 
     def _room(self, counted: list[str]) -> dict[str, Any]:
-        """What the agent of a node says that has seen these pods long enough to have measured them."""
+        """The report of an agent that has measured these pods for long enough."""
         room = tuple(max(0.0, full - t) for full, t in zip(FULL, self._taken(counted), strict=True))
         here = Counter(self._class[uid] for uid in counted if self._class[uid] in self._costs)
         measured = [
@@ -152,7 +153,7 @@ class Fleet:
 
 
 class SchedulerProcess(Process):
-    """A real `carico scheduler` on fixed ports, so that agents find the one that comes after it."""
+    """A real `carico scheduler` on fixed ports, so that agents find its successor."""
 
     def __init__(self, kubeconfig: Path, grpc_port: int, *flags: str) -> None:
         addresses = (

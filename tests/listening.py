@@ -1,4 +1,4 @@
-"""A scheduler that only listens, in a thread of its own: what agents report to in tests and benchmarks."""
+"""A scheduler that only receives reports, in a separate thread: the target of agents in tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from carico.wire.server import GrpcServer
 
 
 class ListeningScheduler:
-    """Serves Capacity.Report with TLS; `reports` grows as they come."""
+    """Serves Capacity.Report with TLS; `reports` grows as they arrive."""
 
     def __init__(self, cert: Path, key: Path, *, heartbeat: float = 5.0, port: int = 0) -> None:
         self.reports: list[NodeReport] = []
@@ -58,7 +58,7 @@ class ListeningScheduler:
         assert report is not None, f"no such report within {seconds} s among {len(self.reports)}: {self.reports[-1:]}"
         return report
 
-    # What carico.wire.report_server.Listener asks for:
+    # The protocol carico.wire.report_server.Listener:
 
     def reported(self, report: NodeReport) -> None:
         with self._arrived:

@@ -1,4 +1,4 @@
-"""Certificates as older tools made them, those of EKS among them: client-go and gRPC accept them, RFC 5280 does not."""
+"""Certificates as older tools, e.g. those of EKS, created them: client-go and gRPC accept them, RFC 5280 does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scheduler without a network: watches, decisions and reports as a test calls them."""
+"""A scheduler without a network: tests call watch events, cycles and reports."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 from scheduling import make_node, make_report
 
 from carico.kube.objects import Pod
-from carico.scheduler.assembly import Parts, assemble
+from carico.scheduler.assembly import Components, assemble
 from carico.scheduler.cycle import Decision, decide, unreserve
 from carico.scheduler.queue import Queued
-from carico.scheduler.unschedulable import Refusal
+from carico.scheduler.unschedulable import Diagnosis
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 
@@ -22,7 +22,7 @@ class World:
     def __init__(self, nodes: dict[str, float], cpu: str = "8", **settings: Any) -> None:
         self.clock = ManualClock()
         self.settings = SchedulerSettings(validate=True, **settings)
-        self.parts: Parts = assemble(self.settings, self.clock, None)
+        self.parts: Components = assemble(self.settings, self.clock, None)
         self.cluster, self.queue, self.ledger = self.parts.cluster, self.parts.queue, self.parts.ledger
         self.rng = np.random.default_rng(1)
         self.seen: dict[str, Pod] = {}
@@ -35,7 +35,7 @@ class World:
         self.cluster.capacity_changed()
 
     def see(self, pod: Pod | None, key: str = "") -> None:
-        """What a watch would say."""
+        """Deliver a watch event."""
         key = pod.key if pod is not None else key
         self.cluster.pod_changed(self.seen.get(key), pod)
         if pod is None:
@@ -49,13 +49,13 @@ class World:
         profile = self.parts.profiles[queued.info.pod.spec.scheduler_name]
         decision = decide(profile, self.cluster, queued.info, self.rng)
         if not decision.node:
-            self.queue.fail(queued, decision.refusal or Refusal(), self.clock.monotonic())
+            self.queue.fail(queued, decision.refusal or Diagnosis(), self.clock.monotonic())
         return queued, decision
 
     def fail_binding(self, queued: Queued, decision: Decision) -> None:
         unreserve(self.parts.profiles["carico"], decision.cycle, decision.node)
         self.cluster.unassume(decision.cycle.pod)
-        self.queue.fail(queued, Refusal(), self.clock.monotonic(), blindly=True)
+        self.queue.fail(queued, Diagnosis(), self.clock.monotonic(), blindly=True)
 
     def free(self, node: str) -> float:
         account = self.ledger.account(node)
@@ -63,7 +63,7 @@ class World:
         return float(self.ledger.free[account.row])
 
     def drain(self) -> list[str]:
-        """All pods whose turn it is; the names of those that got a node."""
+        """Run cycles for all pods of the active queue; returns the names of those that got a node."""
         placed = []
         while (queued := self.queue.pop(self.clock.monotonic())) is not None:
             decision = decide(
@@ -72,11 +72,11 @@ class World:
             if decision.node:
                 placed.append(queued.info.pod.name)
             else:
-                self.queue.fail(queued, decision.refusal or Refusal(), self.clock.monotonic())
+                self.queue.fail(queued, decision.refusal or Diagnosis(), self.clock.monotonic())
         return placed
 
     def place(self, name: str) -> str:
-        """In which part of the queue a pod is."""
+        """The part of the queue in which a pod is."""
         queued = self.queue.get(f"uid-{name}")
         return queued.place if queued is not None else ""
 

@@ -1,7 +1,7 @@
-"""The parts of a machine that some tests need, and why a machine may lack them.
+"""Features of a machine that some tests need, and why a machine may lack them.
 
-A test says `@pytest.mark.needs("root", "containerd")`. Where a part is missing the test is skipped, and
-the closing table says why; under CI=true it fails instead, so that a green run there means that everything ran.
+A test declares `@pytest.mark.needs("root", "containerd")`. If a feature is missing the test is skipped, and the closing
+table shows why; under CI=true it fails instead, so that a green run there means that everything ran.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _psi() -> str | None:
 
 
 def _namespaces() -> str | None:
-    """A sealed node needs its own network, mount and process namespaces, veth pairs and a bridge."""
+    """A sealed node needs its own network, mount and PID namespaces, veth pairs and a bridge."""
     probe = "ip link add va type veth peer name vb && ip link add br0 type bridge && nft list ruleset"
     command = ["unshare", "--net", "--mount", "--pid", "--fork", "sh", "-c", probe]
     try:
@@ -50,7 +50,7 @@ def _namespaces() -> str | None:
 
 
 def _go() -> str | None:
-    """The cluster's binaries are built from Go modules; the tool itself can be installed without the system's help."""
+    """The cluster's binaries are built from Go modules; the Go tool can be installed without root."""
     from cluster import builder, gotool
     from cluster.errors import ClusterError
 
@@ -105,11 +105,11 @@ PARTS: dict[str, Callable[[], str | None]] = {
     "traces": _traces,
 }
 
-# The one part that other people's rights keep out of the project: it may be missing even under CI=true.
+# Not part of the project for legal reasons: it may be missing even under CI=true.
 MAY_BE_MISSING = {"traces"}
 
 
 @cache
 def missing(part: str) -> str | None:
-    """Why this machine lacks `part`, or None when it is there."""
+    """Why this machine lacks `part`, or None if it has it."""
     return PARTS[part]()

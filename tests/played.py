@@ -1,4 +1,4 @@
-"""An API server that plays back lists and streams of events, without a network: what a Reflector is tested with."""
+"""A simulated API server that replays lists and streams of events, without a network, for tests of the Reflector."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from carico.kube.client import Stream
+from carico.kube.client import ResponseStream
 
 Object = dict[str, Any]
 
 
 class PlayedServer:
-    """One list and one stream after the other; the last stream stays open. `say` adds to it.
+    """One list and one stream after the other; the last stream stays open. `say` adds events to it.
 
     An event is an object with `type` and `object`, or a line of bytes.
     """
@@ -23,7 +23,7 @@ class PlayedServer:
         self._said: asyncio.Queue[Object | bytes] = asyncio.Queue()
         self.watched_from: list[str] = []
         self.lists = 0
-        self.quiet = asyncio.Event()  # everything up to now was handled
+        self.quiet = asyncio.Event()  # all events so far were handled
 
     def say(self, *events: Object | bytes) -> None:
         self.quiet.clear()
@@ -31,7 +31,7 @@ class PlayedServer:
             self._said.put_nowait(event)
 
     async def heard(self) -> None:
-        """Waits until all that was said was handled."""
+        """Wait until all events were handled."""
         await asyncio.wait_for(self.quiet.wait(), 60)
 
     async def call(self, _method: str, _path: str) -> bytes:
@@ -39,10 +39,10 @@ class PlayedServer:
         items = self._lists.pop(0) if len(self._lists) > 1 else self._lists[0]
         return json.dumps({"metadata": {"resourceVersion": "10"}, "items": items}).encode()
 
-    async def open_stream(self, path: str) -> Stream:
+    async def open_stream(self, path: str) -> ResponseStream:
         self.watched_from.append(path.partition("resourceVersion=")[2].partition("&")[0])
         events = self._streams.pop(0) if self._streams else []
-        return Stream(_Closing(), self._parts(events))  # type: ignore[arg-type]
+        return ResponseStream(_Closing(), self._parts(events))  # type: ignore[arg-type]
 
     async def _parts(self, events: list[Object | bytes]) -> AsyncIterator[bytes]:
         for event in events:

@@ -1,4 +1,4 @@
-"""Real control groups that look like pods', on a machine with v1 controllers and the unified mount."""
+"""Real control groups like those of pods, on a machine with v1 controllers and the unified mount."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE = 30.0  # s
 
 
 class Delay(NamedTuple):
-    """What the scheduler knows of tasks, in s: exact, whatever else runs on the machine."""
+    """The kernel scheduler's figures of tasks, in s: exact, regardless of other load on the machine."""
 
     at: float
     ran: float
@@ -26,7 +26,7 @@ class Delay(NamedTuple):
 
 
 class PodLike:
-    """A group with the same path in every tree, and the processes in it."""
+    """A group with the same path in every hierarchy, and the processes in it."""
 
     def __init__(self, name: str) -> None:
         self.path = f"/carico-test-{os.getpid()}-{name}"
@@ -41,11 +41,11 @@ class PodLike:
         (self.folder("cpu") / "cpu.cfs_quota_us").write_text(str(int(cores * 100_000)))
 
     def weigh(self, weight: float) -> None:
-        """In processes of usual weight."""
+        """In multiples of the default weight of a process."""
         (self.folder("cpu") / "cpu.shares").write_text(str(max(2, int(1024 * weight))))
 
     def run(self, program: str = BUSY, *arguments: str, count: int = 1) -> None:
-        """Processes that are in the group before their program starts."""
+        """Start processes that join the group before their program starts."""
         entering = f"import os\nfor t in {[str(self.folder(tree)) for tree in TREES]!r}:\n"
         entering += "    open(t + '/cgroup.procs', 'w').write(str(os.getpid()))\n"
         for _ in range(count):
@@ -80,7 +80,7 @@ class PodLike:
 
 
 def _remove(folder: Path) -> None:
-    """A group lives on for a moment after its last process."""
+    """A group remains for a moment after its last process has ended."""
     end = time.monotonic() + PATIENCE
     while folder.exists():
         with contextlib.suppress(OSError):

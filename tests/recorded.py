@@ -1,4 +1,4 @@
-"""Objects that a kube-apiserver 1.36 sent, one of each kind that the scheduler follows, and ways to spoil them.
+"""Objects that a kube-apiserver 1.36 sent, one of each kind that the scheduler watches, and functions to corrupt them.
 
 The Node's second image was written with an empty list of names; the API server sends null for it.
 """
@@ -24,7 +24,7 @@ RECORDED: dict[type[KubeObject], dict[str, Any]] = {
 
 
 def paths(tree: Any, to: Path = ()) -> list[Path]:
-    """The way to every value inside `tree`, metadata's own names left out: without them it is no object."""
+    """The path of every value inside `tree`, except metadata, name and uid: without them it is not an object."""
     return [path for path in _paths(tree, to) if path not in (("metadata",), ("metadata", "name"), ("metadata", "uid"))]
 
 
@@ -42,7 +42,7 @@ def at(tree: Any, path: Path) -> Any:
 
 
 def without(tree: Any, path: Path) -> Any:
-    """A copy that lacks what is there."""
+    """A copy without the value at the path."""
     changed = copy.deepcopy(tree)
     del at(changed, path[:-1])[path[-1]]
     return changed

@@ -1,4 +1,4 @@
-"""An HTTPS server for tests that answers every request and keeps what it was asked, and kubeconfigs for it."""
+"""An HTTPS server for tests that answers every request and records it, and kubeconfigs for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from carico.kube.identity import Credentials, Identity
+from carico.kube.identity import ClientIdentity, Credentials
 from carico.wire.certificates import Pair
 
 
@@ -18,8 +18,8 @@ async def until(holds: Callable[[], object]) -> None:
         await asyncio.sleep(0.01)
 
 
-async def another(who: Credentials, old: Identity) -> Identity:
-    """The identity that comes in the place of `old`."""
+async def another(who: Credentials, old: ClientIdentity) -> ClientIdentity:
+    """The identity that replaces `old`."""
     while (present := await who.identity()) is old:  # noqa: ASYNC110 - it is made in a thread
         await asyncio.sleep(0.01)
     return present
@@ -27,7 +27,7 @@ async def another(who: Credentials, old: Identity) -> Identity:
 
 class Asked(NamedTuple):
     line: str
-    headers: list[tuple[str, str]]  # in their order, names as they came
+    headers: list[tuple[str, str]]  # in their order, names unchanged
     client: str  # common name in the client's certificate
 
     def all(self, name: str) -> list[str]:
@@ -35,7 +35,7 @@ class Asked(NamedTuple):
 
 
 class RecordingServer:
-    """`status` says what to answer. With `client_authority` it asks for a client's certificate."""
+    """`status` sets the status of a response. With `client_authority` it requires a client certificate."""
 
     def __init__(self, pair: Pair | None, client_authority: Path | None = None) -> None:
         self._tls = _context(pair, client_authority) if pair is not None else None
@@ -81,7 +81,7 @@ class RecordingServer:
             while True:
                 await self._answer(reader, writer)
         except (OSError, asyncio.IncompleteReadError):
-            pass  # the client has gone
+            pass  # the client disconnected
         finally:
             self._serving.discard(task)
             self._writers.discard(writer)

@@ -1,4 +1,4 @@
-"""A scheduler that only listens, on the test's own event loop, and what tests of streams share."""
+"""A scheduler that only receives reports, on the test's event loop, and helpers for tests of streams."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLAIN = ServerTlsFiles(plaintext=True)
 
 
 class Scheduler:
-    """A listener that remembers, behind a real server."""
+    """A listener that records calls, behind a real server."""
 
     def __init__(self, files, heartbeat=5.0):
         self.reports, self.silent, self.refused, self._heartbeat = [], [], [], heartbeat
@@ -59,7 +59,7 @@ def with_files(files, *targets):
 
 
 def running(test):
-    """Runs an async test on its own loop."""
+    """Run an async test on its own event loop."""
 
     def run(**arguments):
         asyncio.run(asyncio.wait_for(test(**arguments), 60))

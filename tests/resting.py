@@ -1,7 +1,7 @@
-"""An API server, its kubelets and its agents in memory, on a manual clock, around a whole scheduler without a network.
+"""A simulated API server, kubelets and agents on a manual clock, around a whole scheduler without a network.
 
-Everything that happens in it is told late: watches deliver when a test says so, reports tell what was true when they
-were taken, terminating pods stay for their grace period. `rest` lets it all come to an end.
+Everything is delayed: watch events are delivered when a test calls `deliver`, reports contain what was true when they
+were taken, terminating pods remain for their grace period. `rest` lets everything in progress finish.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from carico.testing import ManualClock
 from carico.types import ClassCost, ClassKey, NodeReport
 
 GRACE = 5.0  # s that an evicted pod takes to end
-CAPACITY = 4.0  # pods that a node can take in truth
+CAPACITY = 4.0  # pods that a node can really take
 FULL = (2.8, 6.9e9)  # cores of demand and bytes that a node holds
-COSTS = {"light": (0.5, 1e9), "heavy": (2.0, 1e9), "fat": (0.25, 5e9)}  # what a pod of an image really costs
-MEAN = (1.0, 2e9)  # what nodes say that the mean recent pod costs
+COSTS = {"light": (0.5, 1e9), "heavy": (2.0, 1e9), "fat": (0.25, 5e9)}  # the true cost of a pod of an image
+MEAN = (1.0, 2e9)  # the cost of the mean recent pod that nodes report
 RESOURCES = ("cpu", "memory")
-REST = 90  # s in which everything must have come to rest; far less than the queue's own flush
+REST = 90  # s within which everything must be at rest; far less than the interval of the queue's flush
 
 
 class Api:
@@ -50,7 +50,7 @@ class Api:
         self.evictions_fail = 0
         self.evictions_refused = False
         self.slow_patches = 0.0  # s
-        self.deleted: list[str] = []  # pods that somebody asked to delete
+        self.deleted: list[str] = []  # pods for which a DELETE was sent
         self.ends_at: dict[str, float] = {}  # pod to the end of its grace period
         self._version = 0
 
@@ -111,7 +111,7 @@ class Api:
         if fault == "answer lost":
             raise HttpError("the connection broke")
 
-    # --- what happens in the cluster ---
+    # --- changes in the cluster ---
 
     def change_pod(self, name: str, change: Any) -> None:
         old = self.pods.get(name)
@@ -176,8 +176,8 @@ class World:
                 plugin._rng = np.random.default_rng(0)  # type: ignore[attr-defined]
         self.stuck: set[str] = set()  # pods that never start
         self.with_room: set[str] = set()  # nodes whose agents report room per resource; the others are older
-        self.measures: dict[str, float] = {}  # images that agents measure, and by which factor they are wrong
-        self.aggregated: dict[ClassKey, ClassCost] = {}  # what the aggregator says of classes
+        self.measures: dict[str, float] = {}  # images that agents measure, and the factor by which they are wrong
+        self.aggregated: dict[ClassKey, ClassCost] = {}  # the aggregator's costs of classes
         self.reports: dict[str, Any] = {}  # the last one of each node
         self.needless: list[str] = []  # evictions for a pod whose nominated node would have held it
         self._nominations: dict[str, tuple[PodInfo, Nomination]] = {}
@@ -210,12 +210,12 @@ class World:
             return
         spec = preemptor.pod.spec
         if spec.affinity or spec.topology_spread_constraints or any(c.ports for c in spec.containers):
-            return  # cpu alone does not say whether the node would hold it
+            return  # cpu alone does not determine whether the node would hold it
         if self._would_hold(before, preemptor):
             self.needless.append(f"{preemptor.pod.name}: {before.node} would hold it, now {nomination.node}")
 
     def _would_hold(self, nomination: Nomination, preemptor: PodInfo) -> bool:
-        """By the API server's truth, and by cpu alone; what is kept for pods that go first is not there for it."""
+        """By the API server's state, and by cpu alone; what is reserved for pods of higher precedence is not free."""
         node = self.api.nodes[nomination.node]
         if node.spec.unschedulable or not self._still_there(nomination):
             return False
@@ -248,7 +248,7 @@ class World:
                 cluster.pod_changed(*(msgspec.convert(p, Pod) if p is not None else None for p in (old, new)))
 
     def kubelets(self) -> None:
-        """Terminating pods end, bound ones start; the garbage collector takes pods of nodes that are gone."""
+        """Terminating pods end, bound ones start; pods of deleted nodes are garbage-collected."""
         now = self.clock.monotonic()
         for name, pod in list(self.api.pods.items()):
             node = pod["spec"].get("nodeName")
@@ -260,7 +260,7 @@ class World:
                 self.api.change_pod(name, lambda p: p | {"status": p["status"] | {"phase": "Running"}})
 
     def report(self, node: str) -> None:
-        """What the agent sees now: pods that run, and what is left beside them."""
+        """What the agent sees now: running pods, and the room that is left."""
         if node not in self.api.nodes:
             return
         running = [p for p in self.api.pods.values() if p["spec"].get("nodeName") == node]
@@ -288,7 +288,7 @@ class World:
         )
 
     def aggregate(self, image: str, factor: float | None) -> None:
-        """The aggregator says something new of a class; None: it knows it no longer."""
+        """The aggregator sends a new cost of a class; None: it no longer has one."""
         cost = class_cost(image, factor or 1.0)
         self.aggregated = {key: known for key, known in self.aggregated.items() if key != cost.key}
         if factor is not None:
@@ -296,7 +296,7 @@ class World:
         self.parts.cluster.aggregated(self.aggregated, RESOURCES)
 
     async def schedule(self) -> int:
-        """Every pod whose turn it is; the bindings end by themselves."""
+        """Run a cycle for every pod of the active queue; the bindings complete later."""
         attempts = 0
         while (queued := self.parts.queue.pop(self.clock.monotonic())) is not None:
             self.scheduler._attempt(queued)
@@ -306,7 +306,7 @@ class World:
         return attempts
 
     async def rest(self, seconds: int = REST) -> None:
-        """No more faults; everything that is under way comes to its end."""
+        """No more faults; everything in progress finishes."""
         self.api.faults.clear()
         self.api.evictions_fail = 0
         for _ in range(seconds):
@@ -319,7 +319,7 @@ class World:
             await self.schedule()
             await self.clock.turn(1.0)
 
-    # --- what must hold then ---
+    # --- what must hold afterwards ---
 
     def check(self) -> None:
         assert not self.needless, self.needless
@@ -345,7 +345,7 @@ class World:
 
     def _the_ledger_is_that_of_a_restart(self) -> None:
         fresh = assemble(self.settings, self.clock, None)
-        vars(fresh.classes).update(vars(self.parts.classes))  # it has learnt the same of classes
+        vars(fresh.classes).update(vars(self.parts.classes))  # with the same class costs
         for node in self.api.nodes.values():
             fresh.cluster.node_changed(None, node)
         for plain in self.api.pods.values():
@@ -364,7 +364,7 @@ def class_cost(image: str, factor: float) -> ClassCost:
 
 
 def _real_cost(pod: Pod) -> tuple[float, ...]:
-    """A pod that says its units needs as many mean ones."""
+    """A pod with a units annotation costs that many mean pods."""
     if ANNOTATION in pod.metadata.annotations:
         return tuple((read_units(pod) or 1.0) * one for one in MEAN)
     return COSTS[pod.spec.containers[0].image]

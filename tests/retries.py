@@ -1,4 +1,4 @@
-"""For tests that measure a real machine, on which other work may come at any moment."""
+"""For tests that measure a real machine, on which other load may appear at any moment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ P = ParamSpec("P")
 
 
 def one_of(tries: int) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """The test passes if one of its tries does: a wrong formula fails them all, a disturbed measurement does not."""
+    """The test passes if one of its attempts does: a wrong formula fails all of them, a disturbed measurement one."""
 
     def decorate(test: Callable[P, None]) -> Callable[P, None]:
         @functools.wraps(test)

@@ -1,4 +1,4 @@
-"""A real `carico agent` process, and what listens to it: used by tests and by the benchmark of its cost."""
+"""A real `carico agent` process with access to its log and metrics: for tests and for the benchmark of its cost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 
 class Process:
-    """A `carico` process whose log lines can be waited for."""
+    """A `carico` process; tests can wait for its log lines."""
 
     def __init__(self, *words: str, environ: dict[str, str] | None = None) -> None:
         command = [sys.executable, "-m", "carico.cli", *words]
@@ -34,7 +34,7 @@ class Process:
         return "\n".join(self.lines)
 
     def wait_for(self, pattern: str, seconds: float = 30.0) -> re.Match[str]:
-        """The first log line that matches, already there or still to come."""
+        """The first log line that matches, already written or future."""
 
         def found() -> re.Match[str] | None:
             return next((match for line in self.lines if (match := re.search(pattern, line))), None)
@@ -79,7 +79,7 @@ class AgentProcess(Process):
         self.wait_until(lambda: self.get("/readyz")[0] == 200, "ready")
 
     def wait_until(self, holds: Callable[[], bool], what: str, attempts: int = 300) -> None:
-        """Looks ten times a second: a process of its own has no clock that could be turned."""
+        """Poll ten times a second: another process has no clock that a test could control."""
         for _ in range(attempts):
             if holds():
                 return

@@ -1,4 +1,4 @@
-"""Small helpers for tests of the scheduler: pods, nodes and reports with only what a test cares about."""
+"""Helpers for tests of the scheduler: pods, nodes and reports with only the fields that a test needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _numbers = itertools.count(1)
 
 
 def make_pod(name: str = "", **changes: Any) -> Pod:
-    """A waiting pod of the scheduler `carico`; `node`, `phase`, `units`, `priority`, `labels` and any spec field."""
+    """A pending pod of the scheduler `carico`; `node`, `phase`, `units`, `priority`, `labels` and any spec field."""
     name = name or f"pod-{next(_numbers)}"
     meta: dict[str, Any] = {"name": name, "namespace": changes.pop("namespace", "default"), "resourceVersion": "1"}
     meta["uid"] = changes.pop("uid", f"uid-{name}")

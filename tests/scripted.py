@@ -1,4 +1,4 @@
-"""A client whose answers a test decides, and a writer around it."""
+"""A client whose responses a test sets, and a writer that uses it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from carico.kube.client import ApiError, FencedError
-from carico.kube.writer import Writer
+from carico.kube.writer import ApiWriter
 from carico.testing import ManualClock
 
 
@@ -40,7 +40,7 @@ def bad(status: int, retry_after: float = 0.0) -> Answer:
 
 
 def one_after_the_other(*answers: Answer) -> Answer:
-    """The last one stays."""
+    """In this order; the last one is repeated."""
     left = list(answers)
 
     async def answer(sent: Sent) -> bytes:
@@ -88,7 +88,7 @@ class Desk:
         self.client: Any = ScriptedClient(self.clock)
         self.leads = True
         options = {"jitter": lambda: 1.0} | options
-        self.writer = Writer(self.client, self.clock, lambda: self.leads, **options)
+        self.writer = ApiWriter(self.client, self.clock, lambda: self.leads, **options)
 
     @asynccontextmanager
     async def at_work(self, *others: Awaitable[None]) -> AsyncIterator[None]:
@@ -102,7 +102,7 @@ class Desk:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def until(self, fact: Callable[[], bool], within: float = 0.0, step: float = 1.0) -> None:
-        """Turns of the event loop, and of the clock up to `within` s, until it holds."""
+        """Run the event loop, and advance the clock by up to `within` s, until it holds."""
         end = self.clock.monotonic() + within
         while True:
             for _ in range(2000):

@@ -1,6 +1,6 @@
 """Another kernel as one process: User-Mode Linux, which has the cgroup v2 controllers that this machine may lack.
 
-Its root is this machine's own file system; what it writes outside of its own mounts it writes here.
+Its root is this machine's file system; what it writes outside of its own mounts is written here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 300.0  # s; it takes ten on an idle machine
-SAYS = "carico-uml: "  # what the program prints as its result starts with it
+SAYS = "carico-uml: "  # prefix of the line with the program's result
 
 INIT = """#!/bin/sh
 mount -t proc proc /proc
@@ -30,7 +30,7 @@ halt -f -p
 
 
 def run(program: Path, folder: Path) -> dict[str, Any]:
-    """Boots a kernel that runs a Python program and ends; gives what the program printed as JSON after SAYS."""
+    """Boot a kernel that runs a Python program and ends; returns what the program printed as JSON after SAYS."""
     init = folder / "init"
     init.write_text(INIT.format(root=ROOT, python=sys.executable, program=program))
     init.chmod(0o755)

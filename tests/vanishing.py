@@ -1,4 +1,4 @@
-"""A machine that vanishes without a word, as one that has lost its power, and clients that notice that soon."""
+"""A peer that disappears without closing its connection, as after a power failure, and clients that notice it soon."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def deafen(writer: asyncio.StreamWriter) -> None:
-    """From now on the kernel drops all that comes for this socket, receipts and probes included, as if it were gone."""
+    """Make the kernel drop everything that arrives for this socket, including ACKs and probes, as if it were gone."""
 
     class Filter(ctypes.Structure):
         _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))

@@ -1,4 +1,4 @@
-"""A small cluster in memory, and what its filters and scores say: the setting of the plugin tests."""
+"""A small cluster in memory, and the results of its filters and scores, for tests of the plugins."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from carico.kube.meta import KubeObject
 from carico.kube.objects import Node, Pod
-from carico.scheduler.feasible import Feasibility, Feasible
+from carico.scheduler.feasible import FilterResult, FilterRunner
 from carico.scheduler.framework import Cycle
 from carico.scheduler.plugins import registry
-from carico.scheduler.rows import Rows
+from carico.scheduler.rows import RowIndex
 from carico.scheduler.scoring import Scoring
 from carico.scheduler.snapshot import Snapshot
 from carico.scheduler.template import PodInfo
@@ -26,9 +26,9 @@ class World:
         things: Iterable[KubeObject] = (),
         names: Sequence[str] = NAMES,
     ) -> None:
-        self.snapshot = Snapshot(Rows())
-        self.plugins = registry.make(names, registry.Tools(self.snapshot, ManualClock()))
-        self.filters = Feasible(self.plugins)
+        self.snapshot = Snapshot(RowIndex())
+        self.plugins = registry.make(names, registry.PluginTools(self.snapshot, ManualClock()))
+        self.filters = FilterRunner(self.plugins)
         for thing in things:
             self.snapshot.put(thing)
         for node in nodes:
@@ -39,14 +39,14 @@ class World:
     def add(self, pod: Pod) -> None:
         self.snapshot.add_pod(PodInfo(pod), pod.spec.node_name)
 
-    def judge(self, pod: Pod) -> Feasibility:
+    def judge(self, pod: Pod) -> FilterResult:
         return self.filters.run(Cycle(PodInfo(pod), self.snapshot))
 
     def feasible(self, pod: Pod) -> set[str]:
         return {self.snapshot.name(int(row)) for row in self.judge(pod).rows}
 
     def scores(self, pod: Pod, plugin: str) -> dict[str, float]:
-        """What one plugin gives each feasible node; empty when it has nothing to say."""
+        """The scores of one plugin for the feasible nodes; empty if it skipped scoring."""
         cycle = Cycle(PodInfo(pod), self.snapshot)
         rows = self.filters.run(cycle).rows
         for name, _, scores in Scoring(self.plugins, {}).table(cycle, rows):

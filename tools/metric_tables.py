@@ -1,4 +1,4 @@
-"""docs/metrics.md, from the registries of the three processes as they are when they start."""
+"""Writes docs/metrics.md from the metric registries of the three processes at their start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 
-from carico.agent.process import Agent
+from carico.agent.process import AgentProcess
 from carico.aggregator.process import Aggregator
 from carico.clock import SystemClock
 from carico.kube.client import Client
@@ -61,6 +61,7 @@ UNITS = {
     "_start_time_seconds": "Unix time, s",
     "_seconds": "s",
     "_bytes": "bytes",
+    "_cores": "cores",
     "_ratio": "ratio",
     "_pods": "pods",
     "_nodes": "nodes",
@@ -68,7 +69,7 @@ UNITS = {
 
 
 class Family(NamedTuple):
-    """A metric, whatever its series."""
+    """A metric with all its series."""
 
     name: str  # as it is queried
     kind: str  # Prometheus' type
@@ -77,10 +78,10 @@ class Family(NamedTuple):
 
 
 def registries() -> dict[str, CollectorRegistry]:
-    """Those of processes that were made and not started."""
-    logging.disable(logging.WARNING)  # of plaintext, which is not spoken here
+    """The registries of processes that are constructed but not started."""
+    logging.disable(logging.WARNING)  # warnings about plaintext: nothing is sent here
     clock = SystemClock()
-    agent = Agent(AgentSettings(plaintext=True, runtime="none", aggregator="a:1", schedulers=("s:1",)), clock)
+    agent = AgentProcess(AgentSettings(plaintext=True, runtime="none", aggregator="a:1", schedulers=("s:1",)), clock)
     aggregator = Aggregator(AggregatorSettings(plaintext=True), clock)
     client = Client(fixed("http://127.0.0.1:1"), clock=clock)
     scheduler = Scheduler(SchedulerSettings(plaintext=True), clock, client)

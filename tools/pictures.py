@@ -1,6 +1,6 @@
 """Pictures of the web page for docs/: a real scheduler, simulated nodes, a real browser. `make pictures` runs it.
 
-Pods come and go for a minute and a half before, so that the charts have something to show.
+Pods start and end for a minute and a half before, so that the charts show data.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PICTURES = ROOT / "docs" / "pictures"
 WIDE = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 780, "is_mobile": True, "has_touch": True}
 NODES, MANY = 24, 5000
-SECONDS = 90  # of pods that come and go
+SECONDS = 90  # in which pods start and end
 
 
 def main() -> int:
@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def _fill(stage: Stage) -> None:
-    """Jobs of unlike length; two pods that cannot be placed and one that may not be yet."""
+    """Jobs of different lengths; two unschedulable pods and one with a scheduling gate."""
     chance = random.Random(7)
     stage.create_pod("needs-a-gpu", nodeSelector={"accelerator": "gpu"})
     stage.create_pod("needs-fast-disk", nodeSelector={"disk": "nvme"})
@@ -64,7 +64,7 @@ def _take(
     page.locator("#decisions li .badge").first.wait_for()
     if detail:
         _open_a_node(page)
-    page.wait_for_timeout(1500)  # bars slide into their places
+    page.wait_for_timeout(1500)  # until the bars' animation has ended
     file = PICTURES / f"{name}.png"
     page.screenshot(path=file)
     print(f"{file.relative_to(ROOT)}  {file.stat().st_size >> 10} kB", flush=True)

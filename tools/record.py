@@ -21,9 +21,9 @@ COLUMNS, LINES = 100, 36
 
 
 def record(file: Path, command: list[str]) -> int:
-    """The exit code of the command. Everything that it shows is shown here too."""
+    """Run the command and record its output, which is also shown here; returns its exit code."""
     pid, terminal = pty.fork()
-    if pid == 0:  # the size is set on this side: before the command can ask for it
+    if pid == 0:  # the size is set in the child, before the command can read it
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
         os.execvpe(command[0], command, os.environ | {"TERM": "xterm-256color"})
     began = time.monotonic()
@@ -42,7 +42,7 @@ def record(file: Path, command: list[str]) -> int:
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65536)
-    except OSError:  # the command has ended, and its terminal with it
+    except OSError:  # the command has ended, which closes its terminal
         return b""
 
 

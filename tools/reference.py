@@ -1,4 +1,4 @@
-"""Writes docs/commands.md, docs/settings.md and docs/metrics.md from what the code itself says: `make docs`.
+"""Writes docs/commands.md, docs/settings.md and docs/metrics.md from the code's help texts: `make docs`.
 
 python tools/reference.py [FOLDER]
 """
@@ -154,7 +154,7 @@ def _cell(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Outside of code, GitHub takes angle brackets and stars for its own."""
+    """Outside of code, GitHub interprets angle brackets and asterisks."""
     return " ".join(text.split()).replace("<", "&lt;").replace("*", "\\*")
 
 

@@ -1,4 +1,4 @@
-"""What Prometheus sees of a node. Values are read when somebody scrapes; the beat itself only counts ticks."""
+"""Prometheus metrics of a node. Values are read at each scrape; the sampling loop only counts ticks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BY_RESOURCE: tuple[tuple[str, str, Callable[[Estimate], tuple[float, ...]]], ...
 )
 OF_NODE: tuple[tuple[str, str, Callable[[Estimate], float]], ...] = (
     ("carico_signal_k", "Units of the cluster's recent average workload that fit.", lambda e: e.signal_k),
-    ("carico_node_capacity_pods", "So many more pods fit on this node.", lambda e: e.pod_capacity),
+    ("carico_node_capacity_pods", "How many more pods fit on this node.", lambda e: e.pod_capacity),
     ("carico_node_workload_pods", "Workload pods that run here.", lambda e: e.pods),
     (
         "carico_node_churn",
@@ -30,8 +30,8 @@ OF_NODE: tuple[tuple[str, str, Callable[[Estimate], float]], ...] = (
 )
 
 
-class Beat:
-    """How steady the ticker is: the timer of the samples is the one that measures the event loop."""
+class TickMetrics:
+    """Lag and missed ticks of the sampling timer, which also measures the lag of the event loop."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._lag = loop_lag(registry, "agent")
@@ -48,7 +48,7 @@ class Beat:
 
 
 class NodeCollector(Collector):
-    """The latest estimate and the state of the sources, by callables so that a scrape always sees the newest."""
+    """The latest estimate and the state of the sources, through callables so that each scrape gets current values."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class NodeCollector(Collector):
 
 
 class FullCollector(Collector):
-    """How much memory counts as full, and who says so."""
+    """How much memory counts as full, and the source of that figure."""
 
     def __init__(self, node: str, memory: Callable[[], FullMemory | None]) -> None:
         self._node = node
@@ -100,14 +100,14 @@ class FullCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         about = "Memory that pods may fill, by what tells it: allocatable, kubepods, machine, own-limits or setting."
-        family = GaugeMetricFamily("carico_full_bytes", about, labels=["node", "source"])
+        family = GaugeMetricFamily("carico_node_full_memory_bytes", about, labels=["node", "source"])
         if (memory := self._memory()) is not None:
             family.add_metric([self._node, memory.source], memory.bytes)
         yield family
 
 
 class LinkCollector(Collector):
-    """To whom the agent talks at this moment."""
+    """Streams of the agent that are open now."""
 
     def __init__(self, links: Callable[[], Mapping[str, int]]) -> None:
         self._links = links
@@ -122,7 +122,7 @@ class LinkCollector(Collector):
 
 
 def refusal_counter(registry: CollectorRegistry) -> Callable[[str], None]:
-    """Counts, by reason, what aggregator and schedulers refused to take from this node."""
+    """Counts messages of this node that the aggregator or a scheduler rejected, by reason."""
     about = "Messages of this agent that an aggregator or a scheduler refused, by reason."
     counter = Counter("carico_agent_messages_refused", about, ["reason"], registry=registry)
     return lambda reason: counter.labels(reason=reason).inc()

@@ -1,4 +1,4 @@
-"""How much absolute demand this node holds, per resource: known better with every scheduler that answers."""
+"""How much absolute demand this node can hold, per resource. A scheduler's answer refines it with allocatable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class Full:
-    """Calls `changed` with the new amounts and the node's size whenever one of them is another than before."""
+    """Calls `changed` with the new amounts and the node's size whenever one of them changed."""
 
     def __init__(
         self, settings: NodeSettings, table: PodTable, changed: Callable[[tuple[float, ...], NodeSize], None]
@@ -29,7 +29,7 @@ class Full:
         self.memory: FullMemory | None = None
 
     def allocatable(self, amounts: NodeSize) -> None:
-        """What the API server says that pods may have."""
+        """Sets the node's allocatable from the API server."""
         self._allocatable = amounts.memory_bytes
         if self._size is not None:
             self.update(self._size)
@@ -52,7 +52,7 @@ class Full:
         self.amounts, self.memory, self._size = amounts, memory, size
 
     def _amount(self, dimension: str, size: NodeSize, memory: FullMemory) -> float:
-        """A busy thread is 1.0 of cpu: where pressure counts, a node is full with two of them per core."""
+        """A busy thread is 1.0 of cpu: where pressure is included, a node is full with two of them per core."""
         if dimension == "memory":
             return memory.bytes
         ratio = self._settings.full.get(dimension, FULL)

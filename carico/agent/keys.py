@@ -1,4 +1,4 @@
-"""What somebody types into `carico top`, as the names of keys."""
+"""Key names from the terminal input of `carico top`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 ESCAPE = "\x1b"
 SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|O.|[^\x1b\[O])")
-BEGUN = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*|O)")  # of a sequence whose rest is still to come
+BEGUN = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*|O)")  # an incomplete sequence
 NAMES = {
     "\x1b[A": "up",
     "\x1bOA": "up",
@@ -19,14 +19,14 @@ NAMES = {
     "\x1b[F": "end",
     "\x1b[4~": "end",
     "\t": "tab",
-    "\x03": "q",  # Ctrl-C where the terminal makes no signal of it
+    "\x03": "q",  # Ctrl-C where the terminal does not convert it to a signal
 }
 
 
 class Keys:
-    """Feed it what was read; it keeps the beginning of a sequence until the rest comes.
+    """Parses terminal input; buffers an incomplete escape sequence until the rest arrives.
 
-    Escape at the end is the key itself, which means nothing here.
+    Escape at the end of the input is the key itself and is ignored.
     """
 
     def __init__(self) -> None:

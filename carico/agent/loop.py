@@ -1,7 +1,8 @@
-"""The beat of a node: ask the kernel, count the pods, estimate, tell whoever listens.
+"""The sampling loop of a node: read the kernel's files, count the pods, estimate, publish.
 
-Ten times a second only what has to be asked then is asked. The rest waits for the second: a processor that wakes up for
-one sample has none of the estimation in its caches, and ten samples in a row cost less than two apart.
+Each of the ten ticks per second only reads what has to be read at that time. The rest is done once a second: a
+processor that wakes up for one sample has no estimation code in its caches, and ten samples in a row take less time
+than two apart.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from carico.agent.exporter import Beat
+from carico.agent.exporter import TickMetrics
 from carico.clock import Clock, Ticker
 from carico.estimate.pipeline import Pipeline
 from carico.telemetry.sampler import Fetched, Sampler
@@ -17,22 +18,22 @@ from carico.types import Estimate, MeasuredPod, PodCount
 
 # s without a single sample after which the agent no longer counts as alive.
 SILENCE = 10.0
-# s for which ticks are held back at most; a slow beat is worked off tick by tick.
+# s for which ticks are buffered at most; with a low sampling rate each tick is processed immediately.
 HOLD = 1.5
 
 
 class Measurer(Protocol):
-    """Tells what each pod demands; None where there is no accounting of pods."""
+    """Measures the demand of each pod; None where there is no accounting of pods."""
 
     def measure(self, now: float) -> Sequence[MeasuredPod] | None:
         """Reads, at the end of a second."""
 
     def present(self, now: float) -> Sequence[MeasuredPod] | None:
-        """What is known of the pods that run now, without reading."""
+        """The current pods with their last readings, without reading."""
 
 
-class Held(NamedTuple):
-    """One tick, not worked off yet."""
+class PendingTick(NamedTuple):
+    """One tick that is not processed yet."""
 
     at: float
     fetched: Fetched
@@ -41,7 +42,7 @@ class Held(NamedTuple):
 
 
 class Loop:
-    """Drives sampler and pipeline by the clock and hands each new estimate to `publish`."""
+    """Runs sampler and pipeline by the clock and passes each new estimate to `publish`."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Loop:
         sampler: Sampler,
         pods: Callable[[float], PodCount],
         pipeline: Pipeline,
-        beat: Beat,
+        beat: TickMetrics,
         publish: Callable[[Estimate], None],
         measurer: Measurer | None = None,
     ) -> None:
@@ -64,7 +65,7 @@ class Loop:
         self._measurer = measurer
         self._sampled_at = clock.monotonic()
         self._period = 1.0 / rate_hz
-        self._held: list[Held] = []
+        self._held: list[PendingTick] = []
         self.estimate: Estimate | None = None
 
     async def run(self) -> None:
@@ -76,17 +77,17 @@ class Loop:
     def step(self, now: float, late: float = 0.0) -> None:
         """One tick."""
         held, pods = self._held, self._pods(now)
-        held.append(Held(now, self._sampler.fetch(), pods, late))
+        held.append(PendingTick(now, self._sampler.fetch(), pods, late))
         if len(held) >= self._pipeline.wanted or self._is_news(pods) or now + self._period - held[0].at > HOLD:
             self._held = []
             self._work_off(held)
 
     def _is_news(self, pods: PodCount) -> bool:
-        """Pods came or went since the last estimate."""
+        """Whether the pod count changed since the last estimate."""
         return self.estimate is not None and self.estimate.pods != pods.running
 
-    def _work_off(self, held: list[Held]) -> None:
-        """If an estimate comes of it, it is of the last tick, which is this one: it knows the pods of now."""
+    def _work_off(self, held: list[PendingTick]) -> None:
+        """Processes the buffered ticks. An estimate, if any, is of the last tick, so it includes the current pods."""
         self._beat.ticked([tick.late for tick in held], self._ticker.missed)
         sample, estimate = None, None
         for tick in held:
@@ -102,7 +103,7 @@ class Loop:
             self._publish(estimate)
 
     def _measure_at_the_end(self, now: float) -> Sequence[MeasuredPod] | None:
-        """Of a second."""
+        """Measures the pods with the last sample of a second; otherwise None."""
         is_last = self._pipeline.wanted == 1
         return self._measurer.measure(now) if is_last and self._measurer is not None else None
 

@@ -1,4 +1,4 @@
-"""The measuring of pods, put together: their cgroups, or the runtime's statistics, and the meter."""
+"""Measures pods: connects their cgroups, or the runtime's statistics, with the meter."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import resource
 from collections.abc import Collection, Sequence
 
 from carico.clock import Clock
-from carico.runtime import Source
+from carico.runtime import RuntimeSource
 from carico.runtime.cri_stats import CriStats
 from carico.runtime.meter import ACCOUNTED, NoStats, PodMeter, PodStats
 from carico.settings import NodeSettings
@@ -14,14 +14,14 @@ from carico.telemetry.pod_cgroup import CgroupStats
 from carico.telemetry.sampler import Sampler
 from carico.types import MeasuredPod, PodCounters
 
-FILES_PER_POD = 6  # that stay open
+FILES_PER_POD = 6  # that remain open
 MOST_OPEN = 512  # pods with open files; others are opened at each reading
 
 
 class Measuring:
-    """Measures the pods once a second, and tells the sampler how long limits held them back."""
+    """Measures the pods once a second, and passes the time that they were throttled to the sampler."""
 
-    def __init__(self, settings: NodeSettings, sampler: Sampler, source: Source, clock: Clock) -> None:
+    def __init__(self, settings: NodeSettings, sampler: Sampler, source: RuntimeSource, clock: Clock) -> None:
         self._sampler = sampler
         self._settings = settings
         self._clock = clock
@@ -32,18 +32,18 @@ class Measuring:
         self.problem: str | None = None
 
     async def run(self) -> None:
-        """The part that asks the runtime; where cgroups tell all, it asks nothing."""
+        """Reads statistics from the runtime; sends no request where cgroups provide all of them."""
         await self._cri.run()
 
     def measure(self, now: float) -> Sequence[MeasuredPod] | None:
-        """To be called once a second; None where there is no accounting of pods."""
+        """Call it once a second; None where there is no accounting of pods."""
         measured = self._meter.measure(now)
         self._sampler.throttled = self._meter.throttled
         self.problem = self._meter.problem(now)
         return measured if self.problem is None else None
 
     def present(self, now: float) -> Sequence[MeasuredPod] | None:
-        """The pods of this moment with what is known of each, between two seconds."""
+        """The current pods with their last readings, without reading."""
         return self._meter.present(now) if self.problem is None else None
 
     def _stats(self) -> PodStats:
@@ -60,7 +60,7 @@ class Measuring:
 
 
 class FirstOf:
-    """Two sources of statistics: what the first does not have is taken from the second."""
+    """Two sources of statistics: the second is used for pods that the first does not have."""
 
     def __init__(self, first: PodStats, second: PodStats) -> None:
         self.name = f"{first.name} or {second.name}"
@@ -76,6 +76,6 @@ class FirstOf:
 
 
 def _most_open() -> int:
-    """Pods may take half of the files that this process may have open."""
+    """Limits open files of pods to half of this process's RLIMIT_NOFILE."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(MOST_OPEN, soft // 2 // FILES_PER_POD) if soft > 0 else MOST_OPEN

@@ -1,7 +1,7 @@
-"""What the agent learned, kept in a file, so that a restart does not forget what a pod costs.
+"""The state file of the agent, so that learned costs survive a restart.
 
-The file is replaced whole: a crash at any line leaves the old one or the new one. A file that cannot be used is named
-and left out, because a node that starts fresh is right again within a minute and one that starts poisoned is not.
+The file is replaced atomically: a crash at any point leaves the old one or the new one. A file that cannot be used is
+logged and ignored: a node without state is accurate again within a minute, one with invalid state is not.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ NAME = "agent.json"
 
 
 def place(chosen: Path | None, environ: Mapping[str, str], folder: Path = FOLDER) -> Path | None:
-    """The file that the setting means; None, with a line in the log, where there is no folder that can be written.
+    """The file that the setting means; None, with a line in the log, where there is no writable folder.
 
-    A folder is never made: whoever installs the agent makes it (a volume, or systemd's StateDirectory), and an agent
-    that somebody tries out leaves nothing behind.
+    The folder is never created here: the installation creates it (a volume, or systemd's StateDirectory), and an agent
+    that is started for a test leaves no files.
     """
     if chosen != AUTO:
         return chosen
@@ -40,23 +40,23 @@ def place(chosen: Path | None, environ: Mapping[str, str], folder: Path = FOLDER
     return None
 
 
-class Rememberer(Protocol):
-    """What has something to remember: the pipeline."""
+class Stateful(Protocol):
+    """An object with state to save: the pipeline."""
 
     def save(self) -> dict[str, object]: ...
     def restore(self, state: Mapping[str, object]) -> None: ...
 
 
-class Memory:
-    """Keeps the state of `learner` in `path`; with no path it keeps nothing."""
+class Checkpoint:
+    """Saves the state of `learner` in `path`; without a path it does nothing."""
 
-    def __init__(self, path: Path | None, learner: Rememberer) -> None:
+    def __init__(self, path: Path | None, learner: Stateful) -> None:
         self._path = path
         self._learner = learner
         self._failing = False
 
     def recall(self) -> bool:
-        """Restores what the file holds; False when there was nothing to use."""
+        """Restores the state from the file; False if there was no usable file."""
         if self._path is None:
             return False
         try:
@@ -75,10 +75,10 @@ class Memory:
         return True
 
     def keep(self) -> None:
-        """Writes the file; a full disk costs the memory, never the agent."""
+        """Writes the file; an error, such as a full disk, is logged and does not stop the agent."""
         if self._path is None:
             return
-        # In a folder of many users, a name that can be guessed could be a link into root's files.
+        # In a folder with several users, a predictable name could be a symlink to one of root's files.
         fresh = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}")
         try:
             with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

@@ -1,7 +1,7 @@
-"""What this node says of itself: its own evidence for the aggregator, its estimate for the schedulers.
+"""Messages of this node: its own evidence for the aggregator, its estimate for the schedulers.
 
-The node sends its own evidence only. What it hears from the cluster is used beside its own model and never sent back,
-or old news would echo round the cluster as new evidence.
+The node sends its own evidence only. The cluster's model is used in addition to its own and never sent back, or old
+data would circulate in the cluster as new evidence.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from carico.wire.codec import cluster
 
 
 @dataclass(frozen=True)
-class Node:
-    """Constant for one run of the agent, but for its size: processors come and go."""
+class ReportBuilder:
+    """Constant for one run of the agent, except for the size: processors can be added and removed."""
 
     name: str
     start_id: int
@@ -36,13 +36,13 @@ class Node:
     size: Callable[[], NodeSize]
 
     def model(self, evidence: Evidence, pods: int, costs: tuple[ClassCost, ...] = ()) -> LocalModel:
-        """Fractions become cores and bytes, except the basis, which is checked as fractions at the other side."""
+        """Converts fractions to cores and bytes, except the basis, which the receiver checks as fractions."""
         size = self.size()
         scale = [size.of(dimension) for dimension in self.dimensions]
         return LocalModel(
             node=self.name,
             start_id=self.start_id,
-            sequence=0,  # given when it is sent
+            sequence=0,  # set when it is sent
             size=size,
             dimensions=self.dimensions,
             basis=evidence.basis,
@@ -54,7 +54,7 @@ class Node:
         )
 
     def adopt(self, model: ClusterModel, pipeline: Pipeline) -> None:
-        """Gives the cluster's model to the pipeline, as fractions of this node."""
+        """Passes the cluster's model to the pipeline, as fractions of this node."""
         evidence = pipeline.evidence()
         if evidence is not None:
             view = cluster.view(model, self.size(), self.dimensions, evidence.basis @ evidence.basis.T)
@@ -63,7 +63,7 @@ class Node:
     def adopt_classes(
         self, costs: Mapping[ClassKey, ClassCost], resources: tuple[str, ...], pipeline: Pipeline
     ) -> None:
-        """Gives the cluster's class costs to the pipeline, in the order of this node's resources."""
+        """Passes the cluster's class costs to the pipeline, in the order of this node's resources."""
         if resources != self.dimensions:
             at = tuple(resources.index(name) if name in resources else None for name in self.dimensions)
             costs = {key: _arranged(cost, at) for key, cost in costs.items()}
@@ -77,12 +77,12 @@ class Node:
         full: tuple[float, ...] = (),
         costs: tuple[ClassCost, ...] = (),
     ) -> NodeReport:
-        """To be made in the same step as the estimate, so that the pods in it are those that the estimate counted."""
+        """Call it in the same step as the estimate, so that its pods are those that the estimate counted."""
         now, size = clock.monotonic(), self.size()
         return NodeReport(
             node=self.name,
             start_id=self.start_id,
-            sequence=0,  # given when it is sent, as is the age
+            sequence=0,  # set when it is sent, as is the age
             sampled_at=clock.wall() - (now - estimate.at),
             age=now - estimate.at,
             dimensions=self.dimensions,
@@ -102,7 +102,7 @@ def _times(values: tuple[float, ...], scale: list[float]) -> tuple[float, ...]:
 
 
 def _arranged(cost: ClassCost, at: tuple[int | None, ...]) -> ClassCost:
-    """The same with its figures at other places; 0 for a resource that it says nothing of."""
+    """The cost with its figures reordered; 0 for a resource that it does not contain."""
 
     def arranged(values: tuple[float, ...]) -> tuple[float, ...]:
         return tuple([0.0 if i is None else values[i] for i in at])

@@ -1,7 +1,7 @@
-"""A recording as what the pipeline takes: samples and pod counts, checked row by row.
+"""A recording as input of the pipeline: samples and pod counts, validated row by row.
 
-A recording from elsewhere says how many pods there were but not when the runtime was busy: churn and unsettled pods are
-then derived from the changes of n, with the windows that the agent itself uses.
+A recording of another tool contains the number of pods but not the times of runtime activity: churn and unsettled pods
+are then derived from the changes of n, with the same windows as in the agent.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from carico.types import MeasuredPod, NodeSize, PodCount, Sample
 
 PODS = "n"
 RAW = {"cpu": ("util", "psi"), "memory": ("mem",)}  # columns of a dimension; the others have one of their own name
-GAP = 5.0  # steps; a longer one is a pause of the recorder
-SHORTEST_STEP, LONGEST_STEP = 1e-4, 1e4  # s between two rows; beyond that t is not in seconds
+GAP = 5.0  # median steps; a longer one is a pause of the recorder
+SHORTEST_STEP, LONGEST_STEP = 1e-4, 1e4  # s between two rows; outside this range t is not in seconds
 MEASURED_FOR = 1.5  # s; pods are measured once a second
-SLACK = 0.1  # a ratio this far outside [0, 1] is noise of someone's clock, and is cut off; beyond it is an error
+SLACK = 0.1  # a ratio up to this far outside [0, 1] is clock noise and is clipped; a larger deviation is an error
 
 
 class Playback:
-    """A checked recording."""
+    """A validated recording."""
 
     def __init__(self, path: Path, recording: Recording, settings: NodeSettings) -> None:
         self._path = path
         self._settings = settings
         self._columns = {name: recording.values[:, i] for i, name in enumerate(recording.columns)}
         if settings.cpu == "utilisation" and "util" in self._columns:
-            self._columns.setdefault("psi", np.zeros(len(recording.values)))  # not looked at
+            self._columns.setdefault("psi", np.zeros(len(recording.values)))  # not used
         self.dimensions = tuple(d for d in DIMENSIONS if set(_raw(d)) <= set(self._columns))
         self._check(recording)
         self.rate_hz = self._rate()
         self.size = _size(recording.head)
         self.full = _full(recording.head, self.dimensions)
-        # What pods demand is absolute: it says nothing of a node whose size is not known.
+        # The demand of pods is absolute: it cannot be used for a node whose size is not known.
         self._pod_seconds = recording.pods if self.size is not None and self._measured_in(recording) else ()
         self._pod_rows = [second.row for second in self._pod_seconds]
 
@@ -56,7 +56,7 @@ class Playback:
             yield Sample(at, tuple(self._value(columns, row) for columns in ratios)), pods
 
     def measured(self, row: int) -> Sequence[MeasuredPod] | None:
-        """What was last measured of the pods by then; None where that is long ago, or pods were not measured."""
+        """The last measurement of the pods at that row; None if it is stale, or pods were not measured."""
         found = bisect_right(self._pod_rows, row) - 1
         if found < 0 or row - self._pod_rows[found] > MEASURED_FOR * self.rate_hz:
             return None
@@ -67,7 +67,7 @@ class Playback:
         return tuple(recording.head.get("resources", ())) == tuple(d for d in self.dimensions if d in ACCOUNTED)
 
     def raw(self, name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """A column, for pictures."""
+        """A column, for plots."""
         return self._columns[name]
 
     def _value(self, columns: list[list[float]], row: int) -> float:
@@ -85,7 +85,7 @@ class Playback:
             yield from derived_pods(self._columns[TIME].tolist(), counts, self._settings)
 
     def _rate(self) -> float:
-        """Samples per second as they were, not as they were meant to be; gaps in the recording are left out."""
+        """Actual samples per second, not the configured rate; gaps in the recording are left out."""
         steps = np.diff(self._columns[TIME])
         step = float(steps[steps <= GAP * np.median(steps)].mean())
         if not SHORTEST_STEP <= step <= LONGEST_STEP:
@@ -119,13 +119,13 @@ class Playback:
 
 
 def _size(head: Mapping[str, Any]) -> NodeSize | None:
-    """The recorded node's; None where the recorder did not say, or not in numbers."""
+    """The size of the recorded node; None where the head does not contain it as numbers."""
     amounts = _amounts(head, ("cores", "memory_bytes"))
     return None if amounts is None else NodeSize(*amounts)
 
 
 def _full(head: Mapping[str, Any], dimensions: tuple[str, ...]) -> tuple[float, ...] | None:
-    """What the recorded node held in all, absolute; None where the recorder did not say."""
+    """What the recorded node could hold, absolute; None where the head does not contain it."""
     told = head.get("full")
     return _amounts(told, dimensions) if isinstance(told, dict) else None
 

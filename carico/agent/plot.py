@@ -1,4 +1,4 @@
-"""A picture of a replayed recording: usage, what a pod costs, how many more fit."""
+"""A plot of a replayed recording: usage, cost of a pod, Pod-Capacity."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def load_pyplot() -> Any:
         import matplotlib
     except ImportError:
         raise UsageError("pictures need matplotlib: pip install 'carico[demo]'") from None
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it tells about every font it finds
-    matplotlib.use("Agg")  # a file is all that is wanted: no window system is asked for
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it logs every font it finds
+    matplotlib.use("Agg")  # writes files; needs no window system
     import matplotlib.pyplot
 
     return matplotlib.pyplot

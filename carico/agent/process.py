@@ -1,4 +1,4 @@
-"""`carico agent`: everything that runs on a node, put together."""
+"""`carico agent`: creates and runs all parts of the agent on a node."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import socket
 from collections.abc import Coroutine, Iterator, Mapping
 
 from carico import __version__, flags
-from carico.agent.exporter import Beat, FullCollector, LinkCollector, NodeCollector, refusal_counter
+from carico.agent.exporter import FullCollector, LinkCollector, NodeCollector, TickMetrics, refusal_counter
 from carico.agent.full import Full
 from carico.agent.loop import Loop
 from carico.agent.measuring import Measuring
-from carico.agent.memory import Memory, place
-from carico.agent.node import Node
+from carico.agent.memory import Checkpoint, place
+from carico.agent.node import ReportBuilder
 from carico.beat import BeatLoop
 from carico.certificate_metrics import CertificateCollector, from_file
 from carico.clock import Clock, SystemClock
@@ -39,8 +39,8 @@ from carico.wire.report_client import ReportClient
 log = logging.getLogger(__name__)
 
 KEEP_EVERY = 30.0  # s between two writes of the state file
-MEASURE_EVERY = 10.0  # s between two looks at the node's size: processors come and go, but not every second
-CLASSES_AT_FIRST = 256  # that the aggregator tells, those with most pods
+MEASURE_EVERY = 10.0  # s between two reads of the node's size: processors are added and removed, but rarely
+CLASSES_AT_FIRST = 256  # classes that the aggregator sends first, those with most pods
 
 
 def add_arguments(parser: flags.CommandParser) -> None:
@@ -58,11 +58,11 @@ async def _run(settings: AgentSettings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await Agent(settings, SystemClock()).run(stop)
+    await AgentProcess(settings, SystemClock()).run(stop)
 
 
-class Agent:
-    """One node. Every part is made here and nowhere else, so that `__init__` is the list of them."""
+class AgentProcess:
+    """One node. All parts are created in `__init__`, which is the complete list of them."""
 
     def __init__(self, settings: AgentSettings, clock: Clock) -> None:
         self._clock = clock
@@ -73,10 +73,10 @@ class Agent:
         self._pipeline = Pipeline(settings, settings.dimensions, settings.rate_hz, self._measured)
         self._full = Full(settings, self._source.table, self._pipeline.set_full)
         self._full.update(self._measured)
-        self._memory = Memory(place(settings.state_file, os.environ), self._pipeline)
+        self._memory = Checkpoint(place(settings.state_file, os.environ), self._pipeline)
         name = settings.node_name or socket.gethostname()
-        self._workload: object = None  # the pods whose classes the aggregator was told to follow
-        self._node = Node(name, secrets.randbits(63), settings.dimensions, self._size)
+        self._workload: object = None  # the pods whose classes were subscribed at the aggregator
+        self._node = ReportBuilder(name, secrets.randbits(63), settings.dimensions, self._size)
         self.registry = registry = new_registry("agent")
         registry.register(CertificateCollector("agent", {"tls_cert": from_file(settings.tls_cert)}))
         refused = refusal_counter(registry)
@@ -86,7 +86,7 @@ class Agent:
             self._classes = ClassesClient(settings, clock, self._adopt_classes, CLASSES_AT_FIRST)
         self._reports = ReportClient(settings, clock, refused, self._acknowledged) if settings.schedulers else None
         count = self._source.table.count
-        beat = Beat(registry)
+        beat = TickMetrics(registry)
         self._measuring = Measuring(settings, self._sampler, self._source, clock)
         self._loop = Loop(
             clock, settings.rate_hz, self._sampler, count, self._pipeline, beat, self._publish, self._measuring
@@ -98,20 +98,20 @@ class Agent:
         self._pages = HttpServer(settings.listen, routes, count=request_counter(registry, "agent"))
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set. Whatever else ends is a fault, and ends the agent."""
+        """Runs until `stop` is set. Any other part that ends is an error and ends the agent."""
         port = await self._pages.start()
         self._memory.recall()
-        self._pipeline.set_full(self._full.amounts, self._measured)  # what was recalled may be of another size
+        self._pipeline.set_full(self._full.amounts, self._measured)  # the restored state may be of another size
         self._warn_where_nodes_share_a_kernel()
         log.info("carico %s on %s, metrics on port %d", __version__, self._node.name, port)
         gc.collect()
-        gc.freeze()  # libraries and parts stay: to walk over them in search of cycles took 25 ms each time
+        gc.freeze()  # libraries and parts are permanent: each full collection over them took 25 ms
         tasks = {asyncio.create_task(part) for part in self._parts()}
         stopping = asyncio.create_task(stop.wait())
         try:
             done, _ = await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
             for task in done & tasks:
-                task.result()  # raises what went wrong
+                task.result()  # raises the error of the task
         finally:
             for task in (stopping, *tasks):
                 task.cancel()
@@ -133,7 +133,7 @@ class Agent:
             yield self._reports.run()
 
     def _warn_where_nodes_share_a_kernel(self) -> None:
-        """Whoever measures against limits of its own knows that there are others."""
+        """Logs a warning, unless the agent is set to measure against its own limits."""
         why = why_shared(self._settings.proc_root, self._settings.cgroup_root)
         if why is not None and not self._settings.own_limits:
             log.warning("%s; nodes that share a kernel each report the whole machine's room as their own", why)
@@ -144,7 +144,7 @@ class Agent:
             self._memory.keep()
 
     def _publish(self, estimate: Estimate) -> None:
-        """A new second: each stream decides by its own rule whether that is worth a message."""
+        """Offers a new estimate to each stream, which decides by its own rule whether to send a message."""
         evidence, costs = self._pipeline.evidence(), self._pipeline.class_costs()
         if self._exchange is not None and evidence is not None:
             self._exchange.offer(self._node.model(evidence, estimate.pods, costs))
@@ -154,7 +154,7 @@ class Agent:
         self._follow_classes()
 
     def _follow_classes(self) -> None:
-        """Costs of the classes of the pods here are wanted at once."""
+        """Subscribes to the costs of the classes of this node's pods as soon as the pods change."""
         pods = self._source.table.workload()
         if self._classes is not None and pods is not self._workload:
             self._workload = pods
@@ -168,7 +168,7 @@ class Agent:
         return self._measured
 
     def _acknowledged(self, ack: Ack) -> None:
-        """What a scheduler knows from the API server and this node does not."""
+        """Stores what a scheduler sends from the API server: classes of pods and allocatable."""
         if ack.classes:
             self._source.table.classified(ack.classes)
         if ack.allocatable is not None:

@@ -1,7 +1,7 @@
 """The processes of this machine, and the pods that they belong to: the list in `carico top`.
 
-A process belongs to a pod by its control group, which carries the pod's UID on every node of Kubernetes, or, on the
-embedded cluster's node, by its home folder. A pod's name is the host name that its processes were given.
+A process is assigned to a pod by its cgroup, whose path contains the pod's UID on every Kubernetes node, or, on the
+embedded cluster's node, by its home folder. A pod's name is the host name in the environment of its processes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from carico.runtime.cgroups import pod_uid
 if TYPE_CHECKING:
     import psutil
 
-DETAILED = 200  # processes whose owner and command are looked up: more fit on no screen
+DETAILED = 200  # processes whose owner and command are looked up: more do not fit on a screen
 
 
-class Process(NamedTuple):
+class ListedProcess(NamedTuple):
     pid: int
     user: str
     cpu: float  # cores
@@ -27,38 +27,40 @@ class Process(NamedTuple):
     command: str
 
 
-class Pod(NamedTuple):
+class ListedPod(NamedTuple):
     name: str
     processes: int
     cpu: float  # cores
     memory: float  # bytes
 
 
-class Listing(NamedTuple):
-    processes: tuple[Process, ...] = ()  # those that use most, in the order that was asked for
-    pods: tuple[Pod, ...] = ()
+class ProcessListing(NamedTuple):
+    processes: tuple[ListedProcess, ...] = ()  # those with the highest use, in the requested order
+    pods: tuple[ListedPod, ...] = ()
     total: int = 0  # processes of the machine
     problem: str = ""
 
 
-class Member(NamedTuple):
+class ListedMember(NamedTuple):
     uid: str  # of the pod
     name: str
 
 
 class Processes:
-    """Call `look` every few seconds, always from the same thread or never twice at once."""
+    """Call `look` every few seconds, never twice concurrently."""
 
     def __init__(self) -> None:
-        self._members: dict[tuple[int, float], Member | None] = {}  # (pid, start) → its pod, which never changes
+        self._members: dict[
+            tuple[int, float], ListedMember | None
+        ] = {}  # (pid, start time) → its pod, which is constant
         self._pods: Collection[str] = ()
 
-    def look(self, by_memory: bool, pods: Collection[str]) -> Listing:
+    def look(self, by_memory: bool, pods: Collection[str]) -> ProcessListing:
         """`pods` are the UIDs that the runtime counts."""
         try:
             import psutil
         except ImportError:
-            return Listing(problem="the list of processes needs psutil: pip install 'carico[demo]'")
+            return ProcessListing(problem="the list of processes needs psutil: pip install 'carico[demo]'")
         found = []
         for process in psutil.process_iter(["cpu_percent", "memory_info", "create_time"]):
             memory = process.info["memory_info"]
@@ -67,13 +69,13 @@ class Processes:
         found.sort(key=lambda one: (one[2], one[1]) if by_memory else (one[1], one[2]), reverse=True)
         processes = (_detailed(*one) for one in found[:DETAILED])
         members = self._with_pods(found, pods)
-        return in_order(Listing(tuple(processes), _pods(members), len(found)), by_memory)
+        return in_order(ProcessListing(tuple(processes), _pods(members), len(found)), by_memory)
 
     def _with_pods(
         self, found: list[tuple[psutil.Process, float, float]], pods: Collection[str]
-    ) -> Iterable[tuple[Member, float, float]]:
+    ) -> Iterable[tuple[ListedMember, float, float]]:
         known, self._members = self._members, {}
-        if pods != self._pods:  # who belonged to none may be one of the new ones
+        if pods != self._pods:  # processes without a pod may belong to one of the new ones
             known, self._pods = {key: member for key, member in known.items() if member is not None}, pods
         for process, cpu, memory in found:
             key = (process.pid, process.info["create_time"])
@@ -83,7 +85,7 @@ class Processes:
                 yield member, cpu, memory
 
 
-def _member(process: psutil.Process, pods: Collection[str]) -> Member | None:
+def _member(process: psutil.Process, pods: Collection[str]) -> ListedMember | None:
     try:
         with open(f"/proc/{process.pid}/cgroup") as file:
             uids = [uid for part in file.read().split("/") if (uid := pod_uid(part.strip()))]
@@ -92,11 +94,11 @@ def _member(process: psutil.Process, pods: Collection[str]) -> Member | None:
     environment = _asked(process.environ, {}) if uids or pods else {}
     home = os.path.basename(environment.get("HOME", ""))
     uid = uids[0] if uids else home if home in pods else ""
-    return Member(uid, environment.get("HOSTNAME") or uid) if uid else None
+    return ListedMember(uid, environment.get("HOSTNAME") or uid) if uid else None
 
 
-def in_order(listing: Listing, by_memory: bool) -> Listing:
-    def order(one: Process | Pod) -> tuple[float, float]:
+def in_order(listing: ProcessListing, by_memory: bool) -> ProcessListing:
+    def order(one: ListedProcess | ListedPod) -> tuple[float, float]:
         return (one.memory, one.cpu) if by_memory else (one.cpu, one.memory)
 
     processes = sorted(listing.processes, key=order, reverse=True)
@@ -104,17 +106,17 @@ def in_order(listing: Listing, by_memory: bool) -> Listing:
     return listing._replace(processes=tuple(processes), pods=tuple(pods))
 
 
-def _pods(members: Iterable[tuple[Member, float, float]]) -> tuple[Pod, ...]:
-    pods: dict[str, Pod] = {}
+def _pods(members: Iterable[tuple[ListedMember, float, float]]) -> tuple[ListedPod, ...]:
+    pods: dict[str, ListedPod] = {}
     for member, cpu, memory in members:
-        pod = pods.get(member.uid, Pod(printable(member.name), 0, 0.0, 0.0))
-        pods[member.uid] = Pod(pod.name, pod.processes + 1, pod.cpu + cpu, pod.memory + memory)
+        pod = pods.get(member.uid, ListedPod(printable(member.name), 0, 0.0, 0.0))
+        pods[member.uid] = ListedPod(pod.name, pod.processes + 1, pod.cpu + cpu, pod.memory + memory)
     return tuple(pods.values())
 
 
-def _detailed(process: psutil.Process, cpu: float, memory: float) -> Process:
+def _detailed(process: psutil.Process, cpu: float, memory: float) -> ListedProcess:
     words = _asked(process.cmdline, []) or [f"[{_asked(process.name, '?')}]"]
-    return Process(process.pid, _asked(process.username, "?"), cpu, memory, printable(" ".join(words)))
+    return ListedProcess(process.pid, _asked(process.username, "?"), cpu, memory, printable(" ".join(words)))
 
 
 def _asked(question: Callable[[], Any], otherwise: Any) -> Any:
@@ -122,12 +124,12 @@ def _asked(question: Callable[[], Any], otherwise: Any) -> Any:
 
     try:
         return question()
-    except (psutil.Error, OSError):  # it has ended meanwhile, or is somebody else's
+    except (psutil.Error, OSError):  # it has ended, or belongs to another user
         return otherwise
 
 
 def printable(text: str) -> str:
-    r"""Any process may call itself anything, terminal codes included; wide characters would break the columns.
+    r"""Replaces unsafe characters: a command may contain terminal codes; wide characters would break the columns.
 
     >>> printable("a\x1b[2Jb\n中ü")
     'a?[2Jb??ü'

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from carico import __version__, flags
 from carico.agent.full import Full
-from carico.agent.recording import TIME, Writer
-from carico.agent.watch import Tick, Watcher
+from carico.agent.recording import TIME, RecordingWriter
+from carico.agent.watch import LiveSampler, Tick
 from carico.clock import SystemClock
 from carico.settings import RuntimeSettings, TelemetrySettings, ViewSettings
 
 POD_COLUMNS = ("n", "churn", "unsettled")
-SECOND = 1.0  # s between two measurings of pods
+SECOND = 1.0  # s between two measurements of pods
 
 
 def add_arguments(parser: flags.CommandParser) -> None:
@@ -46,10 +46,10 @@ def add_seconds(parser: argparse.ArgumentParser) -> None:
 
 
 async def _record(file: Path, settings: ViewSettings, seconds: float | None, force: bool) -> tuple[int, int]:
-    watcher = Watcher(settings, SystemClock(), seconds)
+    watcher = LiveSampler(settings, SystemClock(), seconds)
     watcher.stop_on_signals()
     resources = watcher.measuring.resources
-    writer = Writer(file, _columns(watcher), _about(watcher, settings), force=force, resources=resources)
+    writer = RecordingWriter(file, _columns(watcher), _about(watcher, settings), force=force, resources=resources)
     start, measured_at = None, -math.inf
     try:
         async for tick in watcher:
@@ -66,17 +66,17 @@ async def _record(file: Path, settings: ViewSettings, seconds: float | None, for
     return writer.rows, size
 
 
-def _columns(watcher: Watcher) -> tuple[str, ...]:
+def _columns(watcher: LiveSampler) -> tuple[str, ...]:
     return (TIME, *POD_COLUMNS, *watcher.sampler.raw)
 
 
-def _row(tick: Tick, start: float, watcher: Watcher) -> list[float]:
+def _row(tick: Tick, start: float, watcher: LiveSampler) -> list[float]:
     assert tick.sample is not None
     pods = (tick.pods.running, float(tick.pods.churn), tick.pods.unsettled)
     return [tick.sample.at - start, *pods, *watcher.sampler.raw.values()]
 
 
-def _about(watcher: Watcher, settings: ViewSettings) -> dict[str, object]:
+def _about(watcher: LiveSampler, settings: ViewSettings) -> dict[str, object]:
     size = watcher.sampler.size()
     full = Full(settings, watcher.source.table, lambda _, __: None)
     full.update(size)

@@ -1,16 +1,16 @@
-r"""Raw telemetry in a file, and back: gzip over lines of JSON, so that `zcat` and any language read it.
+r"""Writes and loads raw telemetry: gzip over lines of JSON, readable with `zcat` and in any language.
 
-    {"carico": "recording", "format": 2, "columns": ["t", "n", …], "resources": ["cpu", "memory"], …}   what this is
+    {"carico": "recording", "format": 2, "columns": ["t", "n", …], "resources": ["cpu", "memory"], …}   the head
     [12.3, 2, 0, 0, 0.51, 0.02, 0.3]                 one per sample, by the columns
     {"names": {"0": ["uid", "team-a", "team-a/web", "5d"]}, "pods": [[0, 3.1, 1, 1, 1, 0.3, 4e7, 0.29, 4e7], …]}
-                                                     one per second, behind its sample: what was measured of each pod
+                                                     one per second, after its sample: the measurements of each pod
 
-A pod has a number, which is named before it is used: UID and class, or the UID alone. Its columns are the head's
-`pod_columns`: number, age, whether it runs, whether demand is exact, whether it was read in this second, then demand
-and use per resource; null where nothing was read yet.
+A pod has a number, which is defined in `names` before it is used: UID and class, or the UID alone. Its columns are the
+head's `pod_columns`: number, age, whether it runs, whether demand is exact, whether it was read in this second, then
+demand and use per resource; null where nothing was read yet.
 
-Every few seconds end a member of the gzip file, written whole: a recorder that is killed leaves a file that is good up
-to there. At 10 Hz an hour takes about half a megabyte, and 30 pods a few more.
+A member of the gzip file is completed every few seconds: a recorder that is killed leaves a file that is valid up to
+the last member. At 10 Hz an hour takes about half a megabyte, and 30 pods a few more.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from carico.errors import CaricoError, UsageError
 from carico.types import MeasuredPod
 
 TIME = "t"
-CHUNK_ROWS = 50  # 5 s at 10 Hz: what a killed recorder loses at most
-DIGITS = 6  # of a figure: more than any counter of the kernel is worth
+CHUNK_ROWS = 50  # 5 s at 10 Hz: the most that a killed recorder loses
+DIGITS = 6  # significant digits of a figure: more than the precision of any kernel counter
 _encode = msgspec.json.Encoder().encode
 
 
 class Recording(NamedTuple):
     columns: tuple[str, ...]
     values: NDArray[np.float64]  # rows × columns
-    head: Mapping[str, Any]  # what the recorder said of itself; empty for plain JSON
+    head: Mapping[str, Any]  # metadata of the recorder; empty for plain JSON
     pods: tuple[PodSecond, ...] = ()  # in the order of their rows; empty where pods were not measured
 
 
-class Writer:
+class RecordingWriter:
     """Appends to a new file; `close` writes the rest."""
 
     def __init__(
@@ -61,9 +61,9 @@ class Writer:
         self._time = columns.index(TIME)
         self._pending: list[bytes] = []
         self._pending_rows = 0
-        self._numbers: dict[str, tuple[int, tuple[str, ...]]] = {}  # UID → its pod's number, and as what it was named
+        self._numbers: dict[str, tuple[int, tuple[str, ...]]] = {}  # UID → the pod's number and the names written
         self._next_number = 0
-        self.rows = 0  # that are safe in the file
+        self.rows = 0  # written to the file
         self._file = _create(path, force)
         pods = (*NUMBERED, *(f"{name}_{what}" for what in ("demand", "use") for name in resources))
         kind = {"carico": "recording", "format": FORMAT, "columns": columns, "resources": resources}
@@ -78,7 +78,7 @@ class Writer:
             self._flush()
 
     def add_pods(self, measured: Sequence[MeasuredPod]) -> None:
-        """What was measured at the row that was added last."""
+        """Adds the measurements of pods at the row that was added last."""
         names: dict[str, tuple[str, ...]] = {}
         rows = [self._pod(pod, names) for pod in measured]
         self._pending.append(_encode({"names": names, "pods": rows} if names else {"pods": rows}))
@@ -97,7 +97,7 @@ class Writer:
         return [number, _short(pod.age), int(pod.running), int(pod.exact), int(pod.fresh), *(told or [None])]
 
     def close(self) -> int:
-        """Bytes of the finished file."""
+        """Writes the rest and returns the size of the file in bytes."""
         try:
             self._flush()
             return self._file.tell()
@@ -114,18 +114,18 @@ class Writer:
     def _write(self, part: bytes) -> None:
         good, rest = self._file.tell(), memoryview(part)
         try:
-            while rest:  # a disk that is nearly full takes a part and complains about the next
+            while rest:  # a write to a nearly full disk may be partial; the next one then fails
                 rest = rest[self._file.write(rest) :]
         except OSError as error:
-            with contextlib.suppress(OSError):  # a reader stops at the last full chunk anyway
+            with contextlib.suppress(OSError):  # a reader stops at the last complete chunk anyway
                 self._file.truncate(good)
-            self._pending.clear()  # or closing would try, and fail, again
+            self._pending.clear()  # or `close` would try and fail again
             why = "no space left" if error.errno == errno.ENOSPC else error.strerror
             raise CaricoError(f"{self._path}: {why} after {self.rows} rows; those can be replayed") from error
 
 
 def _short(value: float) -> float:
-    """A figure with as many digits as are worth writing.
+    """Rounds to DIGITS significant digits.
 
     >>> _short(0.1234567), _short(2.0), _short(123456789.0)
     (0.123457, 2, 123457000)
@@ -148,7 +148,7 @@ def _create(path: Path, force: bool) -> BinaryIO:
 
 
 def load(path: Path) -> Recording:
-    """A recording of any form; a UsageError of one line when it is none or is damaged."""
+    """Loads a recording of any format; raises a one-line UsageError if it is not a recording or is damaged."""
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -1,6 +1,6 @@
-"""Recordings as versions before gzip wrote them; they are read still.
+"""Parses the binary recordings of versions before the gzip format.
 
-carico recording 1\\n                        what this is, and in which version
+carico recording 1\\n                        name and version of the format
 {"columns": ["t", "n", …], …}\\n             one line of JSON
 chunk, chunk, …                             length, rows, checksum (three u32), then zlib over one column after the
                                             other: t as float64, the others as float32, all little-endian
@@ -30,7 +30,7 @@ HEAD_LIMIT = 1 << 16  # bytes
 
 
 def parse(path: Path, data: bytes) -> tuple[tuple[str, ...], NDArray[np.float64], Mapping[str, Any]]:
-    """Columns, values as rows × columns, and what the recorder said of itself."""
+    """Columns, values as rows × columns, and metadata of the recorder."""
     end = data.find(b"\n", len(MAGIC), HEAD_LIMIT)
     try:
         head = json.loads(data[len(MAGIC) : end] if end > 0 else b"")
@@ -47,7 +47,7 @@ def parse(path: Path, data: bytes) -> tuple[tuple[str, ...], NDArray[np.float64]
 
 
 def _chunk(path: Path, data: bytes, at: int, columns: tuple[str, ...]) -> tuple[NDArray[np.float64], int] | None:
-    """The chunk at a place in the file and the place after it; None where no full chunk is left."""
+    """The chunk at an offset in the file and the offset after it; None where no complete chunk is left."""
     if len(data) < at + CHUNK.size:
         return None
     length, rows, check = CHUNK.unpack_from(data, at)
@@ -63,7 +63,7 @@ def _decoded(path: Path, at: int, body: bytes, rows: int, columns: tuple[str, ..
     row_bytes = sum(np.dtype(_kind(name)).itemsize for name in columns)
     expander = zlib.decompressobj()
     try:
-        raw = expander.decompress(body, rows * row_bytes + 1)  # no more than announced: a bomb stays small
+        raw = expander.decompress(body, rows * row_bytes + 1)  # at most the announced size: limits a zip bomb
     except zlib.error:
         raw = b""
     if len(raw) != rows * row_bytes:

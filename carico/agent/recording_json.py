@@ -1,8 +1,8 @@
-"""A recording as plain JSON, for those who have telemetry from elsewhere.
+"""A recording as plain JSON, for telemetry of other tools.
 
     {"columns": ["t", "n", "util", "psi", "mem"], "rows": [[0.0, 3, 0.5, 0.1, 0.3], …]}
 
-t in seconds, n pods, the others ratios. Columns of other names may hold anything, text and null too.
+t in seconds, n pods, the others ratios. Columns with other names are ignored and may hold anything, also text and null.
 """
 
 from __future__ import annotations
@@ -61,5 +61,5 @@ def _row(path: Path, number: int, row: Any, columns: tuple[str, ...], known: lis
 def _finite(value: float) -> bool:
     try:
         return math.isfinite(value)
-    except OverflowError:  # a whole number beyond what a float holds
+    except OverflowError:  # an int beyond the range of a float
         return False

@@ -1,4 +1,4 @@
-"""Recordings of gzip over lines of JSON, back to numbers; recording.py says what is in the lines."""
+"""Parses recordings of gzip over lines of JSON; recording.py describes the lines."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ GZIP = b"\x1f\x8b"
 WITH_GZIP_HEAD = 31  # wbits of zlib
 FORMAT = 2
 NUMBERED = ("pod", "age", "running", "exact", "fresh")  # before demand and use
-PIECE = 1 << 16  # bytes that are unpacked at once: what follows a member is copied, so it must be little
+PIECE = 1 << 16  # bytes passed to zlib at once; small, because zlib copies the bytes after a member
 LONGEST_LINE = 1 << 24  # bytes
-MOST_BYTES = 1 << 32  # of the lines: a small gzip file can hold terabytes
+MOST_BYTES = 1 << 32  # of all lines: a small gzip file can expand to terabytes
 
 
 class PodSecond(NamedTuple):
@@ -32,18 +32,18 @@ class PodSecond(NamedTuple):
     pods: tuple[MeasuredPod, ...]
 
 
-class Second(msgspec.Struct):
+class RecordedSecond(msgspec.Struct):
     pods: list[list[float | None]]
     names: dict[str, tuple[str, ...]] = {}
 
 
 Parsed = tuple[tuple[str, ...], NDArray[np.float64], Mapping[str, Any], tuple[PodSecond, ...]]
 _decode_head = msgspec.json.Decoder(dict[str, Any]).decode
-_decode = msgspec.json.Decoder(list[float] | Second).decode
+_decode = msgspec.json.Decoder(list[float] | RecordedSecond).decode
 
 
 def parse(path: Path, data: bytes) -> Parsed:
-    """Columns, values as rows × columns, what the recorder said of itself, and what was measured of pods."""
+    """Columns, values as rows × columns, metadata of the recorder, and measurements of pods."""
     lines = _lines(path, data)
     head = _head(path, next(lines, b""))
     columns, pods = tuple(head["columns"]), _Pods(path, len(head["resources"]))
@@ -53,7 +53,7 @@ def parse(path: Path, data: bytes) -> Parsed:
             line = _decode(text)
         except msgspec.DecodeError as error:
             raise UsageError(f"{path}: line {number}: {error}") from None
-        if isinstance(line, Second):
+        if isinstance(line, RecordedSecond):
             pods.add(number, rows - 1, line)
         elif len(line) != len(columns):
             raise UsageError(f"{path}: line {number} has {len(line)} values instead of {len(columns)}")
@@ -89,7 +89,7 @@ class _Pods:
         self._names: dict[int, tuple[str, ClassKey | None]] = {}
         self.seconds: list[PodSecond] = []
 
-    def add(self, line: int, row: int, second: Second) -> None:
+    def add(self, line: int, row: int, second: RecordedSecond) -> None:
         try:
             for number, name in second.names.items():
                 self._names[int(number)] = (name[0], ClassKey(*name[1:]) if len(name) > 1 else None)
@@ -122,7 +122,7 @@ def _lines(path: Path, data: bytes) -> Iterator[bytes]:
 
 
 def _unpacked(path: Path, data: bytes) -> Iterator[bytes]:
-    """The members of a gzip file, piece by piece; one that was cut off as far as it goes."""
+    """The decompressed members of a gzip file, piece by piece; of a truncated one, the available part."""
     view, at, unpacked = memoryview(data), 0, 0
     member = zlib.decompressobj(WITH_GZIP_HEAD)
     while at < len(data):

@@ -1,4 +1,4 @@
-"""`carico replay FILE`: a recording through the estimation, as fast as the machine can."""
+"""`carico replay FILE`: runs the estimation on a recording, as fast as possible."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from carico.types import Estimate
 
 log = logging.getLogger(__name__)
 
-# What still matters once the telemetry is recorded.
+# The settings that apply to recorded telemetry.
 FLAGS = flags.names(EstimateSettings) | {"cpu", "churn_after_start", "churn_after_delete", "settle"}
 
 
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.png is None:
         print(table(estimates, playback.dimensions))
     if args.png is not None:
-        from carico.agent.plot import draw  # the drawing library is large, and few want it
+        from carico.agent.plot import draw  # matplotlib is large and rarely needed
 
         draw(playback, estimates, settings, args.png)
     if not args.json:
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def replay(playback: Playback, settings: NodeSettings) -> list[Estimate]:
-    """Every estimate that the agent would have made. A batch keeps its length in time whatever the recording's rate."""
+    """Every estimate that the agent would have made. A batch has the same duration at any rate of the recording."""
     batch = max(1, round(settings.batch * playback.rate_hz / settings.rate_hz))
     settings = dataclasses.replace(settings, batch=batch)
     pipeline = Pipeline(settings, playback.dimensions, playback.rate_hz, playback.size)

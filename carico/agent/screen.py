@@ -1,6 +1,6 @@
-"""What `carico top` shows, as lines of text: no terminal in here.
+"""The picture of `carico top` as lines of text, independent of the terminal.
 
-Colours are names until the very end (`paint`), so that widths are counted on what is seen.
+Colours are names until the last step (`paint`), so that widths are computed on visible characters.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from carico.agent.processes import Listing
+from carico.agent.processes import ProcessListing
 from carico.types import Estimate, NodeSize
 
 SPARKS = " ▁▂▃▄▅▆▇█"
@@ -25,13 +25,13 @@ KEYS = (
 )
 CODES = {"green": "32", "yellow": "33", "red": "31", "bold": "1", "dim": "2", "": "0"}
 
-NOTHING = Listing()
+NOTHING = ProcessListing()
 Piece = tuple[str, str]  # colour, text
 Line = list[Piece]
 
 
 @dataclass
-class View:
+class ScreenView:
     """Everything on the screen at one moment."""
 
     dimensions: tuple[str, ...]
@@ -45,14 +45,14 @@ class View:
     why_no_pods: str  # the reason for that
     notice: str  # what is wrong, or empty
     left: float | None  # s until the end
-    listing: Listing = NOTHING
+    listing: ProcessListing = NOTHING
     pods_first: bool = True  # list pods, if there are any, and not processes
     by_memory: bool = False
-    offset: int = 0  # rows of the list that are scrolled away
+    offset: int = 0  # rows of the list that are scrolled out of view
     help: bool = False
 
 
-def frame(view: View, width: int, height: int) -> list[Line]:
+def frame(view: ScreenView, width: int, height: int) -> list[Line]:
     lines = [_title(view, width), [], *_bars(view, width), [], *_answer(view, width), [], *_minute(view, width)]
     end: list[Line] = [[("yellow", view.notice)]] if view.notice else []
     if view.help:
@@ -63,7 +63,7 @@ def frame(view: View, width: int, height: int) -> list[Line]:
     return [cut(line, width) for line in lines[:height]]
 
 
-def _title(view: View, width: int) -> Line:
+def _title(view: ScreenView, width: int) -> Line:
     where = "this process's limits" if view.own_limits else "this machine"
     size = f"{where}: {view.size.cores:g} cores, {view.size.memory_bytes / 2**30:.1f} GiB"
     end = "q: quit  ?: help" if view.left is None else f"{max(0, view.left):.0f} s left  q: quit  ?: help"
@@ -71,7 +71,7 @@ def _title(view: View, width: int) -> Line:
     return [("bold", "carico top"), ("", f"   {size}"), ("dim", " " * gap + end)]
 
 
-def _bars(view: View, width: int) -> list[Line]:
+def _bars(view: ScreenView, width: int) -> list[Line]:
     about = (
         f"   utilisation {view.raw.get('util', 0):.2f}, pressure {view.raw.get('psi', 0):.2f}" if width >= 80 else ""
     )
@@ -86,7 +86,7 @@ def _bar_line(name: str, value: float, room: int, about: str) -> Line:
     return [("", f"{_label(name):<{LABEL}}"), (colour, bar(value, room)), ("", f" {value:>4.0%}"), ("dim", about)]
 
 
-def _answer(view: View, width: int) -> list[Line]:
+def _answer(view: ScreenView, width: int) -> list[Line]:
     estimate = view.estimate
     if estimate is None:
         return [[("dim", "the first estimate comes after a second …")]]
@@ -106,8 +106,8 @@ def _answer(view: View, width: int) -> list[Line]:
     return lines
 
 
-def _minute(view: View, width: int) -> list[Line]:
-    """One sparkline per dimension, full height = 1, and one of Pod-Capacity, full height = its highest."""
+def _minute(view: ScreenView, width: int) -> list[Line]:
+    """One sparkline per dimension, full height = 1, and one of Pod-Capacity, full height = its maximum."""
     if not view.history:
         return []
     room = min(60, width - LABEL - 12)
@@ -120,8 +120,8 @@ def _minute(view: View, width: int) -> list[Line]:
     return lines
 
 
-def _list(view: View, room: int) -> list[Line]:
-    """A heading and so many rows as there is room for."""
+def _list(view: ScreenView, room: int) -> list[Line]:
+    """A heading and as many rows as fit."""
     listing, rows = view.listing, max(0, room - 1)
     if listing.problem:
         return [[("dim", listing.problem)]]

@@ -1,4 +1,4 @@
-"""Estimates as lines of text: what `replay` prints, and `top` where there is no terminal."""
+"""Estimates as lines of text: the output of `replay`, and of `top` without a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A terminal that is redrawn in place and left as it was found: screen, cursor, echo and all."""
+"""Redraws a terminal in place; restores screen, cursor and echo at the end."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ PLAIN = str.maketrans("█░▏▎▍▌▋▊▉▁▂▃▄▅▆▇…", "#.
 
 
 class LastWarning(logging.Handler):
-    """Log lines would tear the picture apart: the last one is shown in it instead.
+    """Keeps the last warning to show it in the picture, which log lines would overwrite.
 
-    Those about pods are left out: the picture has the state of their source anyway.
+    Those of carico.runtime are left out: the picture shows the state of the pod source anyway.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class LastWarning(logging.Handler):
 
 
 class Terminal:
-    """Use as a context, inside an event loop: logging is caught, keys are not echoed but given to `on_key`."""
+    """A context manager for use in an event loop: captures logging; keys are not echoed but passed to `on_key`."""
 
     def __init__(self, on_key: Callable[[str], None], out: TextIO = sys.stdout) -> None:
         self._out = out
@@ -59,13 +59,13 @@ class Terminal:
         return self._warning.text
 
     def size(self) -> tuple[int, int]:
-        """Columns and lines; the last line stays free, or the picture would scroll."""
+        """Columns and lines, without the last line: writing it would scroll the picture."""
         columns, lines = shutil.get_terminal_size()
         return columns, lines - 1
 
     def draw(self, lines: list[Line]) -> None:
         size = self.size()
-        start = HOME if size == self._size else HOME + CLEAR  # what was wrapped by a resize is no longer ours
+        start = HOME if size == self._size else HOME + CLEAR  # a resize may have wrapped lines
         self._size = size
         text = "".join(f"{paint(line, self._colours)}{REST_OF_LINE}\n" for line in lines)
         self._out.write(start + (text if self._unicode else text.translate(PLAIN)) + REST_OF_SCREEN)
@@ -94,7 +94,7 @@ class Terminal:
     def _open(self) -> None:
         if self._keyboard is not None:
             self._was = termios.tcgetattr(self._keyboard)
-            tty.setcbreak(self._keyboard)  # keys come at once, and are not shown
+            tty.setcbreak(self._keyboard)  # keys are delivered immediately and not echoed
         self._out.write(OPEN)
         self._out.flush()
         self._size = None
@@ -103,11 +103,11 @@ class Terminal:
         self._out.write(CLOSE)
         self._out.flush()
         if self._keyboard is not None:
-            with contextlib.suppress(termios.error):  # the terminal is gone
+            with contextlib.suppress(termios.error):  # the terminal was closed
                 termios.tcsetattr(self._keyboard, termios.TCSAFLUSH, self._was)
 
     def _suspend(self) -> None:
-        """Ctrl-Z: the shell gets its terminal back for as long as it wants."""
+        """Ctrl-Z: restores the terminal for the shell until this process continues."""
         self._close()
         os.kill(os.getpid(), signal.SIGSTOP)
         self._open()

@@ -1,4 +1,4 @@
-"""`carico top`: the signal of this machine, live. A picture on a terminal, a line per second elsewhere."""
+"""`carico top`: usage and Pod-Capacity of this machine, live. A picture on a terminal, otherwise a line per second."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from carico import flags
 from carico.agent import table
 from carico.agent.full import Full
-from carico.agent.processes import Listing, Processes, in_order
+from carico.agent.processes import Processes, ProcessListing, in_order
 from carico.agent.record import add_seconds
 from carico.agent.replay import as_json
-from carico.agent.screen import View, frame
+from carico.agent.screen import ScreenView, frame
 from carico.agent.terminal import Terminal
-from carico.agent.watch import Watcher
+from carico.agent.watch import LiveSampler
 from carico.clock import Clock, SystemClock
 from carico.estimate.pipeline import Pipeline
 from carico.settings import NodeSettings, ViewSettings
@@ -27,8 +27,8 @@ from carico.types import Estimate, Sample
 
 MINUTE = 60  # estimates in the sparklines
 REDRAW = 0.2  # s between two pictures
-LIST_EVERY = 2.0  # s between two looks at the processes
-PAGE = 10  # rows that a page scrolls
+LIST_EVERY = 2.0  # s between two updates of the process list
+PAGE = 10  # rows that page up and page down scroll
 SCROLL = {"up": -1, "down": 1, "page up": -PAGE, "page down": PAGE, "home": -sys.maxsize, "end": sys.maxsize}
 
 
@@ -50,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What somebody chose by keys."""
+class TopChoice:
+    """What the user selected with keys."""
 
     pods_first: bool = True
     by_memory: bool = False
@@ -60,21 +60,21 @@ class Choice:
 
 
 class Top:
-    """Follows the machine and keeps what the picture needs."""
+    """Samples the machine and keeps the data of the picture."""
 
     def __init__(self, settings: ViewSettings, clock: Clock, seconds: float | None) -> None:
         self._settings = settings
         self._clock = clock
         self._end = None if seconds is None else clock.monotonic() + seconds
-        self._watcher = Watcher(settings, clock, seconds)
+        self._watcher = LiveSampler(settings, clock, seconds)
         self._machine = self._watcher.sampler.size()
         self._pipeline = Pipeline(settings, settings.dimensions, settings.rate_hz, self._machine)
         Full(settings, self._watcher.source.table, self._pipeline.set_full).update(self._machine)
         self._usage: deque[tuple[float, ...]] = deque(maxlen=max(1, round(settings.rate_hz)))
         self._history: deque[Estimate] = deque(maxlen=MINUTE)
         self._processes = Processes()
-        self._listing = Listing()
-        self._choice = Choice()
+        self._listing = ProcessListing()
+        self._choice = TopChoice()
 
     async def on_terminal(self) -> None:
         with Terminal(lambda key: self._typed(key, terminal)) as terminal:
@@ -98,7 +98,7 @@ class Top:
             terminal.draw(frame(self._view(self._clock.monotonic(), terminal.notice), *terminal.size()))
 
     async def _list(self) -> None:
-        """In a thread: to look at some hundred processes takes as long as a few samples."""
+        """In a thread: reading some hundred processes takes as long as a few samples."""
         while True:
             counted = self._watcher.source.table.counted()
             self._listing = await asyncio.to_thread(self._processes.look, self._choice.by_memory, counted)
@@ -141,9 +141,9 @@ class Top:
                 self._history.append(estimate)
             show(tick.sample, estimate)
 
-    def _view(self, now: float, warning: str) -> View:
+    def _view(self, now: float, warning: str) -> ScreenView:
         count, source = len(self._usage), self._watcher.source
-        return View(
+        return ScreenView(
             dimensions=self._settings.dimensions,
             size=self._machine,
             own_limits=any(name.startswith("cgroup") for name in self._watcher.sampler.sources()),
@@ -163,8 +163,8 @@ class Top:
         )
 
 
-def chosen(before: Choice, key: str, listing: Listing) -> Choice:
-    """What is shown after a key; one that means nothing changes nothing."""
+def chosen(before: TopChoice, key: str, listing: ProcessListing) -> TopChoice:
+    """The selection after a key; an unknown key does not change it."""
     if key in ("?", "h"):
         return replace(before, help=not before.help)
     if key in ("c", "P"):

@@ -1,4 +1,4 @@
-"""The raw material of `carico top` and `carico record`: samples and pods of this machine, tick by tick."""
+"""The input of `carico top` and `carico record`: samples and pods of this machine, tick by tick."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Tick(NamedTuple):
     pods: PodCount
 
 
-class Watcher:
-    """This machine. Iterate to follow it until `seconds` are over (None: for ever), or someone asks to stop."""
+class LiveSampler:
+    """Iterates over the ticks of this machine until `seconds` are over (None: no limit), or `stop` is called."""
 
     def __init__(self, settings: NodeSettings, clock: Clock, seconds: float | None) -> None:
         self.sampler = Sampler(settings)
@@ -30,7 +30,7 @@ class Watcher:
         self.measuring = Measuring(settings, self.sampler, self.source, clock)
         self._clock = clock
         self._ticker = Ticker(clock, 1.0 / settings.rate_hz)
-        # A little more, so that the sample which completes the last second is among them.
+        # A little more, so that the sample which completes the last second is included.
         self._end = None if seconds is None else clock.monotonic() + seconds + min(0.05, 0.5 / settings.rate_hz)
         self._proc_root = settings.proc_root
         self._something = False  # has been read
@@ -40,14 +40,14 @@ class Watcher:
         parts = (self.source.run(), self.measuring.run(), self._ticker.run(self._tick))
         running = [asyncio.create_task(part) for part in parts]
         for task in running:
-            task.add_done_callback(self.stop)  # all run for ever: one that ends is broken
+            task.add_done_callback(self.stop)  # all run indefinitely: one that ends has failed
         call_off = None if self._end is None else self._clock.call_at(self._end, self.stop)
         try:
             while (tick := await self._ticks.get()) is not None:
                 yield tick
             for task in running:
                 if task.done():
-                    task.result()  # raises what went wrong
+                    task.result()  # raises the error of the task
         finally:
             if call_off is not None:
                 call_off()
@@ -59,12 +59,12 @@ class Watcher:
         now = self._clock.monotonic()
         sample = self.sampler.read(now)
         self._something = self._something or sample is not None or None in self.sampler.sources().values()
-        if not self._something:  # there will be nothing to show, however long one waits
+        if not self._something:  # no source can be read: waiting does not help
             raise CaricoError(f"nothing can be read below {self._proc_root}; check --proc-root")
         self._ticks.put_nowait(Tick(sample, self.source.table.count(now)))
 
     def stop_on_signals(self) -> None:
-        """Ctrl-C and SIGTERM end the iteration, so that files are finished and cursors shown."""
+        """Ctrl-C and SIGTERM end the iteration, so that files are completed and the cursor is restored."""
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self.stop)
 

@@ -1,24 +1,24 @@
-"""What a pod of one class costs, out of what the nodes that run it say, without believing any single one against all.
+"""What a pod of one class costs, from the reports of the nodes that run it; no single node is trusted against all.
 
-For many classes at once: arrays are classes × nodes, filled up with trust 0. In one resource node i says cᵢ, the pods
-behind it count wᵢ, and fᵢ in [0, 1] is what is left of a node that fades. With at least three nodes:
+For many classes at once: arrays are classes × nodes, padded with trust 0. In one resource node i reports cᵢ, the pods
+behind it count wᵢ, and fᵢ in [0, 1] is the remaining weight of a node that fades. With at least three nodes:
 
-    eᵢ = fᵢ·min(wᵢ, med(w))                          more pods count more, but nobody counts for many
+    eᵢ = fᵢ·min(wᵢ, med(w))                          more pods count more, but no node counts for many
     mid = med(c; e),  s = max(1.4826·med(|c − mid|; e), mid/10)
     mean = Σ eᵢ·clip(cᵢ, mid ± 3s) / Σ eᵢ
     variance = Σ eᵢ(cᵢ* − mean)² / Σ eᵢ + Σ eᵢvᵢ* / Σ eᵢ
     high = min(max hᵢ, 2·second highest hᵢ)          memory; for cpu the quantile 0.9 of h by e instead of max hᵢ
 
-cᵢ* is cᵢ, but the one that lies farthest from mid comes as near as the second farthest, and the largest vᵢ counts as
-the second largest. So two nodes that differ from the others are in the spread as they are, and one alone is not. With
-one or two nodes nobody can say which of them is wrong: means are weighted by wᵢ, and `high` is the highest.
+cᵢ* is cᵢ, but the one farthest from mid is moved as near as the second farthest, and the largest vᵢ counts as the
+second largest. So two nodes that differ from the others contribute fully to the spread, and one alone does not. With
+one or two nodes there is no way to find which of them is wrong: means are weighted by wᵢ, and `high` is the highest.
 
-The bound. Let n − 1 ≥ 2 honest nodes say means in [a, b] and highs up to h. The share of a single node in Σ e is
-φ ≤ 1/⌈n/2⌉ where no node fades, always below ½. Whatever that node says,
+The bound. Let n − 1 ≥ 2 honest nodes report means in [a, b] and highs up to h. The share of a single node in Σ e is
+φ ≤ 1/⌈n/2⌉ where no node fades, always below ½. Whatever that node reports,
 
     a − 3sφ ≤ mean ≤ b + 3sφ   with   s ≤ max(1.4826·(b − a), b/10),      high ≤ 2h,
 
-and the variance is at most (b − a + 3sφ)² plus the largest variance that an honest node says.
+and the variance is at most (b − a + 3sφ)² plus the largest variance that an honest node reports.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from carico.types import Matrix, Vector
 Marks = NDArray[np.bool_]
 
 LEAST_NODES = 3  # for a median to overrule a node
-ALONE = 2.0  # times the second highest: what one node alone is believed to have seen as the highest
+ALONE = 2.0  # times the second highest: the limit of the highest value that a single node reports
 HIGH_QUANTILE = 0.9
-HEAVIEST = 10.0  # times the median: what one node's pods count for in the sum
+HEAVIEST = 10.0  # times the median: what one node's pods count for in the sum, at most
 
 
 class Said(NamedTuple):
@@ -67,14 +67,14 @@ def trust_of(weight: Matrix, fading: Matrix) -> Matrix:
 
 
 def total_weight(weight: Matrix, fading: Matrix) -> Vector:
-    """Pods measured by all nodes, none of them counting for very many."""
+    """Pods measured by all nodes, each node's part limited."""
     middle = quantile(weight, np.where((fading > 0) & (weight > 0), 1.0, 0.0), 0.5)[:, None]
     total: Vector = (np.minimum(weight, HEAVIEST * middle) * fading).sum(axis=1)
     return total
 
 
 def merge(said: Said, trust: Matrix, overruled: Marks, *, is_peak: bool) -> Merged:
-    """`overruled` marks the nodes that the others may overrule; trust 0 where nobody said anything."""
+    """`overruled` marks the nodes that the others may overrule; trust 0 where there is no report."""
     total = trust.sum(axis=1, keepdims=True)
     share = np.divide(trust, total, out=np.zeros_like(trust), where=total > 0)
     present = trust > 0
@@ -111,7 +111,7 @@ def _second(values: Matrix, present: Marks) -> Matrix:
 
 
 def quantile(values: Matrix, weight: Matrix, share: float) -> Vector:
-    """Per class the smallest value with at least that share of the weight at or below it; 0 where nobody is.
+    """Per class the smallest value with at least that share of the weight at or below it; 0 where there is no node.
 
     >>> quantile(np.array([[3.0, 1.0, 2.0], [5.0, 7.0, 0.0]]), np.array([[1.0, 1.0, 1.0], [1.0, 3.0, 0.0]]), 0.5)
     array([2., 7.])

@@ -1,37 +1,54 @@
 """The cluster's table of class costs: from the rows of this replica's nodes and the aggregates of the others'.
 
 Messages only fill rows and mark classes; `refresh` merges a bounded number of marked classes each time, off the path of
-any call. A class that no live node speaks of any more is remembered for a week: a nightly job on nodes that come and go
-is not unknown each night. There are at most CLASSES of them; those that were not heard of for longest go first.
+any call: first those that are new, then those that may have moved by a share that is to be sent. Where less than that
+can have changed, a class waits for its turn in the background: what nodes report of 2,000 classes changes thousands of
+times a second, and almost none of it changes what a class costs.
+
+A class that no live node reports any more is remembered for a week: a nightly job on nodes that come and go is not
+unknown each night. There are at most CLASSES of them; those that were not reported for longest are evicted first.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from carico.aggregator import class_merge
 from carico.aggregator.class_merge import LEAST_NODES, Merged, Said
-from carico.aggregator.class_rows import FIGURES, PODS, RAMP, RESOURCES, WEIGHT, ClassRows, R
-from carico.aggregator.journal import Journal
+from carico.aggregator.class_rows import (
+    FIGURES,
+    PODS,
+    RAMP,
+    RESOURCES,
+    WEIGHT,
+    ClassRows,
+    R,
+    Shift,
+    positions,
+)
+from carico.aggregator.journal import VersionedJournal
 from carico.types import ClassCost, ClassKey, Matrix
 from carico.wire.codec import classes as codec
 from carico.wire.codec.classes import ClassName, name_of
 
 CLASSES = 20_000
 REMEMBERED_FOR = 7 * 86_400.0  # s
-PER_REFRESH = 512  # classes that are merged at once: some milliseconds
-WIDTHS = (4, 16, 64)  # nodes per class; classes of like width are merged together
-FADING_STEPS = 4  # a node that fades changes its classes so many times
-MOVED = 0.05  # share by which a figure must move to be told
+PER_REFRESH = 256  # classes that are merged at once: some milliseconds
+IN_BACKGROUND = 64  # of these, those that can hardly have moved
+WIDTHS = (4, 16, 64)  # nodes per class; classes of similar width are merged together
+FADING_STEPS = 4  # times that a node that fades changes its classes
+MOVED = 0.05  # share by which a value must move to be sent
 FIELDS = Merged._fields
+MEMORY = RESOURCES.index("memory")
 MOVED_COUNT = 0.25  # the same for counts of pods and nodes
-FEW = 10  # nodes: below it every one is told
+FEW = 10  # nodes: below it every change of their number is sent
 
 
 class Published(NamedTuple):
@@ -41,7 +58,7 @@ class Published(NamedTuple):
 
 class Remembered(NamedTuple):
     cost: ClassCost
-    at: float  # s, monotonic: when the last node that knew it went
+    at: float  # s, monotonic: when the last node that reported it went
 
 
 class Classes:
@@ -49,13 +66,15 @@ class Classes:
 
     def __init__(self, first_version: int) -> None:
         self._rows = ClassRows()
-        self._heard: OrderedDict[ClassName, ClassKey] = OrderedDict()  # the least recently heard of first
+        self._heard: OrderedDict[ClassName, ClassKey] = OrderedDict()  # the least recently reported first
         self._peers: dict[str, dict[ClassName, ClassCost]] = {}
         self._remembered: OrderedDict[ClassName, Remembered] = OrderedDict()
-        self._to_merge: dict[ClassName, None] = {}  # rows changed
+        self._new: dict[ClassName, None] = {}  # no aggregate yet
+        self._to_merge: dict[ClassName, None] = {}  # rows changed so much that it may have moved
+        self._drift: dict[ClassName, float] = {}  # share by which the rows have changed since the last merge: small
         self._to_combine: dict[ClassName, None] = {}  # the aggregate of some replica changed
-        self.own: Journal[ClassName, ClassCost] = Journal()
-        self.published: Journal[ClassName, Published] = Journal(first_version)
+        self.own: VersionedJournal[ClassName, ClassCost] = VersionedJournal()
+        self.published: VersionedJournal[ClassName, Published] = VersionedJournal(first_version)
 
     @property
     def rows(self) -> int:
@@ -64,11 +83,13 @@ class Classes:
     # Messages
 
     def heard(self, node: str, costs: Sequence[ClassCost], resources: tuple[str, ...]) -> None:
-        """A node's word of its own pods."""
+        """A node's report of its own pods."""
         self._mark(self._rows.fade(node, 1.0))
         for cost in costs:
             self._touch(cost.key)
             self._mark(self._rows.put(node, cost, resources))
+            if self._is_higher(cost, resources):
+                self._mark((Shift(name_of(cost.key), math.inf),))
 
     def heard_peer(self, peer: str, costs: Sequence[ClassCost], resources: tuple[str, ...], now: float) -> None:
         """What another replica has of its own nodes; weight 0: it has none of a class any more."""
@@ -93,8 +114,26 @@ class Classes:
             self._remember(cost, now)
             self._to_combine[name] = None
 
-    def _mark(self, names: Iterable[ClassName]) -> None:
-        self._to_merge.update(dict.fromkeys(names))
+    def _is_higher(self, cost: ClassCost, resources: tuple[str, ...]) -> bool:
+        """Whether a node measured more memory than the known `high` of the class: one node can raise that alone."""
+        known, at = self.own.get(name_of(cost.key)), positions(resources)[MEMORY]
+        if known is None or at is None or cost.weight <= 0:
+            return False
+        return cost.high[at] > (1 + MOVED) * known.high[MEMORY]
+
+    def _mark(self, shifts: Iterable[Shift]) -> None:
+        for name, share in shifts:
+            if name in self._to_merge or name in self._new:
+                continue
+            if self.own.get(name) is None:
+                self._new[name] = None
+                continue
+            drift = self._drift.get(name, 0.0) + share
+            if drift < MOVED:
+                self._drift[name] = drift
+            else:
+                self._to_merge[name] = None
+                self._drift.pop(name, None)
 
     def _touch(self, key: ClassKey) -> None:
         name = name_of(key)
@@ -109,8 +148,8 @@ class Classes:
         self._rows.forget_class(name)
         for known in self._peers.values():
             known.pop(name, None)
-        self._to_merge.pop(name, None)
-        self._to_combine.pop(name, None)
+        for marked in (self._new, self._to_merge, self._drift, self._to_combine):
+            marked.pop(name, None)
         for journal in (self.own, self.published):
             if journal.get(name) is not None:
                 journal.put(name, None)
@@ -124,25 +163,27 @@ class Classes:
     # Time
 
     def refresh(self, now: float) -> bool:
-        """Merges what has changed, a bounded number of classes at once; says whether something is to be told."""
+        """Merges what has changed, a bounded number of classes at once; returns whether something is to be sent."""
         before = self.published.version
-        names = _taken(self._to_merge, PER_REFRESH)
+        names = _taken(self._new, PER_REFRESH)
+        names += _taken(self._to_merge, PER_REFRESH - len(names))
+        names += _taken(self._drift, min(PER_REFRESH - len(names), IN_BACKGROUND))
         alive = [name for name in names if self._rows.nodes(name)]
         for name in set(names) - set(alive):
             self._gone(name, now)
         for cost in self._merged(alive):
             name = name_of(cost.key)
             self._remembered.pop(name, None)
-            self._to_combine[name] = None
             old = self.own.get(name)
             if old is None or _moved(old, cost):
                 self.own.put(name, cost)
+                self._to_combine[name] = None
         self._combine()
         self._drop_old(now)
         return self.published.version != before
 
     def _gone(self, name: ClassName, now: float) -> None:
-        """No node of this replica speaks of it any more."""
+        """No node of this replica reports it any more."""
         old = self.own.get(name)
         if old is not None:
             self.own.put(name, None)
@@ -189,9 +230,9 @@ class Classes:
             self.published.put(name, Published(cost, codec.chunk(cost)))
 
 
-def _taken(marked: dict[ClassName, None], most: int) -> list[ClassName]:
-    """Takes the first ones out."""
-    names = [name for name, _ in zip(marked, range(most), strict=False)]
+def _taken(marked: dict[ClassName, Any], most: int) -> list[ClassName]:
+    """Removes the first ones and returns them."""
+    names = list(itertools.islice(marked, most))
     for name in names:
         del marked[name]
     return names
@@ -247,7 +288,7 @@ def _costs(
 
 
 def combined(parts: Sequence[ClassCost]) -> ClassCost:
-    """One class out of the aggregates of several replicas, each counting for its nodes.
+    """One class from the aggregates of several replicas, each weighted by its nodes.
 
     An aggregate of at least three nodes is robust already; one of fewer may be overruled by the others.
     """
@@ -272,6 +313,13 @@ def combined(parts: Sequence[ClassCost]) -> ClassCost:
     )[0]
 
 
+def figures_moved(old: ClassCost, new: ClassCost, share: float) -> bool:
+    """Whether a pod's expected need moved by more than that share."""
+    if any(abs(a - b) > share * a for a, b in zip(old.mean, new.mean, strict=True)):
+        return True
+    return any(abs(a - b) > share * a for a, b in zip(old.high, new.high, strict=True))
+
+
 def _moved(old: ClassCost, new: ClassCost) -> bool:
     if abs(new.nodes - old.nodes) > (MOVED_COUNT * old.nodes if old.nodes >= FEW else 0):
         return True
@@ -279,14 +327,14 @@ def _moved(old: ClassCost, new: ClassCost) -> bool:
         return True
     if not 0.5 < new.weight / max(old.weight, 1e-9) < 2.0:
         return True
-    if any(abs(a - b) > MOVED * a for a, b in [*zip(old.mean, new.mean), *zip(old.high, new.high)]):  # noqa: B905
+    if figures_moved(old, new, MOVED):
         return True
     spreads = zip(old.mean, old.variance, new.variance, strict=True)
     return any(abs(math.sqrt(b) - math.sqrt(a)) > MOVED * mean for mean, a, b in spreads)
 
 
 def _arranged(cost: ClassCost, there: tuple[str, ...], here: tuple[str, ...]) -> ClassCost:
-    """The same with its figures in another order of resources; 0 for one that it says nothing of."""
+    """The same with its values in another order of resources; 0 for one that it has no value of."""
     if there == here:
         return cost
     at = {resource: i for i, resource in enumerate(there)}
@@ -309,6 +357,6 @@ def for_resources(cost: ClassCost, resources: tuple[str, ...]) -> ClassCost:
 
 
 def nothing_of(name: ClassName) -> ClassCost:
-    """What a replica says of a class that none of its nodes speaks of any more."""
+    """What a replica sends of a class that none of its nodes reports any more."""
     none = (0.0,) * R
     return ClassCost(ClassKey("", name.family, name.revision), 0, 0.0, none, none, none, none, 0.0, 0)

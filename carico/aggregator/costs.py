@@ -1,26 +1,28 @@
-"""What a pod costs, out of what all nodes say, without believing any single one.
+"""What a pod costs, from the reports of all nodes; no single one is trusted.
 
-In one dimension node i says cᵢ with variance vᵢ and has weight wᵢ (1, less while it fades). med is the weighted median:
+In one dimension node i reports cᵢ with variance vᵢ and has weight wᵢ (1, less while it fades). med is the weighted
+median:
 
     rough = med(c; w)
     pᵢ = 1/(vᵢ/max(cᵢ, rough)² + (1/10)²), at most twice med(p; w)
-    qᵢ = wᵢ·pᵢ                                      better evidence counts more, but nobody counts for many
+    qᵢ = wᵢ·pᵢ                                      better evidence counts more, but no node counts for many
     mid = med(c; q),  s = max(1.4826·med(|c − mid|; q), mid/10)
     cᵢ' = cᵢ, clipped to mid ± 3s
     mean = Σ qᵢcᵢ' / Σ qᵢ
     variance = Σ qᵢ(cᵢ − mean)² / Σ qᵢ + med(v; q)
 
-Variances are weighed relative to the cost, or pods that are cheap would count more than dear ones only because they
-are cheap. The mean believes nobody, but the variance is the true spread, not clipped: where nodes differ, because they
-run different pods or because one lies, the cluster knows less of the next node, and says so.
+Variances are taken relative to the cost, or cheap pods would count more than expensive ones only because they are
+cheap. The mean is clipped, but the variance is the true spread, not clipped: where nodes differ, because they run
+different pods or because one reports a wrong value, the cost of the next node is less certain, and the variance shows
+it.
 
-The bound. Let honest nodes say costs in [a, b], and let φ be the others' share of Σ q. For a share f of nodes φ ≤ 4·f
-because of the limit on pᵢ, and φ = f when all variances are alike. If φ < ½ then mid lies in [a, b], the spread s is at
-most max(1.4826·(b − a), b/10), and so
+The bound. Let honest nodes report costs in [a, b], and let φ be the others' share of Σ q. For a share f of nodes
+φ ≤ 4·f because of the limit on pᵢ, and φ = f when all variances are equal. If φ < ½ then mid lies in [a, b], the spread
+s is at most max(1.4826·(b − a), b/10), and so
 
     a − 3sφ ≤ mean ≤ b + 3sφ,
 
-whatever the others say. A node that says 100 times its peers' cost moves the mean as one that says mid + 3s.
+whatever the others report. A node that reports 100 times its peers' cost moves the mean as one that reports mid + 3s.
 """
 
 from __future__ import annotations
@@ -29,10 +31,10 @@ import numpy as np
 
 from carico.types import CostPoints, Vector
 
-POINTS = 256  # at most so many travel between replicas, per dimension
+POINTS = 256  # at most, sent between replicas per dimension
 MAD_TO_SIGMA = 1.4826  # for a Gaussian
 CLIP = 3.0  # s on either side
-SAME = 0.1  # share of the cost: differences below it are nobody's fault
+SAME = 0.1  # share of the cost: smaller differences are not counted against a node
 WEIGHT_LIMIT = 2.0  # times the median precision
 TINY = 1e-300  # keeps a cost of exactly 0 with variance 0 out of a division
 
@@ -49,7 +51,7 @@ def points(cost: Vector, variance: Vector, weight: Vector) -> CostPoints:
 
 
 def robust(said: CostPoints) -> tuple[float, float] | None:
-    """Mean and variance as above; None when nobody said anything."""
+    """Mean and variance as above; None when there is no report."""
     heard = said.weight > 0
     cost, variance, weight = said.cost[heard], said.variance[heard], said.weight[heard]
     if not len(cost):

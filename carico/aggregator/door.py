@@ -1,6 +1,6 @@
-"""Bytes in, bytes out: the sessions of the methods, and what is said to messages that are wrong.
+"""Bytes in, bytes out: the sessions of the methods, and the responses to invalid messages.
 
-The answer to a good message is always the model of the last refresh, serialised once; so an exchange costs its
+The response to a valid message is always the model of the last refresh, serialised once; so an exchange costs its
 decoding, its checks and one row.
 """
 
@@ -10,14 +10,14 @@ import logging
 from collections.abc import Callable
 
 from carico.aggregator.pace import Pace
-from carico.aggregator.state import State, Told
+from carico.aggregator.state import AggregatorState, Told
 from carico.aggregator.subscribers import Subscriber, Subscribers
 from carico.clock import Clock
-from carico.errors import RefusedMessage
+from carico.errors import InvalidMessage
 from carico.wire.codec import classes, cluster, local, replica
 from carico.wire.codec.checks import Undecodable
 from carico.wire.identity import Caller
-from carico.wire.refusals import Refusals
+from carico.wire.refusals import RejectionLog
 from carico.wire.server import Outlet, StreamMethod, UnaryMethod
 
 log = logging.getLogger(__name__)
@@ -27,12 +27,12 @@ LOCAL_LIMIT = 64 * 1024  # bytes of one LocalSubspace; six dimensions take half 
 QUERY_LIMIT = 512 * 1024  # bytes of one ClassQuery
 
 
-class Door:
-    """`has_peers`: whether this replica has others. Without them nobody may speak for many nodes at once."""
+class AggregationService:
+    """`has_peers`: whether this replica has others. Without them no caller may report for many nodes at once."""
 
     def __init__(
         self,
-        state: State,
+        state: AggregatorState,
         clock: Clock,
         on_exchange: Callable[[], None],
         on_refused: Callable[[str], None],
@@ -42,7 +42,7 @@ class Door:
         self.state = state
         self.clock = clock
         self.on_exchange = on_exchange
-        self.refusals = Refusals(log, on_refused)
+        self.refusals = RejectionLog(log, on_refused)
         self.pace = Pace()
         self.subscribers = Subscribers(state.classes)
         self._model = cluster.NONE_YET
@@ -58,7 +58,7 @@ class Door:
             self.methods[f"{SERVICE}/Peer"] = self.peer
 
     def refresh(self, late: float = 0.0) -> None:
-        """Makes the model anew and the bytes that all nodes get until the next time; `late` in seconds."""
+        """Recomputes the model and the bytes that all nodes get until the next refresh; `late` in seconds."""
         now = self.clock.monotonic()
         self.pace.refreshed(late)
         if self.state.refresh(now):
@@ -67,19 +67,19 @@ class Door:
         self.state.classes.refresh(now)
         self.subscribers.push(now)
 
-    def refuse(self, error: RefusedMessage) -> None:
+    def refuse(self, error: InvalidMessage) -> None:
         self.refusals.note(error, self.clock.monotonic())
 
     def undecodable(self, error: Undecodable) -> None:
-        self.refuse(RefusedMessage("undecodable", str(error)))
+        self.refuse(InvalidMessage("undecodable", str(error)))
 
 
 class _Exchange:
-    def __init__(self, door: Door, caller: Caller) -> None:
+    def __init__(self, door: AggregationService, caller: Caller) -> None:
         self._door = door
         self._caller = caller
         self._stream = door.state.open_stream()
-        self._node: str | None = None  # of which this stream speaks
+        self._node: str | None = None  # whose messages this stream carries
 
     def greeting(self) -> bytes | None:
         return None
@@ -98,9 +98,9 @@ class _Exchange:
             model = local.decode(parsed)
             self._caller.speaks_for(model.node)
             if self._node not in (None, model.node):
-                raise RefusedMessage("identity", f"a stream of {self._node} speaks of {model.node}")
+                raise InvalidMessage("identity", f"a stream of {self._node} speaks of {model.node}")
             door.state.accept(model, self._stream, door.clock.monotonic())
-        except RefusedMessage as error:
+        except InvalidMessage as error:
             door.refuse(error)
             return cluster.encode_refusal(parsed, error)
         self._node = model.node
@@ -111,9 +111,9 @@ class _Exchange:
 
 
 class _ClassesStream:
-    """Whoever may call may listen: class costs are nobody's secret."""
+    """Every caller that may call may receive: class costs are not secret."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: AggregationService) -> None:
         self._door = door
         self._outlet: Outlet | None = None
         self._subscriber: Subscriber | None = None
@@ -125,7 +125,7 @@ class _ClassesStream:
         return None
 
     def answer(self, message: bytes) -> bytes | None:
-        """A query that cannot be ends the stream: there is no way to refuse it in-band, and nobody sends one twice."""
+        """An invalid query ends the stream: it cannot be rejected on the stream, and no client sends one twice."""
         door = self._door
         assert self._outlet is not None
         try:
@@ -135,7 +135,7 @@ class _ClassesStream:
         except Undecodable as error:
             door.undecodable(error)
             raise
-        except RefusedMessage as error:
+        except InvalidMessage as error:
             door.refuse(error)
             raise Undecodable(str(error)) from error
         if self._subscriber is None:
@@ -150,7 +150,7 @@ class _ClassesStream:
 
 
 class _PeerStream:
-    def __init__(self, door: Door, caller: Caller) -> None:
+    def __init__(self, door: AggregationService, caller: Caller) -> None:
         self._door = door
         self._caller = caller
         self._stream = door.state.open_stream()
@@ -171,10 +171,10 @@ class _PeerStream:
         try:
             self._caller.speaks_for_replicas()
             state.heard_peer(replica.decode(parsed), self._stream, door.clock.monotonic())
-        except RefusedMessage as error:
+        except InvalidMessage as error:
             door.refuse(error)
             return replica.encode_refusal(parsed, error)
         return replica.encode_reply(state.own_model(door.clock.monotonic(), self._told))
 
     def closed(self) -> None:
-        """A peer that ends its stream fades like one that falls silent."""
+        """A peer that ends its stream fades like one that stops sending."""

@@ -1,4 +1,4 @@
-"""What changed since a version, for readers that come at different times."""
+"""What changed since a version, for readers that read at different times."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ V = TypeVar("V")
 GONE_KEPT = 20_000  # names that are remembered as gone; a reader that is further behind gets everything
 
 
-class Change(NamedTuple, Generic[K, V]):
+class JournalEntry(NamedTuple, Generic[K, V]):
     version: int
     name: K
     value: V | None  # None: gone
 
 
-class Journal(Generic[K, V]):
+class VersionedJournal(Generic[K, V]):
     """The newest value of every name, in the order of the changes.
 
-    >>> journal = Journal(first=10)
+    >>> journal = VersionedJournal(first=10)
     >>> journal.put("a", 1); journal.put("b", 2); journal.put("a", 3); journal.put("b", None)
     >>> journal.since(11)
-    [Change(version=13, name='a', value=3), Change(version=14, name='b', value=None)]
+    [JournalEntry(version=13, name='a', value=3), JournalEntry(version=14, name='b', value=None)]
     >>> journal.version, journal.knows(9), journal.knows(12)
     (14, False, True)
     """
 
     def __init__(self, first: int = 0) -> None:
         self.version = first
-        self._complete_since = first  # a reader of an older version has missed names that went
+        self._complete_since = first  # a reader of an older version has missed removed names
         self._changes: OrderedDict[K, tuple[int, V]] = OrderedDict()
         self._gone: OrderedDict[K, int] = OrderedDict()
 
@@ -46,7 +46,7 @@ class Journal(Generic[K, V]):
         return {name: value for name, (_, value) in self._changes.items()}
 
     def put(self, name: K, value: V | None) -> None:
-        """`None` for a name that goes."""
+        """`None` removes a name."""
         self.version += 1
         if value is not None:
             self._changes[name] = (self.version, value)
@@ -63,16 +63,20 @@ class Journal(Generic[K, V]):
         """Whether `since(version)` is all that a reader of that version lacks."""
         return self._complete_since <= version <= self.version
 
-    def since(self, version: int) -> list[Change[K, V]]:
+    def since(self, version: int) -> list[JournalEntry[K, V]]:
         """Oldest first."""
-        found: list[Change[K, V]] = []
+        found: list[JournalEntry[K, V]] = []
         for name, (at, value) in reversed(self._changes.items()):
             if at <= version:
                 break
-            found.append(Change(at, name, value))
+            found.append(JournalEntry(at, name, value))
+        kept = len(found)
         for name, at in reversed(self._gone.items()):
             if at <= version:
                 break
-            found.append(Change(at, name, None))
-        found.sort(key=lambda change: change.version)
+            found.append(JournalEntry(at, name, None))
+        if len(found) == kept:
+            found.reverse()
+        else:
+            found.sort(key=lambda change: change.version)
         return found

@@ -1,9 +1,9 @@
 """Rows to a replica's aggregate, and the aggregates of all replicas to the cluster's model.
 
 The model is the mean of the nodes' Gram matrices, entry by entry over the nodes that watch both dimensions; each node
-counts once, however often it speaks, and one that fades counts for less. It is computed anew from the rows each time:
+counts once, however often it reports, and one that fades counts for less. It is recomputed from the rows each time:
 that costs a matrix product, and nothing can drift. Means of means weighted by their nodes are the mean of all, so
-replicas exchange only (mean, weight) of their own nodes and arrive at the same model.
+replicas exchange only (mean, weight) of their own nodes and compute the same model.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from carico.aggregator import costs
-from carico.aggregator.rows import COLUMN, M, Rows
+from carico.aggregator.rows import COLUMN, M, NodeTable
 from carico.types import ClusterModel, CostBelief, CostPoints, Matrix, ReplicaModel, Vector
 
-# Times the median size: a node that says more counts as one of that size, or one forged size would be the whole model.
+# Times the median size: a node that reports more counts as one of that size, or one forged size would dominate.
 LARGEST = 32.0
 NOBODY = CostPoints(np.zeros(0), np.zeros(0), np.zeros(0))
 
@@ -33,7 +33,7 @@ class Aggregate(NamedTuple):
     costs: tuple[CostPoints, ...]
 
 
-def of_rows(rows: Rows, weight: Vector) -> Aggregate:
+def of_rows(rows: NodeTable, weight: Vector) -> Aggregate:
     """`weight` of each row, in [0, 1]."""
     n = len(rows)
     has = rows.has[:n]
@@ -49,7 +49,7 @@ def of_rows(rows: Rows, weight: Vector) -> Aggregate:
     )
 
 
-def _believed(rows: Rows, weight: Vector) -> Matrix:
+def _believed(rows: NodeTable, weight: Vector) -> Matrix:
     """The rows of Gram matrices, those of nodes beyond LARGEST as if they were of that size."""
     n = len(rows)
     size, gram = rows.size[:n], rows.gram[:n]
@@ -65,14 +65,14 @@ def _believed(rows: Rows, weight: Vector) -> Matrix:
     return believed
 
 
-def _points(rows: Rows, weight: Vector, column: int) -> CostPoints:
+def _points(rows: NodeTable, weight: Vector, column: int) -> CostPoints:
     n = len(rows)
     knows = np.flatnonzero((rows.has_cost[:n, column] > 0) & (weight > 0))
     return costs.points(rows.cost[knows, column], rows.cost_variance[knows, column], weight[knows])
 
 
 def of_replica(model: ReplicaModel, fading: float) -> Aggregate:
-    """A peer's aggregate; `fading` in [0, 1] is what is left of it. Dimensions that are not known here are left out."""
+    """A peer's aggregate; `fading` in [0, 1] is its remaining weight. Dimensions not known here are ignored."""
     known = [i for i, dimension in enumerate(model.dimensions) if dimension in COLUMN]
     at = np.ix_([COLUMN[model.dimensions[i]] for i in known], [COLUMN[model.dimensions[i]] for i in known])
     gram, gram_weight = np.zeros((M, M)), np.zeros((M, M))
@@ -134,9 +134,9 @@ def _cost(known: list[tuple[float, float] | None]) -> CostBelief | None:
 
 
 def positive(gram: Matrix) -> Matrix:
-    """The nearest Gram matrix to means that were taken over different nodes, which need not be one together.
+    """The nearest Gram matrix to means that were taken over different nodes, which together need not be one.
 
-    Done on correlations, because in absolute units bytes would drown cores.
+    Computed on correlations, because in absolute units bytes would outweigh cores.
     """
     size = np.sqrt(gram.diagonal())
     unit = np.outer(np.where(size > 0, size, 1.0), np.where(size > 0, size, 1.0))

@@ -1,16 +1,15 @@
-"""How often nodes may ask while this replica cannot keep up.
+"""How often nodes may send while this replica cannot keep up.
 
-The model is made anew at fixed times; how late that happens says how long messages wait for their turn. While it is
-late, nodes are asked to wait longer and longer before they ask again, and less again afterwards. Without that a replica
-that is overloaded answers nobody in time, and nodes that give up on it come back with a new connection, which costs
-more than the question did.
+The model is recomputed at fixed times; the delay of that shows how long messages wait. While it is late, nodes are
+requested to wait longer and longer before their next message, and less again afterwards. Without that an overloaded
+replica responds to no node in time, and nodes that time out reconnect, which costs more than the message did.
 """
 
 from __future__ import annotations
 
 LATE = 0.1  # s
 IN_TIME = 0.02  # s
-FIRST = 1.0  # s between two questions of a node, as soon as it is late
+FIRST = 1.0  # s between two messages of a node, as soon as it is late
 LONGEST = 60.0  # s
 GROWTH, DECAY = 1.5, 0.9  # per refresh
 

@@ -1,4 +1,4 @@
-"""What the aggregator shows: its metrics, and the model as JSON at /debug/model."""
+"""The aggregator's metrics, and the model as JSON at /debug/model."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from carico.aggregator.door import Door
+from carico.aggregator.door import AggregationService
 from carico.http.message import Page
 from carico.types import ClusterModel, CostBelief
 from carico.wire.codec.checks import REASONS
 
 
-class Counters:
-    """What is counted as it happens."""
+class AggregatorCounters:
+    """Counted as it happens."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         about = "Messages from nodes, those that were refused among them."
@@ -27,16 +27,16 @@ class Counters:
         about = "Messages of nodes and other replicas that this replica refused, by reason."
         self._refused = Counter("carico_aggregator_messages_refused", about, ["reason"], registry=registry)
         for reason in REASONS:
-            self._refused.labels(reason)  # a rate needs the series to be there before its first event
+            self._refused.labels(reason)  # a rate needs the series to exist before its first event
 
     def refused(self, reason: str) -> None:
         self._refused.labels(reason).inc()
 
 
-class Figures(Collector):
-    """What is read off the state when somebody asks."""
+class AggregatorFigures(Collector):
+    """Read from the state at each scrape."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: AggregationService) -> None:
         self._door = door
 
     def collect(self) -> Iterator[Metric]:
@@ -72,8 +72,8 @@ def _gauge(name: str, about: str, value: float) -> Metric:
     return GaugeMetricFamily(name, about, value=value)
 
 
-def debug_model(door: Door) -> Page:
-    """The model as JSON, with age and weight of everything that went into it."""
+def debug_model(door: AggregationService) -> Page:
+    """The model as JSON, with age and weight of each node and peer in it."""
     now, state = door.clock.monotonic(), door.state
     nodes, peers = state.node_weights(now).items(), state.peer_weights(now).items()
     shown = {

@@ -1,7 +1,7 @@
 """The streams to the other replicas: one to every address behind the headless Service, this replica's own among them.
 
-Each side tells the aggregate of its own nodes once per `peer_every`. What a peer said is never passed on, so nothing is
-counted twice and no order of messages matters: after one exchange with everybody a replica knows everything.
+Each side sends the aggregate of its own nodes once per `peer_every`. A peer's aggregate is never forwarded, so nothing
+is counted twice and the order of messages does not matter: after one exchange with every peer a replica is complete.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ import asyncio
 import logging
 import math
 
-from carico.aggregator.door import SERVICE, Door
+from carico.aggregator.door import SERVICE, AggregationService
 from carico.aggregator.state import Told
 from carico.clock import Clock
-from carico.errors import RefusedMessage
+from carico.errors import InvalidMessage
 from carico.settings import AggregatorSettings
 from carico.types import ReplicaModel
 from carico.wire.channel import Dialer
 from carico.wire.client import Choose, StreamClient, every_address
 from carico.wire.codec import replica
-from carico.wire.codec.cluster import Refused
+from carico.wire.codec.cluster import RejectedMessage
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 3.0  # s for an answer
+PATIENCE = 3.0  # s for a response
 SOON = 0.1  # s between two messages while a peer lacks classes
 
 
 class PeerTalker:
-    """What this replica says to one address."""
+    """What this replica sends to one address."""
 
-    def __init__(self, door: Door, every: float) -> None:
+    def __init__(self, door: AggregationService, every: float) -> None:
         self._door = door
         self._every = every
         self._stream = 0
@@ -56,7 +56,7 @@ class PeerTalker:
         answer = replica.decode_reply(message)
         if answer is None:
             self._is_this_replica = True
-        elif isinstance(answer, Refused):
+        elif isinstance(answer, RejectedMessage):
             log.warning("a peer refused this replica's model, %s: %s", answer.reason, answer.detail)
         else:
             self._take(answer, now)
@@ -64,17 +64,17 @@ class PeerTalker:
     def _take(self, model: ReplicaModel, now: float) -> None:
         try:
             self._door.state.heard_peer(model, self._stream, now)
-        except RefusedMessage as error:
+        except InvalidMessage as error:
             self._door.refuse(error)
 
 
-async def follow(settings: AggregatorSettings, door: Door, clock: Clock) -> None:
-    """For ever."""
+async def follow(settings: AggregatorSettings, door: AggregationService, clock: Clock) -> None:
+    """Never returns."""
     dialers = [Dialer(target, settings, "the other replicas") for target in settings.peers]
     await asyncio.gather(*(_follow(dialer, settings.peer_every, door, clock) for dialer in dialers))
 
 
-async def _follow(dialer: Dialer, every: float, door: Door, clock: Clock) -> None:
+async def _follow(dialer: Dialer, every: float, door: AggregationService, clock: Clock) -> None:
     def start(_: str, choose: Choose) -> StreamClient:
         talker = PeerTalker(door, every)
         return StreamClient(dialer, f"{SERVICE}/Peer", talker, clock, choose=choose, patience=PATIENCE)

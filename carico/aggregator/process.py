@@ -1,7 +1,7 @@
-"""`carico aggregator`: merges what the nodes say of themselves into one model of the cluster.
+"""`carico aggregator`: merges what the nodes report about themselves into one model of the cluster.
 
-The process around the state: it serves gRPC and the pages, makes the model anew a few times a second and keeps up with
-the other replicas. It stores nothing: what it knows, the next messages bring back.
+The process around the state: it serves gRPC and the pages, recomputes the model a few times a second and exchanges
+aggregates with the other replicas. It stores nothing: the next messages restore what it knew.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from prometheus_client import CollectorRegistry
 
 from carico import __version__, metrics
 from carico.aggregator import pages, peers
-from carico.aggregator.door import Door
-from carico.aggregator.state import State
+from carico.aggregator.door import AggregationService
+from carico.aggregator.state import AggregatorState
 from carico.certificate_metrics import CertificateCollector, from_file
 from carico.clock import Clock, SystemClock, Ticker
 from carico.errors import UsageError
@@ -32,12 +32,12 @@ from carico.wire.server import GrpcServer
 
 log = logging.getLogger(__name__)
 
-STALLED = 20.0  # makings of the model that failed to come before /healthz complains
-GRACE = 0.2  # s for calls that are under way at the end
+STALLED = 20.0  # missed refreshes of the model after which /healthz fails
+GRACE = 0.2  # s for calls that are in progress at the end
 
 
 class Aggregator:
-    """One replica. `start` it, then `stop` it; in between it runs on its own."""
+    """One replica. `start` it, then `stop` it; in between it runs in its own tasks."""
 
     def __init__(self, settings: AggregatorSettings, clock: Clock) -> None:
         if settings.peers and not settings.plaintext:
@@ -47,11 +47,13 @@ class Aggregator:
         self.registry = registry = metrics.new_registry("aggregator")
         self._lag = metrics.loop_lag(registry, "aggregator")
         registry.register(CertificateCollector("aggregator", {"tls_cert": from_file(settings.tls_cert)}))
-        counters = pages.Counters(registry)
+        counters = pages.AggregatorCounters(registry)
         name = settings.replica_name or socket.gethostname()
-        self.state = State(settings, name, start_id=secrets.randbits(63))
-        self._door = Door(self.state, clock, counters.exchange, counters.refused, has_peers=bool(settings.peers))
-        registry.register(pages.Figures(self._door))
+        self.state = AggregatorState(settings, name, start_id=secrets.randbits(63))
+        self._door = AggregationService(
+            self.state, clock, counters.exchange, counters.refused, has_peers=bool(settings.peers)
+        )
+        registry.register(pages.AggregatorFigures(self._door))
         self._grpc = GrpcServer(settings.grpc_listen, settings, self._door.methods, GrpcServerMetrics(registry))
         count = metrics.request_counter(registry, "aggregator")
         self._pages = HttpServer(settings.listen, self._routes(registry), count=count)
@@ -80,7 +82,7 @@ class Aggregator:
         return grpc_port, page_port
 
     async def until(self, end: asyncio.Event) -> None:
-        """Waits for `end`; raises what broke if something breaks before, because half an aggregator helps nobody."""
+        """Waits for `end`; raises the error of a task that fails before, because a partial aggregator is useless."""
         ending = asyncio.create_task(end.wait())
         await asyncio.wait([ending, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
         ending.cancel()

@@ -1,4 +1,4 @@
-"""The last word of every node, one row each, in arrays that are summed in a few vector operations.
+"""The last message of every node, one row each, in arrays that are summed in a few vector operations.
 
 Columns are all dimensions that Carico knows, in one fixed order; a node that watches fewer leaves gaps, which `has`
 marks. Everything is absolute, and squared sizes span twenty orders of magnitude: each entry is only ever added to and
@@ -20,14 +20,14 @@ M = len(DIMENSIONS)
 FIRST_ROOM = 64  # rows
 
 
-class Rows:
+class NodeTable:
     def __init__(self) -> None:
         self._row: dict[str, int] = {}
         self._names: list[str] = []
         self._room(FIRST_ROOM)
 
     def _room(self, rows: int) -> None:
-        """The columns, with more room than before."""
+        """Allocates the columns with `rows` rows and keeps their content."""
         used = len(self._names)
         for name, shape in _COLUMNS.items():
             grown = np.zeros((rows, *shape))
@@ -42,7 +42,7 @@ class Rows:
     has_cost: Matrix  # rows × M, 1 where the node knows the cost
     size: Matrix  # rows × M, absolute; 0 where the node does not watch the dimension
     pods: Vector
-    seen: Vector  # s, monotonic: when its last word came
+    seen: Vector  # s, monotonic: when its last message came
 
     def __len__(self) -> int:
         return len(self._names)
@@ -85,7 +85,7 @@ class Rows:
         self.pods[row] = model.pods
 
     def drop(self, node: str) -> None:
-        """The last row takes the place of the one that goes."""
+        """The last row replaces the removed one."""
         row, last = self._row.pop(node), len(self._names) - 1
         moved = self._names.pop()
         if row != last:
@@ -120,7 +120,7 @@ class _Layout(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _layout(dimensions: tuple[str, ...]) -> _Layout:
-    """Looked up, not made: a cluster has a handful of them, and this is on the path of every message."""
+    """Cached: a cluster has a handful of them, and this is on the path of every message."""
     known = [i for i, dimension in enumerate(dimensions) if dimension in COLUMN]
     columns = [COLUMN[dimensions[i]] for i in known]
     has = np.zeros(M)

@@ -1,7 +1,7 @@
-"""What a replica of the aggregator knows, driven by messages and the time alone. No I/O, no clock, no task.
+"""The state of a replica of the aggregator, driven by messages and the time alone. No I/O, no clock, no task.
 
-Messages only fill rows (`accept`, `heard_peer`); the model is made by `refresh`, off the path of any call, and handed
-out until the next one.
+Messages only fill rows (`accept`, `heard_peer`); `refresh` makes the model, off the path of any call, and it is sent
+until the next one.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import NamedTuple
 import numpy as np
 
 from carico.aggregator import classes, merge
-from carico.aggregator.rows import COLUMN, Rows
-from carico.aggregator.running import Running
-from carico.errors import RefusedMessage
+from carico.aggregator.rows import COLUMN, NodeTable
+from carico.aggregator.running import IncrementalMerge
+from carico.errors import InvalidMessage
 from carico.settings import AggregatorSettings
 from carico.types import ClassCost, ClusterModel, LocalModel, ReplicaModel, Vector
-from carico.wire.order import ReportOrder
+from carico.wire.order import SequenceGuard
 
-JOINED_FOR = 10.0  # s in which peers are told that a node is here now
-# In one message to a peer, which must stay below the largest that is taken; what is left follows in the next ones.
+JOINED_FOR = 10.0  # s in which peers are sent that a node is here now
+# In one message to a peer, which must stay below the size limit; the rest follows in the next ones.
 JOINED_AT_ONCE = 5000  # names
 CLASSES_AT_ONCE = 500
-TELL_AGAIN = 300.0  # s after which a peer is told all classes again: it may have taken this replica for gone
-# A dead replica's nodes come back to another one within seconds: its aggregate must not count beside theirs for long.
-PEER_FADES_AFTER = 5.0  # exchanges that failed to come
-PEER_FADES_OVER = 10.0  # as many more until nothing is left
+TELL_AGAIN = 300.0  # s after which a peer is sent all classes again: it may have dropped this replica
+# A dead replica's nodes come to another one within seconds: its aggregate must not count beside theirs for long.
+PEER_FADES_AFTER = 5.0  # missed exchanges
+PEER_FADES_OVER = 10.0  # as many more until its weight is 0
 
 
 class Peer(NamedTuple):
@@ -38,14 +38,14 @@ class Peer(NamedTuple):
 
 @dataclass
 class Told:
-    """How far a peer has been told on one stream."""
+    """What has been sent to a peer on one stream."""
 
     classes: int = 0  # version
     since: float | None = None  # s, monotonic: when that began from 0
-    joined: int = 0  # names, of those that are new at this moment
+    joined: int = 0  # names sent, of those that are new now
 
 
-class State:
+class AggregatorState:
     """`now` is monotonic time in seconds throughout."""
 
     def __init__(self, settings: AggregatorSettings, replica: str, start_id: int) -> None:
@@ -53,15 +53,15 @@ class State:
         self.replica = replica
         self.start_id = start_id
         self._sequence = itertools.count(1)
-        self._rows = Rows()
-        self._running = Running() if settings.merge == "running" else None
-        self._order = ReportOrder()
+        self._rows = NodeTable()
+        self._running = IncrementalMerge() if settings.merge == "running" else None
+        self._order = SequenceGuard()
         self._streams = itertools.count(1)
         self._stream_of: dict[str, int] = {}  # nodes with an open stream
         self._node_of: dict[int, str] = {}  # the same, by stream
         self._joined: dict[str, float] = {}  # node → when it came to this replica
         self._peers: dict[str, Peer] = {}
-        self._peer_order = ReportOrder()
+        self._peer_order = SequenceGuard()
         self._first_word: float | None = None
         self._changed = False
         self._version = 0
@@ -76,10 +76,10 @@ class State:
         return next(self._streams)
 
     def accept(self, model: LocalModel, stream: int, now: float) -> None:
-        """A node's word, or RefusedMessage."""
+        """Stores a node's message, or raises InvalidMessage."""
         unknown = sum(dimension not in COLUMN for dimension in model.dimensions)
         if unknown == len(model.dimensions):
-            raise RefusedMessage("dimensions", f"none of {', '.join(model.dimensions)} is known here")
+            raise InvalidMessage("dimensions", f"none of {', '.join(model.dimensions)} is known here")
         self._order.check(model.node, stream=stream, start_id=model.start_id, sequence=model.sequence)
         self.unknown_dimensions += unknown
         if self._stream_of.get(model.node) != stream:
@@ -101,24 +101,24 @@ class State:
         self._joined[node] = now
 
     def _let_go(self, node: str | None) -> None:
-        """The node's stream is no longer its own, if it had one."""
+        """Ends the association of a node with its stream, if it had one."""
         if node is not None and node in self._stream_of:
             del self._node_of[self._stream_of.pop(node)]
 
     def close_stream(self, stream: int) -> None:
-        """The node may come back, or turn up at another replica; until then it fades."""
+        """The node may come back, or connect to another replica; until then it fades."""
         self._let_go(self._node_of.get(stream))
 
     def heard_peer(self, model: ReplicaModel, stream: int, now: float) -> None:
         """Another replica's aggregate. Two streams lead to each peer: one that is older than the last is no error."""
         if model.replica == self.replica:
-            raise RefusedMessage("identity", f"a peer calls itself {model.replica}, as this replica does")
+            raise InvalidMessage("identity", f"a peer calls itself {model.replica}, as this replica does")
         try:
             self._peer_order.check(model.replica, stream=stream, start_id=model.start_id, sequence=model.sequence)
-        except RefusedMessage:
+        except InvalidMessage:
             known = self._peers.get(model.replica)
             if known is not None and known.model.start_id == model.start_id:
-                self._take_news(model, now)  # of which each stream tells everything
+                self._take_news(model, now)  # each stream carries all of it
             return
         before = self._peers.get(model.replica)
         if before is not None and before.model.start_id != model.start_id:
@@ -136,7 +136,7 @@ class State:
     # Time
 
     def refresh(self, now: float) -> bool:
-        """Makes the model of this moment; says whether it changed."""
+        """Makes the model for this time; returns whether it changed."""
         weight = self._weights(now)
         for row in reversed(np.flatnonzero(weight <= 0).tolist()):
             self._forget(self._rows.names[row])
@@ -164,18 +164,18 @@ class State:
             self.model = merge.cluster_model(everybody, self._version)
 
     def _too_early(self, now: float) -> bool:
-        """The first node's model is not the cluster's: after a start, wait for the others, unless a peer knows them."""
+        """The first node's model is not the cluster's: after a start, wait for the others, unless a peer has them."""
         if self.model is not None or any(peer.model.nodes for peer in self._peers.values()):
             return False
         if self._first_word is not None and now - self._first_word >= self._settings.hold:
             return False
-        self._changed = True  # look again
+        self._changed = True  # check again at the next refresh
         return True
 
     def own_model(self, now: float, told: Told | None = None) -> ReplicaModel:
-        """What to tell a peer: this replica's nodes, never what another peer said.
+        """What to send to a peer: this replica's nodes, never what another peer sent.
 
-        `told` is how far it was told on this stream, and is brought up to date; None: nothing was.
+        `told` is what was sent on this stream so far, and is updated; None: nothing was.
         """
         told = Told() if told is None else told
         joined = [node for node, at in self._joined.items() if now - at <= JOINED_FOR]
@@ -187,7 +187,7 @@ class State:
         return dataclasses.replace(model, class_costs=self._class_news(model.dimensions, told))
 
     def _class_news(self, resources: tuple[str, ...], told: Told) -> tuple[ClassCost, ...]:
-        """The next classes that a peer lacks, without figures where this replica has none any more."""
+        """The next classes that a peer lacks, with zero values where this replica has none any more."""
         if not resources:
             return ()
         changes = self.classes.own.since(told.classes)[:CLASSES_AT_ONCE]
@@ -197,7 +197,7 @@ class State:
         return tuple([classes.for_resources(cost, resources) for cost in costs])
 
     def lacks_classes(self, told: Told) -> bool:
-        """Whether a peer that was told so far lacks more."""
+        """Whether a peer with this state lacks more."""
         return told.classes < self.classes.own.version
 
     def node_weights(self, now: float) -> dict[str, tuple[float, float]]:

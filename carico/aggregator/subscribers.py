@@ -1,35 +1,40 @@
-"""Who hears of class costs, and when.
+"""Which clients receive class costs, and when.
 
-A scheduler asks for all classes and hears of every change within EVERY seconds. A node hears at first of the classes
-with most pods, and then of the ones that it named, which are those of its own pods: at once when it names them, and
-within EVERY_WANTED seconds when they change. Other changes are told to nodes in turn, a bounded number of nodes each
-second: thousands of nodes must not be told of every new job of the cluster.
+A scheduler subscribes to all classes and receives every change within EVERY seconds. A node first receives the classes
+with most pods, and then the ones that it named, which are those of its own pods: immediately when it names them, and
+within EVERY_WANTED seconds when they change by so much that it matters to a node, which has measured these pods itself
+or will in seconds. Other changes are sent to nodes in turn, a bounded number of nodes each second: thousands of nodes
+must not be sent every new job of the cluster, nor every few per cent by which a class that runs on a hundred of them
+moves.
 """
 
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
 from carico.aggregator.class_rows import RESOURCES
-from carico.aggregator.classes import Classes, Published
-from carico.aggregator.journal import Change
+from carico.aggregator.classes import Classes, Published, figures_moved
+from carico.aggregator.journal import JournalEntry
+from carico.types import ClassCost
 from carico.wire.codec import classes as codec
 from carico.wire.codec.classes import ClassName, Query
 from carico.wire.server import Outlet
 
 EVERY = 0.5  # s between two messages to a scheduler
 EVERY_WANTED = 1.0  # s between two messages to a node about classes that it named
-IN_TURN = 100.0  # nodes per second that are told of other changes
-NODE_LIMIT = 1024  # classes that a node may ask for at first
-TOP_EVERY = 5.0  # s between two looks at which classes have most pods
-PARTS_PENDING = 4  # messages that a stream has not taken yet: it is told nothing more before
+MATTERS = 0.1  # share by which such a class must move since it was last sent immediately: a node's own threshold
+IN_TURN = 100.0  # nodes per second that are sent other changes
+NODE_LIMIT = 1024  # classes that a node may request at first
+TOP_EVERY = 5.0  # s between two rankings of the classes by pods
+PARTS_PENDING = 4  # waiting messages of a stream at which nothing more is sent on it
 
 
 class Subscriber:
-    """One stream. `cursor` is the version that it has, once everything before was taken."""
+    """One stream. `cursor` is the version that it has, once everything sent was received."""
 
     def __init__(self, outlet: Outlet, query: Query) -> None:
         self.outlet = outlet
@@ -48,11 +53,12 @@ class Subscribers:
     def __init__(self, classes: Classes) -> None:
         self._classes = classes
         self._schedulers: dict[Subscriber, None] = {}
-        self._nodes: dict[Subscriber, None] = {}  # the one that is told next first
+        self._nodes: dict[Subscriber, None] = {}  # the one that is next in turn first
         self._wanted_by: defaultdict[ClassName, set[Subscriber]] = defaultdict(set)
         self._urgent: set[Subscriber] = set()  # nodes that named a class which has changed
+        self._noted: dict[ClassName, ClassCost] = {}  # classes that nodes named, as they were when they last mattered
         self._seen = classes.published.version
-        self._turns = 0.0  # nodes that may be told out of their turn's account
+        self._turns = 0.0  # nodes that may be sent other changes now
         self._pushed_at = -math.inf
         self._top: dict[int, frozenset[ClassName]] = {}
         self._top_at = -math.inf
@@ -63,21 +69,21 @@ class Subscribers:
         return len(self._schedulers) + len(self._nodes)
 
     def add(self, outlet: Outlet, query: Query, now: float) -> Subscriber:
-        """Tells it at once what it lacks."""
+        """Immediately sends what it lacks."""
         subscriber = Subscriber(outlet, query)
         (self._nodes if subscriber.limit else self._schedulers)[subscriber] = None
         for name in subscriber.wanted:
-            self._wanted_by[name].add(subscriber)
+            self._add_wanted(name, subscriber)
         self._tell(subscriber, now)
         return subscriber
 
     def want(self, subscriber: Subscriber, wanted: frozenset[ClassName]) -> None:
-        """It names other classes; those that are new are told at once."""
+        """It names other classes; those that are new are sent immediately."""
         new = wanted - subscriber.wanted
         for name in subscriber.wanted - wanted:
             self._unwant(name, subscriber)
         for name in new:
-            self._wanted_by[name].add(subscriber)
+            self._add_wanted(name, subscriber)
         subscriber.wanted = wanted
         known = [found.chunk for name in sorted(new) if (found := self._classes.published.get(name)) is not None]
         if known:
@@ -90,17 +96,25 @@ class Subscribers:
         for name in subscriber.wanted:
             self._unwant(name, subscriber)
 
+    def _add_wanted(self, name: ClassName, subscriber: Subscriber) -> None:
+        self._wanted_by[name].add(subscriber)
+        known = self._classes.published.get(name)
+        if known is not None:
+            self._noted.setdefault(name, known.cost)
+
     def _unwant(self, name: ClassName, subscriber: Subscriber) -> None:
         self._wanted_by[name].discard(subscriber)
         if not self._wanted_by[name]:
             del self._wanted_by[name]
+            self._noted.pop(name, None)
 
     def push(self, now: float) -> None:
-        """Tells whoever is due; called after every refresh."""
+        """Sends to every client that is due; called after every refresh."""
         published = self._classes.published
         if published.version != self._seen:
             for change in published.since(self._seen):
-                self._urgent |= self._wanted_by.get(change.name, set())
+                if change.name in self._wanted_by and self._matters(change):
+                    self._urgent |= self._wanted_by[change.name]
             self._seen = published.version
         for subscriber in [one for one in self._schedulers if one.is_due(now, EVERY)]:
             self._tell(subscriber, now)
@@ -110,11 +124,22 @@ class Subscribers:
         for subscriber in self._in_turn(now):
             self._tell(subscriber, now)
 
+    def _matters(self, change: JournalEntry[ClassName, Published]) -> bool:
+        """Whether nodes that named a class need this change immediately: it is new, or moved since this was last so."""
+        noted = self._noted.get(change.name)
+        if change.value is None:
+            self._noted.pop(change.name, None)
+            return noted is not None
+        if noted is not None and not figures_moved(noted, change.value.cost, MATTERS):
+            return False
+        self._noted[change.name] = change.value.cost
+        return True
+
     def _in_turn(self, now: float) -> Iterator[Subscriber]:
-        """The nodes that were not told for longest, as many as the time since the last call allows."""
+        """The nodes that were not sent to for longest, as many as the time since the last call allows."""
         self._turns = min(self._turns + (now - max(self._pushed_at, now - 1.0)) * IN_TURN, IN_TURN)
         self._pushed_at = now
-        for subscriber in list(self._nodes)[: int(self._turns)]:
+        for subscriber in list(itertools.islice(self._nodes, int(self._turns))):
             self._turns -= 1.0
             del self._nodes[subscriber]
             self._nodes[subscriber] = None
@@ -138,12 +163,16 @@ class Subscribers:
         if not published.knows(subscriber.cursor):
             return self._whole(subscriber, now)
         if subscriber.limit:
-            top = self._most_used(subscriber.limit, now) | subscriber.wanted
-            changes = [one for one in published.since(subscriber.cursor) if one.value is None or one.name in top]
+            top, wanted = self._most_used(subscriber.limit, now), subscriber.wanted
+            changes = [
+                one
+                for one in published.since(subscriber.cursor)
+                if one.value is None or one.name in top or one.name in wanted
+            ]
             return self._delta(changes) if changes else []
         return self._kept(subscriber.cursor, 0, lambda: self._delta(published.since(subscriber.cursor)))
 
-    def _delta(self, changes: list[Change[ClassName, Published]]) -> list[bytes]:
+    def _delta(self, changes: list[JournalEntry[ClassName, Published]]) -> list[bytes]:
         chunks = [change.value.chunk for change in changes if change.value is not None]
         gone = [change.name for change in changes if change.value is None]
         return codec.encode(self._classes.published.version, RESOURCES, chunks, gone, whole=False)
@@ -153,9 +182,13 @@ class Subscribers:
         if not subscriber.limit:
             return self._kept(-1, 0, lambda: self._all(value.chunk for value in published.values().values()))
         top = self._most_used(subscriber.limit, now)
-        if subscriber.wanted - top:
+        first = self._kept(-1, subscriber.limit, lambda: self._all(self._chunks(top)))
+        more = list(self._chunks(subscriber.wanted - top))
+        if not more:
+            return first
+        if len(top) + len(more) > codec.PART:
             return self._all(self._chunks(top | subscriber.wanted))
-        return self._kept(-1, subscriber.limit, lambda: self._all(self._chunks(top)))
+        return [b"".join([*first, *more])]  # one message, most of which is shared
 
     def _all(self, chunks: Iterable[bytes]) -> list[bytes]:
         return codec.encode(self._classes.published.version, RESOURCES, list(chunks), whole=True)
@@ -167,7 +200,7 @@ class Subscribers:
                 yield found.chunk
 
     def _kept(self, cursor: int, limit: int, made: Callable[[], list[bytes]]) -> list[bytes]:
-        """Made once for all that lack the same."""
+        """Made once for all clients that lack the same."""
         if self._parts_of != self._classes.published.version:
             self._parts.clear()
             self._parts_of = self._classes.published.version
@@ -189,7 +222,7 @@ class Subscribers:
 
 
 def _rounded(limit: int) -> int:
-    """Up to a power of two, so that many nodes share few answers.
+    """Up to a power of two, so that many nodes share few messages.
 
     >>> [_rounded(limit) for limit in (0, 1, 200, 256)]
     [0, 1, 256, 256]

@@ -4,7 +4,7 @@
     carico completion zsh > "${fpath[1]}/_carico"
     carico completion fish > ~/.config/fish/completions/carico.fish
 
-The script is made from the parsers themselves and holds everything: completing starts no Python.
+The script is generated from the parsers and contains everything: completing starts no Python.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _flags(parser: argparse.ArgumentParser) -> list[Flag]:
 
 
 def _choices(metavar: object) -> tuple[str, ...]:
-    """Settings write their choices as {a,b}.
+    """Choices from a metavar; settings write theirs as {a,b}.
 
     >>> _choices("{auto,none}"), _choices("TEXT")
     (('auto', 'none'), ())
@@ -87,7 +87,7 @@ def _is_file(action: argparse.Action) -> bool:
 
 
 def bash(commands: list[Described], top: list[Flag]) -> str:
-    """Where nothing is offered bash completes file names, which is right for flags that take one."""
+    """Where nothing is offered bash completes file names, as flags that take a file need."""
     names = " ".join(command.name for command in commands)
     lines = [
         "# carico completion bash",

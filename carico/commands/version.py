@@ -1,4 +1,4 @@
-"""`carico version`."""
+"""`carico version`: prints the version, as JSON also that of Python and the system."""
 
 from __future__ import annotations
 

@@ -1,9 +1,12 @@
 """`carico doctor`: what is there on this machine and in this cluster, what is missing, and how to fix it.
 
+command    the command: its flags, the checks in order, its output
 finding    one line: a part, its state, what was found, how to fix it
-machine    kernel, cores, pressure, cgroups, clock             runtime   who could count pods here
-cluster    API server, rights, Lease, clock                    endpoints scheduler and aggregator, TLS and reports
+machine    kernel, cores, counters, pressure, cgroups, clock source
+runtime    the runtime or cgroups that can count pods here
+cluster    API server, clocks, rights, Lease, nodes
+endpoints  scheduler and aggregator, TLS and reports
 
-Nothing is changed anywhere. What was asked for by name and does not work is missing; what is only not there by default
-is a warning, because Carico has another way or the reader did not mean to use it.
+Nothing is changed anywhere. What was requested by name and does not work is missing; what is only absent by default is
+a warning, because Carico has an alternative or the user did not intend to use it.
 """

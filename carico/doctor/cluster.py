@@ -1,4 +1,4 @@
-"""The API server: can it be reached, may we do what the scheduler does there, who leads, do the clocks agree."""
+"""The API server: whether it is reachable, the scheduler's rights, the leader, the nodes, and the clocks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Right(NamedTuple):
         return f"{self.verb} {name}{f'.{self.group}' if self.group else ''}"
 
 
-# Of the ClusterRole system:auth-delegator, to ask who calls the private pages and what they may.
+# Of the ClusterRole system:auth-delegator, to authenticate and authorise callers of the private pages.
 REVIEWS = [
     Right("create", "authentication.k8s.io", "tokenreviews"),
     Right("create", "authorization.k8s.io", "subjectaccessreviews"),
@@ -44,7 +44,7 @@ REVIEWS = [
 
 
 def rights(settings: SchedulerSettings) -> list[Right]:
-    """All that the scheduler does at the API server."""
+    """All rights that the scheduler needs in the API server."""
     needed = [resource.path for resource in OTHERS if not resource.optional]
     followed = [_followed(path) for path in (NODES.path, PODS.path, *needed)]
     lease = [
@@ -53,7 +53,7 @@ def rights(settings: SchedulerSettings) -> list[Right]:
     ]
     return [
         *(Right(verb, *where) for where in followed for verb in ("list", "watch")),
-        Right("get", "", "pods"),  # after a binding whose answer was lost
+        Right("get", "", "pods"),  # after a binding whose response was lost
         Right("create", "", "pods", "binding"),
         Right("patch", "", "pods", "status"),
         Right("delete", "", "pods"),
@@ -62,7 +62,7 @@ def rights(settings: SchedulerSettings) -> list[Right]:
         Right("patch", "", "persistentvolumeclaims"),
         Right("patch", "", "persistentvolumes"),
         *lease,
-        *([Right("patch", "", "nodes")] if settings.extender_listen else []),  # tells kube-scheduler of free capacity
+        *([Right("patch", "", "nodes")] if settings.extender_listen else []),  # writes free capacity for kube-scheduler
         *([] if is_loopback(split_address(settings.debug_listen)[0]) else REVIEWS),
     ]
 
@@ -133,7 +133,7 @@ async def _rights(client: Client, settings: SchedulerSettings) -> Finding:
     asked = rights(settings)
     try:
         answers = await asyncio.gather(*(_may(client, right) for right in asked))
-    except (CaricoError, OSError) as error:
+    except (CaricoError, OSError, ValueError) as error:  # ValueError: what answers is no API server
         return wanting(
             "rights", f"cannot be asked for: {error}", "allow create on selfsubjectaccessreviews", needed=False
         )
@@ -176,14 +176,15 @@ async def _lease(client: Client, settings: SchedulerSettings) -> Finding:
         return wanting("leader", f"the Lease {name} cannot be read: {error}", start, needed=False)
     age = SystemClock().wall() - renewed
     if not holder or age > settings.leader_elect_lease_duration:
-        return wanting("leader", f"nobody holds {name}; it was renewed {age:.0f} s ago", start, needed=False)
+        return wanting("leader", f"no scheduler holds {name}; it was renewed {age:.0f} s ago", start, needed=False)
     return ok("leader", f"{holder} holds {name}, renewed {max(0.0, age):.0f} s ago")
 
 
 async def _nodes(client: Client) -> Finding:
     try:
-        items = msgspec.json.decode(await client.call("GET", "/api/v1/nodes"), type=dict[str, Any])["items"]
-    except (CaricoError, OSError) as error:
+        listed = msgspec.json.decode(await client.call("GET", "/api/v1/nodes"), type=dict[str, Any])
+        items = listed.get("items") or []
+    except (CaricoError, OSError, ValueError) as error:
         return wanting("nodes", str(error), "allow list on nodes", needed=False)
     if not items:
         return wanting(

@@ -14,7 +14,7 @@ from carico.settings import AgentSettings, SchedulerSettings, TlsFiles
 from carico.table import Colours
 
 SETTINGS = {"proc_root", "cgroup_root", "runtime", "containerd_socket", "cri_socket", "schedulers", "aggregator"}
-LISTENERS = {"debug_listen", "extender_listen"}  # of the scheduler: what it serves decides on the rights that it needs
+LISTENERS = {"debug_listen", "extender_listen"}  # of the scheduler: what it serves determines the rights that it needs
 
 
 def add_arguments(parser: flags.CommandParser) -> None:

@@ -1,4 +1,4 @@
-"""Scheduler and aggregator: do they answer, do the certificates fit, and which nodes have fallen silent."""
+"""Scheduler and aggregator: whether they respond, whether the certificates fit, and which nodes no longer report."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from carico.settings import AgentSettings, TlsFiles
 from carico.tls import lenient_context
 
 PATIENCE = 5.0  # s
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)  # an HTTP/2 client's first words
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)  # HTTP/2 preface, empty SETTINGS
 SETTINGS_FRAME, TLS_ALERT = 0x04, 0x15
-SHOWN = 4  # names of silent nodes
+SHOWN = 4  # names of nodes without a recent report
 
 
 async def look(settings: AgentSettings, pages: PageClient, *, named: bool) -> list[Finding]:
-    """`pages` are the scheduler's; `named` if somebody asked for them."""
+    """`pages` are the scheduler's; `named` if the user requested them."""
     found = await _pages(pages, named)
     for part, target in [
         *(("scheduler gRPC", t) for t in settings.schedulers),
@@ -53,6 +53,8 @@ async def _pages(pages: PageClient, named: bool) -> list[Finding]:
     if rows is None:
         found, _, fix = said(ledger).partition("; ")
         return [wanting("scheduler", f"{pages.url} is ready, but: {found}", fix or start, needed=named)]
+    if not (isinstance(rows, dict) and "leader" in rows and isinstance(rows.get("nodes"), dict)):
+        return [wanting("scheduler", f"{pages.url}: what answers there is no scheduler", start, needed=named)]
     role = "leads" if rows["leader"] else "stands by"
     return [ok("scheduler", f"{pages.url} {role}"), reports(rows["nodes"])]
 
@@ -82,7 +84,7 @@ def reports(nodes: dict[str, dict[str, Any]]) -> Finding:
 
 
 async def grpc(part: str, target: str, files: TlsFiles) -> Finding:
-    """Goes as far as HTTP/2's first frame: by then certificates of both sides have been checked."""
+    """Connects up to HTTP/2's first frame: by then certificates of both sides have been verified."""
     try:
         host, port = split_address(target)
         context = None if files.plaintext else _context(files)
@@ -93,12 +95,12 @@ async def grpc(part: str, target: str, files: TlsFiles) -> Finding:
     try:
         async with asyncio.timeout(PATIENCE):
             first = await _first_words(host, port, context)
-    except OSError as error:  # a time-out and every TLS error too
+    except OSError as error:  # a timeout and every TLS error too
         found, fix = explained(error)
         return wanting(part, f"{target}: {found}", fix, needed=True)
     if len(first) >= 4 and first[3] == SETTINGS_FRAME:
         return ok(part, f"{target} answers{'' if context is None else ' over TLS'}")
-    if context is not None and not first:  # gRPC hangs up without a word on a certificate that it does not like
+    if context is not None and not first:  # gRPC closes silently on a certificate that it rejects
         ours = "does not trust our certificate" if files.tls_cert else "requires a client certificate"
         return wanting(
             part, f"{target}: it {ours}", "name --tls-cert and --tls-key that its --client-ca signed", needed=True
@@ -129,12 +131,12 @@ async def _first_words(host: str, port: int, context: ssl.SSLContext | None) -> 
         writer.write(PREFACE)
         return await reader.read(9)
     finally:
-        writer.transport.abort()  # to say good-bye over TLS one would have to wait for the other side's
+        writer.transport.abort()  # a TLS shutdown would wait for the peer's
         await asyncio.sleep(0)
 
 
 def explained(error: OSError) -> tuple[str, str]:
-    """What is wrong and what to do, in plain words."""
+    """What is wrong and how to fix it."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is refused: {error.verify_message}",
@@ -152,5 +154,5 @@ def explained(error: OSError) -> tuple[str, str]:
     if isinstance(error, socket.gaierror):
         return "the name is not known", "check the name, and the cluster's DNS"
     if isinstance(error, ConnectionRefusedError):
-        return "nobody listens there", "start it, or check the address"
+        return "nothing listens there", "start it, or check the address"
     return str(error), "check the address and the network"

@@ -24,7 +24,7 @@ def ok(part: str, found: str) -> Finding:
 
 
 def wanting(part: str, found: str, fix: str, *, needed: bool) -> Finding:
-    """Missing if somebody asked for it, otherwise a warning."""
+    """Missing if the user requested it, otherwise a warning."""
     return Finding(part, MISSING if needed else WARNING, found, fix)
 
 

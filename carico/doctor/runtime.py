@@ -1,4 +1,4 @@
-"""Who could count pods on this machine: containerd, another CRI runtime, or the kubepods cgroups."""
+"""What can count pods on this machine: containerd, another CRI runtime, or the kubepods cgroups."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def look(settings: AgentSettings) -> list[Finding]:
     if usable is not None:
         return [ok("pods", f"are counted by {usable}; {found[usable].found}")]
     fix = "run the agent on a node of Kubernetes; `carico demo` brings a node of its own"
-    return [wanting("pods", "nobody here can count them", fix, needed=False), *found.values()]
+    return [wanting("pods", "no source here can count them", fix, needed=False), *found.values()]
 
 
 async def _socket(part: str, path: Path, flag: str, needed: bool) -> Finding:

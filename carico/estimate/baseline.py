@@ -1,8 +1,8 @@
-"""What a node uses beside its pods: x = b + γ·Σd, with every pod's demand d measured.
+"""Usage of a node that belongs to no pod: x = b + γ·Σd, with the demand d of every pod measured.
 
-b is seen anew in every second, whatever the pods do. γ is near 1: some of the kernel's work for pods is
-charged to nobody. Both are one two-state Kalman filter, in which γ may move little and slowly. Usage that leaves the
-line to the same side twice in a row opens the variance of b: something that is no pod has come or gone.
+Every second is an observation of b, whatever the pods do. γ is near 1: some of the kernel's work for pods is not
+charged to any cgroup. Both are the state of one Kalman filter, in which γ may change little and slowly. Two large
+residuals in a row with the same sign increase the variance of b: a process that is not a pod has started or stopped.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from carico.estimate.kalman import Line
+from carico.estimate.kalman import LineKalman
 from carico.estimate.saved import numbers
 
 FIRST, FIRST_VARIANCE = 0.1, 0.2**2
@@ -33,8 +33,8 @@ class Baseline:
     """
 
     def __init__(self) -> None:
-        self._line = Line(FIRST, 1.0, FIRST_VARIANCE, GAMMA_VARIANCE, qb=WALK, qc=GAMMA_WALK)
-        self._last = 0.0  # the surprise before, in standard deviations
+        self._line = LineKalman(FIRST, 1.0, FIRST_VARIANCE, GAMMA_VARIANCE, qb=WALK, qc=GAMMA_WALK)
+        self._last = 0.0  # the previous residual, in standard deviations
 
     def learn(self, usage: float, pods: float, noise: float, seconds: float, *, saturated: bool) -> None:
         """`pods` is the sum of the pods' demands in the same second, `noise` the variance of usage less that sum."""
@@ -42,7 +42,7 @@ class Baseline:
         line.predict(min(seconds, 60.0))
         r = noise + MODEL_ERROR
         off = usage - line.at(pods)
-        if saturated and off < 0.0:  # full is full: a lower bound that is kept says nothing
+        if saturated and off < 0.0:  # a lower bound below the prediction: no information
             return
         variance = line.spread(pods) + r
         surprise = off / math.sqrt(variance)
@@ -65,7 +65,7 @@ class Baseline:
         return self._line.at(pods)
 
     def rescale(self, factor: float) -> None:
-        """The node's size changed: the same amount is another share of it."""
+        """The node's size changed: converts shares of the old size to shares of the new one."""
         line = self._line
         line.b *= factor
         line.pbb *= factor * factor

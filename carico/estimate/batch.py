@@ -1,7 +1,7 @@
-"""Samples become a matrix: m dimensions × b samples, divided by √b.
+"""Collects samples into a matrix: m dimensions × b samples, divided by √b.
 
-The report leaves the batch unscaled. Divided, σ₁ of a batch is the root mean square of the usage along u₁: it does not
-depend on the batch's length, and a damped merge keeps it so.
+The report does not scale the batch. With the division, σ₁ of a batch is the root mean square of the usage along u₁. It
+does not depend on the batch's length, and a damped merge preserves that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from carico.types import Matrix
 
 
 class Batch:
-    """Collects `length` samples, then hands them out and starts anew.
+    """Collects `length` samples, returns them as a matrix and starts the next batch.
 
     >>> batch = Batch(2)
     >>> batch.add((0.5, 0.1)) is None
@@ -38,10 +38,10 @@ class Batch:
         return matrix
 
 
-class Clean:
-    """Mean of the raw samples of a batch that were taken without churn and with the present pod count.
+class CleanMean:
+    """Mean of the raw samples of a batch that were taken without churn and with the current pod count.
 
-    >>> clean = Clean(full=(0.99,))
+    >>> clean = CleanMean(full=(0.99,))
     >>> clean.take((0.4,))
     >>> clean.take((1.0,))
     >>> clean.count, clean.mean, clean.saturated
@@ -53,7 +53,7 @@ class Clean:
         self.restart()
 
     def restart(self) -> None:
-        """Forget: a batch begins, or the pod count changed."""
+        """Drops all samples: a batch begins, or the pod count changed."""
         self.count = 0
         self.sums = [0.0] * len(self._full)
         self.saturated = (False,) * len(self._full)

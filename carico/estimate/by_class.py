@@ -1,12 +1,12 @@
-"""The estimator `class`: every pod's demand is measured, costs belong to classes, room is what is left beside them.
+"""The estimator `class`: the demand of every pod is measured, costs are learned per class, room is what is left.
 
-    Lᵢ = bᵢ + γᵢ·Σₚ max(demand of p, what is still to come of p)
+    Lᵢ = bᵢ + γᵢ·Σₚ max(demand of p, expected demand of p)
     roomᵢ = fullᵢ − Lᵢ
     Pod-Capacity = minᵢ roomᵢ / c̄ᵢ,  c̄ the cost of the mean recent pod
 
-What is still to come of a pod: until it has come up to its load, what its class reserves; after that the level that it
-has shown itself. Where pods are not measured (no accounting at all, or none for a resource) the inner `resource-joint`
-answers.
+The expected demand of a pod is what its class reserves until the pod has reached its load, and its own measured level
+after that. Where pods are not measured (no accounting at all, or none for a resource) the inner `resource-joint`
+provides the answer.
 """
 
 from __future__ import annotations
@@ -16,61 +16,60 @@ import math
 from collections.abc import Mapping, Sequence
 
 from carico.estimate.baseline import Baseline
-from carico.estimate.class_stats import ClassStats, Pod
-from carico.estimate.classes import NO_LABELS, ClassTable
-from carico.estimate.estimator import Answer, Second, Values
+from carico.estimate.class_stats import FEW, ClassStats, PodTrack
+from carico.estimate.classes import NO_LABELS, NodeClassTable
+from carico.estimate.estimator import Observation, Prediction, Values
 from carico.estimate.pod_capacity import bounded
-from carico.estimate.pooling import Pool
+from carico.estimate.pooling import SwingPool
 from carico.estimate.prior import Prior
-from carico.estimate.resource import JUMP, Resource
+from carico.estimate.resource import JUMP, ResourceFit
 from carico.estimate.saved import section
 from carico.estimate.scale import Scale
 from carico.types import ClassCost, ClassKey, CostBelief, MeasuredPod
 
-MEASURED = ("cpu", "memory")  # resources that pods have an account of
+MEASURED = ("cpu", "memory")  # resources that are accounted per pod
 READING_NOISE = 0.1  # deviation of one reading of a pod's demand, as a share of it
-UNREAD = 10.0  # s of age from which on a pod without any reading means that there is no accounting
+UNREAD = 10.0  # s; an older running pod without any reading means that there is no accounting
 SWINGING_READINGS = 30.0
 STUCK = 20.0  # s without a running container after which a pod that never ran is stuck
-STUCK_SHARE = 0.02  # of the node that all stuck pods together keep
-ENDING = 8.0  # s in which a pod whose containers have ended is about to go, rather than to be started again
-QUEUE_ERROR = 0.15  # of cpu usage beyond one busy thread per core: threads that sleep queue more than they want
-SLACK = 0.015  # of the node by which usage may exceed what the pods' levels say before it counts
+STUCK_SHARE = 0.02  # share of the node that is reserved for all stuck pods together
+ENDING = 8.0  # s for which a pod whose containers have ended is expected to be removed rather than restarted
+QUEUE_ERROR = 0.15  # of cpu usage beyond one busy thread per core: threads that sleep queue more than they demand
+SLACK = 0.015  # share of the node by which usage may exceed the sum of the pods' levels before it counts
 LEAST_COST = 1e-4  # share of the node
 
 
 class ByClass:
-    """Learns from pods' own accounts."""
+    """Learns from the accounting of each pod."""
 
     trace = False
 
-    def __init__(self, dimensions: Sequence[str], scale: Scale, limit: float, joint: Resource) -> None:
+    def __init__(self, dimensions: Sequence[str], scale: Scale, limit: float, joint: ResourceFit) -> None:
         self._dimensions = tuple(dimensions)
         self._mine = [i for i, name in enumerate(dimensions) if name in MEASURED]
         self._limit = limit
         self.joint = joint
         self._baselines = [Baseline() for _ in self._mine]
-        self._pools = [Pool() for _ in self._mine]
+        self._pools = [SwingPool() for _ in self._mine]
         self._take(scale)
-        self.table = ClassTable([dimensions[i] for i in self._mine], self._first, self._most())
+        self.table = NodeClassTable([dimensions[i] for i in self._mine], self._first, self._wholes())
         self._at = -math.inf
 
     def _take(self, scale: Scale) -> None:
         self._full, self._whole = scale.full, scale.whole
         self._first = tuple([scale.first[i] for i in self._mine])
 
-    def _most(self) -> Values:
-        """Demand of one pod that is believed: cpu may be over-committed, memory not."""
-        return tuple([(1.0 if self._dimensions[i] == "memory" else 4.0) * self._whole[i] for i in self._mine])
+    def _wholes(self) -> Values:
+        return tuple([self._whole[i] for i in self._mine])
 
     def resize(self, scale: Scale) -> None:
-        """The node holds another amount."""
+        """The amount that the node can hold changed."""
         self.joint.resize(scale)
         self._take(scale)
-        self.table.set_size(self._first, self._most())
+        self.table.set_size(self._first, self._wholes())
 
     def rescale(self, factors: Values) -> None:
-        """The node's size changed: the same amounts are so many times the shares of it that they were."""
+        """The node's size changed: multiplies all shares of the node by `factors`, one per resource."""
         self.joint.rescale(factors)
         for baseline, i in zip(self._baselines, self._mine, strict=True):
             baseline.rescale(factors[i])
@@ -78,7 +77,7 @@ class ByClass:
     def count(self, at: float, pods: int) -> None:
         self.joint.count(at, pods)
 
-    def learn(self, second: Second) -> None:
+    def learn(self, second: Observation) -> None:
         self.joint.learn(second)
         passed = min(max(second.at - self._at, 0.0), 60.0) if math.isfinite(self._at) else 1.0
         self._at = second.at
@@ -87,11 +86,12 @@ class ByClass:
         self.table.observe(self._mapped(second.measured), second.at)
         if not self._accounted(second):
             return
+        sums = self._sums()
         for j in range(len(self._mine)):
-            self._learn_baseline(second, j, passed)
+            self._learn_baseline(second, j, sums[j], passed)
 
     def _mapped(self, pods: Sequence[MeasuredPod]) -> Sequence[MeasuredPod]:
-        """Demand of the measured resources alone, where it comes for all."""
+        """The pods with the demand of the measured resources only."""
         if len(self._mine) == len(self._dimensions):
             return pods
         return [pod._replace(demand=self._pick(pod.demand), use=self._pick(pod.use)) for pod in pods]
@@ -101,23 +101,30 @@ class ByClass:
             return amounts
         return tuple([amounts[i] for i in self._mine])
 
-    def _accounted(self, second: Second) -> bool:
-        """Whether pods have an account: at least one was read, or none is old enough to say."""
+    def _accounted(self, second: Observation) -> bool:
+        """Whether there is accounting per pod: at least one was read, or none is old enough to decide."""
         pods = second.measured or ()
         unread = any(pod.demand is None and pod.running and pod.age > UNREAD for pod in pods)
         return not unread or any(pod.demand is not None for pod in pods)
 
-    def _learn_baseline(self, second: Second, j: int, passed: float) -> None:
-        """Usage less what the pods demand is the baseline's; pods not read yet are somewhere between none and all."""
-        i, total, noise = self._mine[j], 0.0, 0.0
-        for class_, pod in self._running():
-            if pod.last is None:
-                half = 0.5 * self.table.reserved(class_.key)[j]
-                total += half
-                noise += half * half
-            else:
-                total += pod.last[j]
-                noise += (READING_NOISE * pod.last[j]) ** 2
+    def _sums(self) -> list[tuple[float, float]]:
+        """Per resource the demand of the running pods and its variance. Pods not read yet: half of what is reserved."""
+        totals, squares, unread = [0.0] * len(self._mine), [0.0] * len(self._mine), [0.0] * len(self._mine)
+        for class_ in self.table.classes.values():
+            for pod in class_.pods.values():
+                if pod.running and pod.last is not None:
+                    for j, amount in enumerate(pod.last):
+                        totals[j] += amount
+                        squares[j] += amount * amount
+                elif pod.running:
+                    for j, amount in enumerate(self.table.reserved(class_.key)):
+                        totals[j] += 0.5 * amount
+                        unread[j] += (0.5 * amount) ** 2
+        return [(t, READING_NOISE**2 * s + u) for t, s, u in zip(totals, squares, unread, strict=True)]
+
+    def _learn_baseline(self, second: Observation, j: int, pods: tuple[float, float], passed: float) -> None:
+        """The observation of the baseline is usage minus the demand of the pods."""
+        i, (total, noise) = self._mine[j], pods
         whole = self._whole[i]
         self._pools[j].learn(self._swings(j), passed)
         if not second.clean:
@@ -127,14 +134,14 @@ class ByClass:
         variance = second.noise[i] / second.clean + noise / whole**2 + queued * queued
         self._baselines[j].learn(usage, total / whole, variance, passed, saturated=second.saturated[i])
 
-    def _running(self) -> list[tuple[ClassStats, Pod]]:
+    def _running(self) -> list[tuple[ClassStats, PodTrack]]:
         found = []
         for class_ in self.table.classes.values():
             found += [(class_, pod) for pod in class_.pods.values() if pod.running]
         return found
 
     def _swings(self, j: int) -> list[tuple[float, float, float]]:
-        """Of each pod that swings: its deviation from its mean, the standard deviation, and the most it can be."""
+        """Of each pod that swings: its deviation from its mean, the standard deviation, and the maximum deviation."""
         found: list[tuple[float, float, float]] = []
         if not any(class_.swings[j] for class_ in self.table.classes.values()):
             return found
@@ -147,7 +154,7 @@ class ByClass:
 
     # The answer
 
-    def answer(self, second: Second, prior: Prior) -> Answer:
+    def answer(self, second: Observation, prior: Prior) -> Prediction:
         joint = self.joint.answer(second, prior)
         if second.measured is None or not self._mine or not self._accounted(second):
             return joint
@@ -167,7 +174,7 @@ class ByClass:
             (full / whole - b) / cost
             for full, whole, b, cost in zip(self._full, self._whole, baseline, costs, strict=True)
         )
-        return Answer(
+        return Prediction(
             bounded(fits[binding], self._limit),
             tuple(baseline),
             costs,
@@ -176,7 +183,7 @@ class ByClass:
             room,
         )
 
-    def _costs(self, joint: Answer, prior: Prior) -> Values:
+    def _costs(self, joint: Prediction, prior: Prior) -> Values:
         """Cost of the mean recent pod, as shares of the node; before any pod the cluster's, else the first guess."""
         costs = list(joint.cost)
         mean = self.table.mean_pod()
@@ -187,8 +194,8 @@ class ByClass:
             costs[i] = max(cost, LEAST_COST, self._full[i] / self._whole[i] / self._limit)
         return tuple(costs)
 
-    def _load(self, second: Second, j: int, expected: tuple[float, float]) -> float:
-        """Usage once every pod has come up to its load. `expected`: by pods' levels, and by what they demand now."""
+    def _load(self, second: Observation, j: int, expected: tuple[float, float]) -> float:
+        """Usage once every pod has reached its load. `expected`: by the pods' levels, and by their current demand."""
         i = self._mine[j]
         baseline, whole = self._baselines[j], self._whole[i]
         planned, present = (max(baseline.at(amount / whole), 0.0) for amount in expected)
@@ -197,28 +204,39 @@ class ByClass:
             return second.latest[i]
         return load
 
-    def _expected(self, second: Second) -> list[tuple[float, float]]:
-        """Σ of what pods settle at, and Σ of what they demand now with what is still missing of young ones."""
-        reserved: dict[ClassKey, Values] = {}
+    def _expected(self, second: Observation) -> list[tuple[float, float]]:
+        """Σ of the levels that pods settle at, and Σ of their current demand plus what young pods do not show yet."""
         planned, present, stuck = ([0.0] * len(self._mine) for _ in range(3))
+        reserved: dict[ClassKey, Values] = {}
         pods = second.measured or ()
         for measured in pods:
+            class_, pod = self.table.find(measured)
+            if (
+                class_ is not None
+                and pod is not None
+                and pod.plain
+                and pod.running
+                and measured.running
+                and pod.age >= class_.grown
+            ):
+                for j, level in enumerate(pod.levels):
+                    planned[j] += level.mean
+                    present[j] += level.present
+                continue
             key = measured.key or NO_LABELS
             if key not in reserved:
                 reserved[key] = self.table.reserved(key)
-            class_ = self.table.classes.get(key)
-            pod = class_.pods.get(measured.uid) if class_ is not None else None
             for j in range(len(self._mine)):
                 if class_ is None or pod is None:
                     settled, now, held = reserved[key][j], reserved[key][j], 0.0
                 elif pod.running and not measured.running and not pod.restarted:
-                    settled, now, held = 0.0, 0.0, 0.0  # it ended a moment ago, between two seconds
+                    settled, now, held = 0.0, 0.0, 0.0  # it ended since the last tick
                 else:
                     settled, now, held = _to_come(class_, pod, j, reserved[key][j], second.at)
                 planned[j] += settled
                 present[j] += now
                 stuck[j] += held
-        for _ in range(second.pods - len(pods)):  # counted, but not among the measured yet
+        for _ in range(second.pods - len(pods)):  # counted, but not measured yet
             for j, amount in enumerate(self._mean_reserved()):
                 planned[j] += amount
                 present[j] += amount
@@ -235,7 +253,7 @@ class ByClass:
         return self.table.mean_pod() or self._first
 
     def class_costs(self) -> tuple[ClassCost, ...]:
-        """Own evidence, with nothing for resources that pods have no account of."""
+        """Own evidence, with 0 for resources that are not accounted per pod."""
         costs = self.table.costs()
         if len(self._mine) == len(self._dimensions):
             return costs
@@ -260,7 +278,7 @@ class ByClass:
         self.table.adopt(costs)
 
     def cost(self) -> CostBelief | None:
-        """Of the mean recent pod, as shares of the node."""
+        """Cost of the mean recent pod, as shares of the node."""
         mean = self.table.mean_pod()
         known = [cost for cost in self.table.costs() if cost.pods or cost.weight >= 1.0]
         if mean is None or not known or len(self._mine) < len(self._dimensions):
@@ -284,35 +302,36 @@ class ByClass:
         self.table.restore(state.get("classes"))
 
 
-def _swinging_mean(class_: ClassStats, pod: Pod, j: int) -> float:
-    """A pod that swings has a mean that only long looking tells: its class's counts as half a minute of readings."""
+def _swinging_mean(class_: ClassStats, pod: PodTrack, j: int) -> float:
+    """The mean of a swinging pod converges slowly, so its class's mean counts as half a minute of readings."""
     level, spread = pod.levels[j], class_.spreads[j]
     return (level.readings * level.mean + SWINGING_READINGS * spread.mean) / (level.readings + SWINGING_READINGS)
 
 
-def _to_come(class_: ClassStats, pod: Pod, j: int, reserved: float, at: float) -> tuple[float, float, float]:
-    """What the pod settles at, what it demands now with what is still to come, and what it keeps if it is stuck."""
+def _to_come(class_: ClassStats, pod: PodTrack, j: int, reserved: float, at: float) -> tuple[float, float, float]:
+    """The level the pod settles at, its current demand plus what is expected, and what is reserved if it is stuck."""
     level = pod.levels[j]
     if not pod.running:
         return _waiting(pod, j, reserved, at)
     if pod.last is None:
         return reserved, reserved, 0.0
     spread = class_.spreads[j]
-    if pod.started_up[j] and level.readings < 3.0 and not class_.swings[j]:
+    if pod.started_up[j] and level.readings < FEW and not class_.swings[j]:
         return spread.mean, spread.mean, 0.0
     if class_.is_starting(pod, j) or not pod.settled[j] or pod.age < class_.ramps[j]:
-        amount = max(level.now, reserved)
+        # For a class without measurements the pod's own first readings are better than a guess.
+        amount = max(level.recent)[0] if class_.is_shown(pod, j) else max(level.now, reserved)
         return amount, amount, 0.0
     if pod.provisional[j]:
         amount = level.mean / class_.queueing[j]
         return amount, amount, 0.0
     if class_.swings[j]:
         return _swinging_mean(class_, pod, j), level.now, 0.0
-    return level.mean, level.now, 0.0
+    return level.mean, level.present, 0.0
 
 
-def _waiting(pod: Pod, j: int, reserved: float, at: float) -> tuple[float, float, float]:
-    """No container runs: it has not started yet, is stuck, is about to go, or waits to be started again."""
+def _waiting(pod: PodTrack, j: int, reserved: float, at: float) -> tuple[float, float, float]:
+    """No container runs: the pod has not started yet, is stuck, is about to be removed, or waits for a restart."""
     idle = at - pod.idle_since
     if pod.last is None:
         return (0.0, 0.0, reserved) if idle > STUCK else (reserved, reserved, 0.0)

@@ -1,7 +1,7 @@
-"""The capacity signal k: so many more units of the recent average workload fit.
+"""The capacity signal k: how many more units of the recent average workload fit.
 
-k = max{ k : y + k·v ≤ 1 in every dimension }, where y is the usage of now and v the unit of workload. The report takes
-v = σ₁u₁ of the subspace; its author's code took vᵢ = Σⱼ|Uᵢⱼ|σⱼ / tr Σ, whose length hardly depends on the load.
+k = max{ k : y + k·v ≤ 1 in every dimension }, where y is the current usage and v the unit of workload. The report uses
+v = σ₁u₁ of the subspace; its author's code used vᵢ = Σⱼ|Uᵢⱼ|σⱼ / tr Σ, whose length hardly depends on the load.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from carico.estimate.subspace import Subspace
 
-# A direction in which the workload moves less than this does not bound it: 1/ε is far beyond any limit on k.
+# A dimension in which the workload is smaller than this does not bound k: 1/ε is far above any limit on k.
 EPSILON = 1e-6
 
 
@@ -41,7 +41,7 @@ def workload(model: Subspace) -> tuple[float, ...]:
 
 
 def trace_workload(model: Subspace) -> tuple[float, ...]:
-    """Σⱼ|Uᵢⱼ|σⱼ / tr Σ, the unit that the report's author computed with; zero for a model of nothing."""
+    """Σⱼ|Uᵢⱼ|σⱼ / tr Σ, the unit in the code of the report's author; zero for an empty model."""
     total = float(model.s.sum())
     if total <= EPSILON:
         return (0.0,) * len(model.u)

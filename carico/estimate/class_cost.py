@@ -1,11 +1,11 @@
-"""What is reserved for one more pod of a class, from what is known of the class. Used by agents and schedulers alike.
+"""What to reserve for one more pod of a class, from the statistics of the class. Used by agents and schedulers.
 
-    cpu     mean + ½·sd + sd/√w, or the high quantile where the class bursts or burns cpu as it starts
-    memory  mean + 2·sd·√(1 + 1/w), but no more than the highest working set once w pods were measured; at least that
-            where pods grow
+    cpu     mean + ½·sd + sd/√w, or the high quantile where the class bursts or uses more cpu as it starts
+    memory  mean + 2·sd·√(1 + 1/w), at least the highest working set; at most that plus 2 % once 8 pods were measured
     other   mean + sd/√w
 
-with sd the deviation between pods and w the pods measured. Nothing known: the first guess, raised by the requests.
+with sd the standard deviation between pods and w the number of pods measured. Without measurements: the larger of the
+first guess and the requests.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Sequence
 
 from carico.types import ClassCost
 
-BURSTS = 1.3  # times the mean: a high quantile beyond that is no noise
+BURSTS = 1.3  # times the mean: a high quantile above that is not noise
 SURE = 8.0  # pods measured after which the highest working set bounds what is reserved
-CPU_SPREAD = 0.5  # standard deviations reserved for a pod that is unlike the mean one
-MEMORY_SPREAD = 2.0  # the same where too little is reserved ends in an OOM kill
+CPU_SPREAD = 0.5  # standard deviations reserved for a pod that differs from the mean
+MEMORY_SPREAD = 2.0  # the same for memory, where reserving too little ends in an OOM kill
 MARGIN = 1.02  # times the highest working set
 
 
@@ -28,7 +28,7 @@ def cost_of(
     first: Sequence[float],
     requests: Sequence[float] = (),
 ) -> tuple[float, ...]:
-    """Absolute, per resource. `first` is the first guess, `requests` what the pod asks for; both per resource.
+    """Absolute, per resource. `first` is the first guess, `requests` the pod's requests; both per resource.
 
     >>> cost_of(None, ("cpu", "memory"), first=(1.0, 1e9), requests=(2.0, 0.0))
     (2.0, 1000000000.0)

@@ -1,4 +1,4 @@
-"""Classes as they are saved: in absolute amounts, right on a node of any size. Pods that run count as ended ones."""
+"""Classes in the saved state: absolute amounts, valid on a node of any size. Running pods are saved as ended ones."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 
 import msgspec
 
-from carico.estimate.class_stats import LONGEST, ClassStats, Spread
+from carico.estimate.class_stats import LONGEST, ClassStats, WeightedSpread
 from carico.estimate.profile import EDGES
 from carico.types import ClassKey
 
 Triple = tuple[float, float, float]
-GREATEST = 1e24  # of any amount; its square is still a number
+GREATEST = 1e24  # of any amount; its square is still finite
 
 
 class SavedResource(msgspec.Struct, array_like=True):
@@ -53,7 +53,7 @@ def _resource(class_: ClassStats, i: int) -> SavedResource:
 
 
 def restore(saved: SavedClass, peaks: tuple[bool, ...], at: float) -> ClassStats:
-    """Raises ValueError for what no class can be."""
+    """Raises ValueError if the values are impossible for a class."""
     class_ = ClassStats(ClassKey(*saved.key), peaks, at)
     if len(saved.resources) != len(peaks) or not 0.0 <= saved.recent < GREATEST:
         raise ValueError(_refusal(saved))
@@ -61,7 +61,7 @@ def restore(saved: SavedClass, peaks: tuple[bool, ...], at: float) -> ClassStats
     for i, one in enumerate(saved.resources):
         if not _makes_sense(one):
             raise ValueError(_refusal(saved))
-        class_.ended[i], class_.tops[i] = Spread(*one.ended), Spread(*one.tops)
+        class_.ended[i], class_.tops[i] = WeightedSpread(*one.ended), WeightedSpread(*one.tops)
         class_.highest[i], class_.queueing[i] = one.highest, one.queueing
         class_.profiles[i].changes, class_.profiles[i].pods = one.changes, one.pods
         class_.uses[i].buckets = dict(one.uses)
@@ -70,7 +70,7 @@ def restore(saved: SavedClass, peaks: tuple[bool, ...], at: float) -> ClassStats
     return class_
 
 
-def _triple(spread: Spread) -> Triple:
+def _triple(spread: WeightedSpread) -> Triple:
     return spread.weight, spread.mean, spread.variance
 
 
@@ -90,7 +90,7 @@ def _refusal(saved: SavedClass) -> str:
 
 
 def encode(classes: list[ClassStats]) -> list[object]:
-    """Fit for JSON, the least recently used class first."""
+    """Serialisable as JSON, the least recently used class first."""
     found: list[object] = msgspec.to_builtins([save(class_) for class_ in classes])
     return found
 

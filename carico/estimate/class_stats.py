@@ -1,51 +1,54 @@
-"""What is known of one class of pods: what they settle at, how unlike they are, and how demand goes with age.
+"""Statistics of one class of pods: the level they settle at, the variance between pods, and demand by age.
 
-Pods count alike, however long they live: those that have ended are a decayed mean and variance, those that run stand
-beside them with their present level. A pod that changes its level while it runs says that the class changed, so the
-ended ones then count for less. New pods that are off to one side again and again say the same.
+All pods have the same weight, however long they live. Ended pods are a decayed mean and variance; running pods are
+added with their current level. A running pod that changes its level is evidence that the class changed, so ended pods
+then get less weight. New pods that repeatedly deviate to the same side are the same evidence.
 """
 
 from __future__ import annotations
 
 import math
 
-from carico.estimate.profile import Course, Profile
+from carico.estimate.profile import AgeProfile, Course
 from carico.estimate.quantile import LogHistogram
 from carico.estimate.track import Level
 from carico.types import ClassCost, ClassKey
 
 Values = tuple[float, ...]
 
-LONGEST = 50.0  # pods behind a mean
-FIRST_SPREAD = 0.15  # deviation between pods before it is known, as a share of their mean
-FIRST_SPREAD_PODS = 1.0  # what that guess is worth
-FORGET = 86400.0  # s without a pod after which the measured ones count half
+LONGEST = 50.0  # maximum weight of a mean, in pods
+FIRST_SPREAD = 0.15  # prior of the deviation between pods, as a share of their mean
+FIRST_SPREAD_PODS = 1.0  # weight of that prior, in pods
+FORGET = 86400.0  # s without a pod in which the weight of the measured ones halves
 USE_HIGH = 0.95  # quantile of use
 DRIFT_SHARE = 0.3  # weight of one new pod in the drift
-DRIFT = 2.2  # mean standardised deviation of new pods that is a change: two pods far off, or many somewhat
+DRIFT = 2.2  # mean standardised deviation of new pods that is a change: two with a large one, or many with a small one
 KEPT_AFTER_DRIFT = 0.5  # pods
 STEPPED = 0.4  # share of the running pods that must change their level together to be a change of the class
-STEPS_FOR = 15.0  # s in which changes are together
-KEPT_AFTER_STEP = 0.3  # share of the ended pods' weight after the only running pod changed its level
-RECENT = 600.0  # s in which a start is recent
-STILL_TO_COME = 0.2  # share of the level that a pod may still come up by when it counts as come up
-PEAK_TO_COME = 0.05  # the same of memory
-SURPLUS = 0.3  # share of the level by which a start must exceed it to be a surplus
-SWINGS = 1.6  # times the mean: where pods' highest demand lies beyond that, they swing
-SHOWN = 0.8  # share of the ended pods' highest demand that a running pod must have shown to count beside them
-WHOLE = 1.1  # s of age before which a reading says little: a program is being loaded
+STEPS_FOR = 15.0  # s; time constant within which changes count as simultaneous
+KEPT_AFTER_STEP = 0.3  # share of the ended pods' weight that is left after the only running pod changed its level
+RECENT = 600.0  # s; time constant of the count of recent starts
+STILL_TO_COME = 0.2  # share of the level by which demand may still rise when the ramp counts as over
+PEAK_TO_COME = 0.05  # the same for memory
+SURPLUS = 0.3  # share of the level by which demand at the start must exceed it to be a surplus
+SWINGS = 1.6  # times the mean: a class whose highest demand is above that swings
+SHOWN = 0.8  # share of the ended pods' highest demand that a running pod must have reached to be included
+WHOLE = 1.1  # s of age below which a reading is not representative: the program is being loaded
 FALLEN = 0.75  # share of a starting pod's demand below which its start-up is over
-DOUBLED = 2.0  # times a level, from which on a reading of a saturated second says that the pod has changed
-QUEUE_SHARE = 0.05  # weight of one reading in that factor
+DOUBLED = 2.0  # times a level, above which a reading of a saturated second means that the pod has changed
+QUEUE_SHARE = 0.05  # weight of one reading in `queueing`
 ENOUGH = 4.0  # pods that make a profile; before that a start-up surplus is what a single pod has shown
 SETTLES_BY = 20.0  # s after which a pod that still grows counts as measured
-BRIEF = 0.3  # what a pod counts that ended before it settled: all that can be known of pods that live for seconds
+COMES_UP = 1.2  # times the previous reading, above which cpu demand is still rising
+LITTLE = 0.02  # cores
+FEW = 3.0  # readings after a start-up below which there is no level yet
+BRIEF = 0.3  # weight of a pod that ended before it settled: the only evidence of pods that live for seconds
 
 
-class Spread:
-    """Mean and variance over pods of one resource, the last LONGEST of them.
+class WeightedSpread:
+    """Weighted mean and variance over pods of one resource; the weight is at most LONGEST.
 
-    >>> spread = Spread()
+    >>> spread = WeightedSpread()
     >>> for value in (1.0, 3.0):
     ...     spread.add(value, 1.0)
     >>> spread.weight, spread.mean, spread.variance
@@ -67,8 +70,8 @@ class Spread:
         self.weight = min(total, LONGEST)
 
 
-class Pod:
-    """One pod of the class that runs."""
+class PodTrack:
+    """One current pod of the class."""
 
     __slots__ = (
         "age",
@@ -76,6 +79,7 @@ class Pod:
         "idle_since",
         "last",
         "levels",
+        "plain",
         "provisional",
         "restarted",
         "running",
@@ -86,14 +90,21 @@ class Pod:
     def __init__(self, resources: int, at: float) -> None:
         self.levels = [Level() for _ in range(resources)]
         self.courses = [Course() for _ in range(resources)]
-        self.settled = [False] * resources  # has come up to its load
-        self.started_up = [False] * resources  # its demand fell, and the surplus of its start with it
-        self.provisional = [False] * resources  # its level is a lower bound: the node has been saturated
+        self.settled = [False] * resources  # has reached its load
+        self.started_up = [False] * resources  # its demand fell: the surplus of its start is over
+        self.provisional = [False] * resources  # its level is a lower bound: the node was saturated
         self.age = 0.0
         self.running = False
-        self.idle_since = at  # s; since when no container runs
+        self.idle_since = at  # s; no container runs since then
         self.last: Values | None = None  # reading
         self.restarted = False  # its containers ended and were started again
+        self.plain = False  # all its levels are known without its class
+
+    def look(self) -> None:
+        """Updates `plain`. Call it after the pod's readings of a second."""
+        known = all(self.settled) and not any(self.provisional)
+        few = (level.readings < FEW for level in self.levels)
+        self.plain = known and not any(done and short for done, short in zip(self.started_up, few, strict=True))
 
     def level(self, i: int) -> float:
         level = self.levels[i]
@@ -101,33 +112,33 @@ class Pod:
 
 
 class ClassStats:
-    """One class. Resources are numbered; `peaks[i]`: what counts of resource i is its highest value, as of memory."""
+    """One class. Resources are numbered; `peaks[i]`: the highest value of resource i counts, as for memory."""
 
     def __init__(self, key: ClassKey, peaks: tuple[bool, ...], at: float) -> None:
         size = len(peaks)
         self.key = key
         self._peaks = peaks
-        self.ended = [Spread() for _ in peaks]
-        self.profiles = [Profile() for _ in peaks]
+        self.ended = [WeightedSpread() for _ in peaks]
+        self.profiles = [AgeProfile() for _ in peaks]
         self.highest = [0.0] * size  # level of any pod
-        self.tops = [Spread() for _ in peaks]  # highest demand of pods that have ended
+        self.tops = [WeightedSpread() for _ in peaks]  # highest demand of pods that have ended
         self.uses = [LogHistogram() for _ in peaks]
-        self.queueing = [1.0] * size  # by what factor demand looks dearer while threads queue
+        self.queueing = [1.0] * size  # factor by which measured demand is too high while threads queue
         self._drift = [0.0] * size
-        self._steps = [0.0] * size  # pods that changed their level a moment ago
-        self.pods: dict[str, Pod] = {}
-        self.recent = 0.0  # starts, older ones counting less
+        self._steps = [0.0] * size  # pods that recently changed their level, decayed
+        self.pods: dict[str, PodTrack] = {}
+        self.recent = 0.0  # starts, exponentially decayed
         self.used_at = at
         self.start_ups = [0.0] * size  # s of surplus at the start
-        self.ramps = [0.0] * size  # s until a pod has come up to its load
-        self._aged = [(-1, 0.0)] * size  # of which profile and mean the ramp is
+        self.ramps = [0.0] * size  # s until a pod has reached its load
+        self._aged = [(-1, 0.0)] * size  # profile version and mean that the ramp was computed from
         self._surplus_found = [(0.0, 0.0)] * size  # amount, s
         self.refresh()
 
     # Learning
 
-    def read(self, pod: Pod, i: int, demand: float, *, exact: bool) -> None:
-        """A fresh reading of resource i. One that is not exact is a lower bound."""
+    def read(self, pod: PodTrack, i: int, demand: float, *, exact: bool) -> None:
+        """Processes a new reading of resource i. One that is not exact is a lower bound."""
         level = pod.levels[i]
         if pod.age < WHOLE:
             return
@@ -149,8 +160,8 @@ class ClassStats:
             self._settle(pod, i)
             self._watch(pod, i)
 
-    def _lasts(self, pod: Pod, i: int) -> bool:
-        """Whether a reading of now belongs to the level that the pod settles at."""
+    def _lasts(self, pod: PodTrack, i: int) -> bool:
+        """Whether a reading taken now belongs to the level that the pod settles at."""
         age, level = pod.age, pod.levels[i]
         if pod.settled[i]:
             return not self.is_starting(pod, i)
@@ -158,7 +169,7 @@ class ClassStats:
             return age >= self.ramps[i] and not self.is_starting(pod, i)
         return age >= SETTLES_BY or not level.is_rising(age)
 
-    def _settle(self, pod: Pod, i: int) -> None:
+    def _settle(self, pod: PodTrack, i: int) -> None:
         if pod.settled[i]:
             return
         pod.settled[i] = True
@@ -172,20 +183,20 @@ class ClassStats:
             self.ended[i].weight = min(self.ended[i].weight, KEPT_AFTER_DRIFT)
             self._drift[i] = 0.0
 
-    def _watch(self, pod: Pod, i: int) -> None:
+    def _watch(self, pod: PodTrack, i: int) -> None:
         level = pod.levels[i]
         if level.stepped:
             self._step(i)
         self.highest[i] = max(self.highest[i], level.now)
 
     def _queue(self, i: int, demand: float, level: float) -> None:
-        """Demand read while threads queued, of a pod whose level is known from before."""
+        """Updates `queueing` with demand read while threads queued, of a pod whose level was known before."""
         if level > 0.0:
             seen = min(max(demand / level, 1.0), DOUBLED)
             self.queueing[i] += QUEUE_SHARE * (seen - self.queueing[i])
 
     def _step(self, i: int) -> None:
-        """A running pod changed its level. One alone may be odd; if most do, the ended ones were another workload."""
+        """A running pod changed its level. One may be an outlier; if most do, the ended pods were another workload."""
         self._steps[i] += 1.0
         running = sum(other.settled[i] for other in self.pods.values())
         if self._steps[i] >= max(1.5, STEPPED * running):
@@ -194,7 +205,7 @@ class ClassStats:
             self.ended[i].weight *= KEPT_AFTER_STEP
 
     def retire(self, uid: str) -> None:
-        """The pod has ended: what it showed joins the others."""
+        """The pod has ended: adds its levels to those of the ended pods."""
         pod = self.pods.pop(uid)
         for i, level in enumerate(pod.levels):
             self.profiles[i].end(pod.courses[i])
@@ -206,7 +217,7 @@ class ClassStats:
                 self.tops[i].add(level.top, 1.0)
 
     def idle(self, seconds: float) -> None:
-        """So much time passed: without pods the measured ones count less and less, and the mean stays."""
+        """Applies the decay of `seconds`. Without current pods the weight of ended ones decays, but not their mean."""
         self.recent *= math.exp(-seconds / RECENT)
         forgotten = math.exp(-seconds / STEPS_FOR)
         self._steps = [steps * forgotten for steps in self._steps]
@@ -219,7 +230,7 @@ class ClassStats:
     # What is known
 
     def refresh(self) -> None:
-        """Works out what the pods of now and the ended ones say together; to be called after a second's readings."""
+        """Recomputes the statistics of current and ended pods together. Call it after the readings of a second."""
         self.spreads = [self._together(i) for i in range(len(self._peaks))]
         means = [spread.mean for spread in self.spreads]
         for i, mean in enumerate(means):
@@ -228,13 +239,15 @@ class ClassStats:
         self.swings = [
             not peak and top > SWINGS * mean for peak, top, mean in zip(self._peaks, self.top, means, strict=True)
         ]
-        # A class that swings has no start-up of its own: its bursts are not bound to age.
+        # A class that swings has no start-up: its bursts do not depend on age.
         found = [(0.0, 0.0) if swings else s for swings, s in zip(self.swings, self._surplus_found, strict=True)]
         self.surplus, self.start_ups = [most for most, _ in found], [length for _, length in found]
+        # From this age on the pod's own level is used, in every resource.
+        self.grown = math.inf if any(self.swings) else max([*self.start_ups, *self.ramps])
         self.cost = self._cost()
 
     def _refresh_age(self, i: int, mean: float) -> None:
-        """Ramp and start-up, if the profile changed or the mean did by more than a little."""
+        """Recomputes ramp and start-up if the profile changed, or the mean by more than 2 %."""
         profile, (version, seen) = self.profiles[i], self._aged[i]
         if version == profile.version and abs(mean - seen) <= 0.02 * seen:
             return
@@ -244,23 +257,30 @@ class ClassStats:
         level = max(mean, (mean + most) / 2.0)
         self.ramps[i] = profile.ramp((PEAK_TO_COME if self._peaks[i] else STILL_TO_COME) * level)
 
-    def _together(self, i: int) -> Spread:
-        """Ended and running pods as one."""
+    def _together(self, i: int) -> WeightedSpread:
+        """Ended and running pods combined."""
         ended = self.ended[i]
-        found = Spread(ended.weight, ended.mean, ended.variance)
+        found = WeightedSpread(ended.weight, ended.mean, ended.variance)
         for pod in self.pods.values():
             if pod.levels[i].readings and not self.is_starting(pod, i):
                 found.add(pod.level(i), _worth(pod, i))
         return found
 
-    def is_starting(self, pod: Pod, i: int) -> bool:
-        """Whether the surplus of its start is still to be expected of the pod."""
+    def is_starting(self, pod: PodTrack, i: int) -> bool:
+        """Whether the pod may still show the surplus of its start."""
         return pod.age < self.start_ups[i] and not pod.started_up[i]
 
+    def is_shown(self, pod: PodTrack, i: int) -> bool:
+        """Whether the first pod of a class has shown its cpu demand: it no longer rises."""
+        recent = [demand for demand, _ in pod.levels[i].recent[-2:]]
+        if self._peaks[i] or self.cost is not None or len(recent) < 2:
+            return False
+        return recent[1] <= COMES_UP * recent[0] + LITTLE
+
     def _top(self, i: int) -> float:
-        """Highest demand of a pod after its start-up: of ended pods, and of those that showed it and fell again."""
+        """Highest demand of a pod after its start-up: of ended pods, and of those that reached it and fell again."""
         ended = self.tops[i]
-        found = Spread(ended.weight, ended.mean, ended.variance)
+        found = WeightedSpread(ended.weight, ended.mean, ended.variance)
         for pod in self.pods.values():
             level = pod.levels[i]
             if level.top > SHOWN * ended.mean and level.now < FALLEN * level.top:
@@ -268,7 +288,7 @@ class ClassStats:
         return found.mean
 
     def _high(self, i: int, mean: float) -> float:
-        """Highest level of memory; of cpu what a pod wants in its dear seconds, at its start or in bursts."""
+        """Memory: the highest level. Cpu: the demand of a pod at its start or in bursts."""
         if self._peaks[i]:
             return max(self.highest[i], mean)
         known = max(self.profiles[i].pods, default=0.0) >= ENOUGH
@@ -291,14 +311,14 @@ class ClassStats:
         )
 
 
-def with_first_spread(spread: Spread) -> float:
-    """Variance between pods, with a guess beside the few that were measured."""
+def with_first_spread(spread: WeightedSpread) -> float:
+    """Variance between pods, combined with a prior for when few were measured."""
     guess = (FIRST_SPREAD * spread.mean) ** 2
     total = spread.weight + FIRST_SPREAD_PODS
     return (spread.weight * spread.variance + FIRST_SPREAD_PODS * guess) / total
 
 
-def _worth(pod: Pod, i: int) -> float:
-    """A pod whose level rests on few readings counts for less than one."""
+def _worth(pod: PodTrack, i: int) -> float:
+    """Weight of a pod; less than 1 if its level is based on few readings."""
     readings = pod.levels[i].readings
     return 0.0 if not readings else (0.3 if pod.provisional[i] else 1.0) * readings / (readings + 2.0)

@@ -1,13 +1,14 @@
-"""All classes of pods that this node knows, and what it expects of a pod of any class.
+"""All classes of pods that this node knows, and the expected demand of a pod of any class.
 
-What is known of a class is looked for in this order: its own pods here, mixed with what the cluster says of the same
-revision; another revision of its family; and for a class that nobody has measured the first guess, raised to what
-classes of its namespace, or all classes, cost at the dear end. Own evidence and the cluster's are mixed by precision
+The cost of a class is looked up in this order: its own pods on this node, combined with the cluster's cost of the same
+revision; another revision of its family; and for a class without measurements the larger of the first guess and the
+mean plus two standard deviations over the classes of its namespace, or over all classes. Own evidence and the cluster's
+are weighted by precision
 
     c = (m/p + μ/v) / (1/p + 1/v)
 
-with p the variance of the own mean and v that of the other; where the two are more than three deviations apart they do
-not measure the same thing, and the own evidence stands as it is.
+with p the variance of the own mean and v that of the other. Where the two are more than three standard deviations
+apart they do not measure the same thing, and the own evidence is used unchanged.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from carico.estimate import class_saved
 from carico.estimate.class_cost import cost_of
-from carico.estimate.class_stats import ClassStats, Pod
+from carico.estimate.class_stats import ClassStats, PodTrack
 from carico.types import ClassCost, ClassKey, MeasuredPod
 
 Values = tuple[float, ...]
@@ -27,48 +28,55 @@ Values = tuple[float, ...]
 MOST_CLASSES = 512
 IDLE_EVERY = 5.0  # s
 MOST_HEARD = 4096
-NO_LABELS = ClassKey("", "", "")  # the class of pods of which nothing is known but that they run
-CONFLICT = 9.0  # squared deviations apart
+NO_LABELS = ClassKey("", "", "")  # the class of pods whose labels are not known
+CONFLICT = 9.0  # distance in squared standard deviations
 ELSEWHERE = 0.1  # deviation of a class's mean from node to node, as a share of it
 REVISIONS = 0.3  # and from revision to revision
 DEAR = 2.0  # standard deviations above the mean class that an unknown one is expected to cost
-FULL_SHARE = 0.5  # share of the node above which no first guess goes, or no pod would ever be tried on a small node
+FULL_SHARE = 0.5  # maximum first guess as a share of the node: a larger one would keep all pods off a small node
 
 
-class ClassTable:
+class NodeClassTable:
     """Resources are numbered as in `resources`; amounts are absolute."""
 
-    def __init__(self, resources: Sequence[str], first: Values, most: Values) -> None:
+    def __init__(self, resources: Sequence[str], first: Values, whole: Values) -> None:
+        """`whole` is the size of the node."""
         self.resources = tuple(resources)
-        self._first = first
-        self._most = most  # demand of one pod that is believed
         self._peaks = tuple([name == "memory" for name in resources])
         self.classes: OrderedDict[ClassKey, ClassStats] = OrderedDict()  # least recently used first
         self._heard: OrderedDict[ClassKey, ClassCost] = OrderedDict()
         self._pods: dict[str, ClassStats] = {}
         self._at = -math.inf
+        self._mean_pod: Values | None = None  # None: to be computed
+        self._mixed: dict[ClassKey, tuple[ClassCost, ClassCost, ClassCost]] = {}  # own, other, and the two combined
+        self.set_size(first, whole)
 
-    def set_size(self, first: Values, most: Values) -> None:
-        self._first, self._most = first, most
+    def set_size(self, first: Values, whole: Values) -> None:
+        self._first, self._whole = first, whole
+        # Plausible maximum of one pod's demand: cpu may be over-committed, memory not.
+        self._most = tuple([(1.0 if peak else 4.0) * size for peak, size in zip(self._peaks, whole, strict=True)])
+        self._mean_pod = None
 
-    def observe(self, pods: Iterable[MeasuredPod], at: float) -> None:
-        """Take in a second: every workload pod of the node, with what was read of it."""
+    def observe(self, pods: Sequence[MeasuredPod], at: float) -> None:
+        """Processes one second: every workload pod of the node, with its readings."""
         passed = min(max(at - self._at, 0.0), 7 * 86400.0) if math.isfinite(self._at) else 0.0
         if passed >= IDLE_EVERY or not math.isfinite(self._at):
             self._at = at
             for class_ in self.classes.values():
                 class_.idle(passed)
-        gone = set(self._pods)
+        self._mean_pod = None
         touched: dict[ClassKey, ClassStats] = {}
         for measured in pods:
-            gone.discard(measured.uid)
-            class_ = self._follow(measured, at)
+            known = self._pods.get(measured.uid)
+            same = known is not None and not measured.fresh and _is_as_before(known, measured)
+            class_ = known if same and known is not None else self._follow(measured, at)
             if measured.fresh or class_.cost is None:
                 touched[class_.key] = class_
-        for uid in gone:
-            class_ = self._pods.pop(uid)
-            class_.retire(uid)
-            touched[class_.key] = class_
+        if len(self._pods) > len(pods):
+            for uid in self._pods.keys() - {measured.uid for measured in pods}:
+                class_ = self._pods.pop(uid)
+                class_.retire(uid)
+                touched[class_.key] = class_
         for class_ in touched.values():
             class_.refresh()
 
@@ -80,7 +88,7 @@ class ClassTable:
             class_ = None
         if class_ is None:
             class_ = self._pods[measured.uid] = self._class(key, at)
-            class_.pods[measured.uid] = Pod(len(self.resources), at)
+            class_.pods[measured.uid] = PodTrack(len(self.resources), at)
             class_.recent += 1.0
         pod = class_.pods[measured.uid]
         pod.age = min(max(measured.age, 0.0), 1e9) if math.isfinite(measured.age) else 0.0
@@ -88,23 +96,25 @@ class ClassTable:
             pod.idle_since = at
         pod.restarted = pod.restarted or (measured.running and not pod.running and pod.last is not None)
         pod.running = measured.running
-        demand = self._believed(measured.demand)
-        if demand is not None and measured.fresh and measured.running:
-            self._read(class_, pod, measured, demand)
+        if measured.fresh and measured.running:
+            demand = self._believed(measured.demand)
+            if demand is not None:
+                self._read(class_, pod, measured, demand)
         return class_
 
-    def _read(self, class_: ClassStats, pod: Pod, measured: MeasuredPod, demand: Values) -> None:
+    def _read(self, class_: ClassStats, pod: PodTrack, measured: MeasuredPod, demand: Values) -> None:
         pod.last = demand
         for i, amount in enumerate(demand):
             exact = measured.exact or self._peaks[i]
             class_.read(pod, i, amount, exact=exact)
+        pod.look()
         use = self._believed(measured.use)
         if use is not None:
             for histogram, amount in zip(class_.uses, use, strict=True):
                 histogram.read(amount)
 
     def _believed(self, amounts: Values | None) -> Values | None:
-        """None for what no kernel says."""
+        """Clips implausibly large amounts; None if one is negative, not finite or missing."""
         if amounts is None or len(amounts) < len(self.resources):
             return None
         mine = amounts[: len(self.resources)]
@@ -122,12 +132,14 @@ class ClassTable:
         return class_
 
     def _evict(self) -> None:
-        """The least recently used one without pods; with pods everywhere, simply the first."""
+        """Removes the least recently used class without pods; if all have pods, the least recently used one."""
         victim = next((key for key, class_ in self.classes.items() if not class_.pods), next(iter(self.classes)))
         del self.classes[victim]
+        self._mixed.pop(victim, None)
 
     def adopt(self, costs: Mapping[ClassKey, ClassCost]) -> None:
-        """Hear what the cluster says; what makes no sense is left out."""
+        """Stores the cluster's costs; implausible ones are ignored."""
+        self._mean_pod = None
         for key, cost in costs.items():
             if self._makes_sense(cost):
                 self._heard[key] = cost
@@ -148,15 +160,21 @@ class ClassTable:
         self.classes = OrderedDict((class_.key, class_) for class_ in found)
         self._pods = {}
         self._at = -math.inf
+        self._mean_pod = None
 
     # What is expected
+
+    def find(self, measured: MeasuredPod) -> tuple[ClassStats | None, PodTrack | None]:
+        """The statistics of the pod's class, and of the pod."""
+        class_ = self.classes.get(measured.key or NO_LABELS)
+        return class_, None if class_ is None else class_.pods.get(measured.uid)
 
     def costs(self) -> tuple[ClassCost, ...]:
         """Own evidence only, the most recently used class first."""
         return tuple([c.cost for c in reversed(self.classes.values()) if c.cost is not None])
 
     def belief(self, key: ClassKey) -> ClassCost | None:
-        """The best that is known of a class; None if nobody has measured it or its family."""
+        """The best available estimate of a class; None if neither it nor its family was measured."""
         class_ = self.classes.get(key)
         own = class_.cost if class_ is not None else None
         other, spread = self._heard.get(key), ELSEWHERE
@@ -164,7 +182,10 @@ class ClassTable:
             other, spread = self._relative(key), REVISIONS
         if own is None or other is None:
             return own or (other and dataclasses.replace(other, variance=_wider(other, spread), weight=1.0))
-        return mixed(own, other, spread)
+        known = self._mixed.get(key)
+        if known is None or known[0] is not own or known[1] is not other:
+            known = self._mixed[key] = (own, other, mixed(own, other, spread))
+        return known[2]
 
     def _relative(self, key: ClassKey) -> ClassCost | None:
         """Another revision of the same family, the most recently used one."""
@@ -177,19 +198,19 @@ class ClassTable:
         return found
 
     def reserved(self, key: ClassKey) -> Values:
-        """What one more pod of the class is expected to need at most."""
+        """What to reserve for one more pod of the class."""
         belief = self.belief(key)
         return self.unknown(key.namespace) if belief is None else cost_of(belief, self.resources, self._first)
 
     def typical(self, key: ClassKey) -> Values:
-        """What a pod of the class needs on average; while it bursts if it does."""
+        """The mean demand of a pod of the class."""
         belief = self.belief(key)
         if belief is None:
             return self.unknown(key.namespace)
         return belief.mean
 
     def unknown(self, namespace: str) -> Values:
-        """Of a class that nobody has measured."""
+        """What to reserve for a pod of a class without measurements."""
         costs = [c.cost for c in self.classes.values() if c.cost is not None]
         near = [cost for cost in costs if cost.key.namespace == namespace] or costs
         dear = [self._dear(near, i) for i in range(len(self.resources))]
@@ -201,10 +222,15 @@ class ClassTable:
         values = [cost.mean[i] for cost in costs]
         mean = sum(values) / len(values)
         between = sum((value - mean) ** 2 for value in values) / len(values)
-        return min(mean + DEAR * math.sqrt(between), FULL_SHARE * self._most[i])
+        return min(mean + DEAR * math.sqrt(between), FULL_SHARE * self._whole[i])
 
     def mean_pod(self) -> Values | None:
-        """Cost of the mean recent pod: classes weighted by their starts of the last ten minutes or so."""
+        """Cost of the mean recent pod: classes weighted by their starts, which decay with RECENT (ten minutes)."""
+        if self._mean_pod is None:
+            self._mean_pod = self._work_out_mean_pod()
+        return self._mean_pod
+
+    def _work_out_mean_pod(self) -> Values | None:
         recent = [(c.recent, self.typical(key)) for key, c in self.classes.items() if c.recent > 0.0]
         total = sum(weight for weight, _ in recent)
         if total <= 0.0:
@@ -212,8 +238,17 @@ class ClassTable:
         return tuple([sum(w * cost[i] for w, cost in recent) / total for i in range(len(self.resources))])
 
 
+def _is_as_before(class_: ClassStats, measured: MeasuredPod) -> bool:
+    """Updates the age of a pod if nothing else about it changed; otherwise returns False."""
+    pod, age = class_.pods[measured.uid], measured.age
+    if pod.running is not measured.running or class_.key != (measured.key or NO_LABELS) or not 0.0 <= age <= 1e9:
+        return False
+    pod.age = age
+    return True
+
+
 def mixed(own: ClassCost, other: ClassCost, spread: float) -> ClassCost:
-    """Own evidence with what is known elsewhere, unless the two are in conflict."""
+    """Own evidence combined with that of others, unless the two are in conflict."""
     mean = tuple([_mix(own, other, i, spread) for i in range(len(own.mean))])
     return dataclasses.replace(own, mean=mean, weight=own.weight + min(other.weight, 1.0))
 

@@ -1,7 +1,7 @@
-"""One resource, two scalar filters: the baseline measures x − c·n, then the cost measures x − b through n.
+"""One resource, two scalar filters: the baseline observes x − c·n, then the cost observes x − b through n.
 
-The report's pair, moved from the signal k to the usage itself. The two share no covariance, so an error of one is not
-explained away by the other: it converges more slowly than the joint filter and never swings.
+The report's pair of filters, applied to the usage instead of the signal k. There is no covariance between the two, so
+an error of one is not compensated by the other: it converges more slowly than the joint filter and does not oscillate.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from carico.estimate.kalman import Scalar
-from carico.estimate.ramp import Starts
+from carico.estimate.kalman import ScalarKalman
+from carico.estimate.ramp import RampTracker
 from carico.estimate.saved import numbers
 
 # In shares of the node; found by random search with seeds 1000–1002 of bench/synthetic.py; the benchmark uses others.
 BASELINE = (0.1, 0.055**2, 0.0024**2)  # x₀, P₀, Q per second
 COST = (0.1, 0.075**2)  # x₀, P₀
 COST_WALK = 0.05  # per second, share of the cost
-LEAST_COST = 0.03  # a cost that is smaller still walks by shares of this
-MEASUREMENT = 0.0095**2  # variance; usage is not quite a line in the pods
-EVIDENCE = 0.25  # share of the first variance of c below which the node has seen for itself
+LEAST_COST = 0.03  # lower bound of the cost that the random walk is a share of
+MEASUREMENT = 0.0095**2  # variance; usage is not exactly linear in the pods
+EVIDENCE = 0.25  # share of the prior variance of c below which the cost counts as known from own evidence
 
 
 class Dual:
@@ -28,18 +28,18 @@ class Dual:
     >>> fit = Dual()
     >>> for second in range(200):
     ...     pods = second // 10 % 4
-    ...     fit.learn(0.1 + 0.2 * pods, noise=1e-6, at=float(second), pods=pods, starts=Starts(), least=-math.inf)
+    ...     fit.learn(0.1 + 0.2 * pods, noise=1e-6, at=float(second), pods=pods, starts=RampTracker(), least=-math.inf)
     >>> round(fit.baseline, 2), round(fit.cost, 2)
     (0.1, 0.2)
     """
 
-    ramp = 0.0  # two scalar filters cannot tell a ramp from a lighter pod
+    ramp = 0.0  # two scalar filters cannot distinguish a ramp from a pod with a lower cost
 
     def __init__(self) -> None:
-        self._b = Scalar(*BASELINE, r=MEASUREMENT)
-        self._c = Scalar(*COST, q=0.0, r=MEASUREMENT)
+        self._b = ScalarKalman(*BASELINE, r=MEASUREMENT)
+        self._c = ScalarKalman(*COST, q=0.0, r=MEASUREMENT)
 
-    def learn(self, z: float, noise: float, at: float, pods: int, starts: Starts, least: float) -> None:  # noqa: ARG002
+    def learn(self, z: float, noise: float, at: float, pods: float, starts: RampTracker, least: float) -> None:  # noqa: ARG002
         r = noise + MEASUREMENT
         deviation = math.sqrt(self._b.p + pods * pods * self._c.p + r)
         if z - self.baseline - self.cost * pods < least * deviation:
@@ -52,10 +52,10 @@ class Dual:
         self._c.x = max(self._c.x, 0.0)
 
     def expect(self, first: float) -> None:
-        """Its first cost is a share of the node, whatever its size."""
+        """Does nothing: the prior of the cost is a fixed share of the node."""
 
     def rescale(self, factor: float) -> None:
-        """The node's size changed: the same amount is `factor` times the share that it was."""
+        """The node's size changed: multiplies all shares of the node by `factor`."""
         for part in (self._b, self._c):
             part.x, part.p = part.x * factor, part.p * factor * factor
 

@@ -1,7 +1,8 @@
-"""What every estimator is: it learns once a second and says how many more pods fit.
+"""The protocol of all estimators: learn once a second, return how many more pods fit.
 
-The report's estimators work on the signal k (signal.py), ours on the usage of each resource (resource.py); which one
-runs is a setting. All see the same `Second` and give the same `Answer`, so that they can be compared.
+The report's estimators work on the signal k (signal.py), the others on the usage of each resource (resource.py) and on
+measured pods (by_class.py); a setting selects one. All take the same `Observation` and return the same `Prediction`, so
+that they can be compared.
 """
 
 from __future__ import annotations
@@ -15,25 +16,26 @@ from carico.types import CostBelief, MeasuredPod
 Values = tuple[float, ...]
 
 
-class Second(NamedTuple):
-    """All that one second tells an estimator."""
+class Observation(NamedTuple):
+    """The observations of one second."""
 
     at: float  # s, monotonic, end of the second
     pods: int
     unsettled: int  # pods whose load cannot be in `usage` yet
-    churn: bool  # usage lies, or does not know the present pod count yet
+    churn: bool  # usage is not representative, or does not include the current pod count yet
     usage: Values  # smoothed
     latest: Values  # the last raw sample
     noise: Values  # variance of one raw sample
-    clean: int  # raw samples of this second without churn and with the present pod count
+    clean: int  # raw samples of this second without churn and with the current pod count
     mean: Values  # over these
     saturated: tuple[bool, ...]  # one of these was full: the mean is then a lower bound
+    lowest: Values  # minimum of all raw samples of the last seconds: usage without spikes was at least that
     unit: Values  # the workload vector that k counts
     k: float
     measured: Sequence[MeasuredPod] | None = None  # every workload pod; None: there is no accounting
 
 
-class Answer(NamedTuple):
+class Prediction(NamedTuple):
     """See `carico.types.Estimate` for the units."""
 
     pod_capacity: float
@@ -45,19 +47,19 @@ class Answer(NamedTuple):
 
 
 class Estimator(Protocol):
-    trace: bool  # k is to be made with the trace-normalised unit
+    trace: bool  # k is computed with the trace-normalised unit
 
     def count(self, at: float, pods: int) -> None:
-        """The pod count changed; called at the tick, before the second's `learn`."""
+        """The pod count changed; called with the sample, before the second's `learn`."""
 
-    def learn(self, second: Second) -> None:
-        """Take in a second. Seconds of churn come as well: what of them is usable is the estimator's choice."""
+    def learn(self, second: Observation) -> None:
+        """Processes one second. Seconds of churn are passed too; the estimator decides what it uses of them."""
 
-    def answer(self, second: Second, prior: Prior) -> Answer:
-        """What fits now. Changes nothing."""
+    def answer(self, second: Observation, prior: Prior) -> Prediction:
+        """What fits now. Does not change state."""
 
     def cost(self) -> CostBelief | None:
-        """What this node alone has learned of a pod's cost, per dimension; None before it has."""
+        """The cost of a pod per dimension from this node's evidence alone; None without evidence."""
 
     def save(self) -> dict[str, object]: ...
     def restore(self, state: Mapping[str, object]) -> None: ...

@@ -1,4 +1,4 @@
-"""The stages that a setting chooses, by name."""
+"""Creates the smoother and the estimator that the settings name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from carico.estimate.by_class import ByClass
 from carico.estimate.dual import Dual
 from carico.estimate.estimator import Estimator
 from carico.estimate.joint import Joint
-from carico.estimate.resource import Resource
+from carico.estimate.resource import ResourceFit
 from carico.estimate.scale import Scale
 from carico.estimate.signal import (
     REPORT_BASELINE,
@@ -45,7 +45,7 @@ def make_estimator(
         case "resource-joint":
             return _joint(dimensions, full, limit, scale)
         case "resource":
-            return Resource([Dual() for _ in dimensions], dimensions, full, limit)
+            return ResourceFit([Dual() for _ in dimensions], dimensions, full, limit)
         case "signal":
             return Signal(DualSlope(REPORT_BASELINE, REPORT_COST), trace=False, limit=limit)
         case "signal-trace":
@@ -58,5 +58,5 @@ def make_estimator(
             raise ValueError(f"no estimator is called {other!r}")
 
 
-def _joint(dimensions: tuple[str, ...], full: tuple[float, ...], limit: float, scale: Scale) -> Resource:
-    return Resource([Joint(share) for share in scale.first_share], dimensions, full, limit)
+def _joint(dimensions: tuple[str, ...], full: tuple[float, ...], limit: float, scale: Scale) -> ResourceFit:
+    return ResourceFit([Joint(share) for share in scale.first_share], dimensions, full, limit)

@@ -1,16 +1,17 @@
-"""One resource, one filter for baseline and cost together, and how fast pods come up to their load.
+"""One resource, one filter for baseline and cost together, and the time that pods take to reach their load.
 
-Usage is a line in the pods that show: x = b + c·n. How many of the n pods show depends on how long a pod takes to come
-up, so one filter runs per ramp of RAMPS and the one that has foretold recent seconds best speaks.
+Usage is linear in the pods whose load is visible: x = b + c·n. How many of the n pods are visible depends on how long a
+pod takes to reach its load. One filter runs per ramp hypothesis of RAMPS, and the one with the best likelihood over
+recent seconds provides the answer.
 
-Three things can break the line, and each has its own remedy. A pod may be unlike the others: with every change of the
-count the baseline's variance grows by what pods differ from each other, so the baseline takes the difference up and
-the cost stays the mean. The cost itself may change, seen as pod after pod that is off to the same side: then its
-variance is opened. Or usage moves while the count does not: two surprises in a row on one side open both variances, by
-as much as the surprise was, and most of it goes to whichever of baseline and cost could have caused it.
+The line can break in three ways, each with its own correction. A pod may differ from the others: with every change of
+the count the baseline's variance grows by the variance between pods, so the baseline absorbs the difference and the
+cost remains the mean. The cost itself may change, visible as consecutive pods that deviate to the same side: then its
+variance is increased. Or usage changes while the count does not: two large residuals in a row with the same sign
+increase both variances, by the squared residual, divided according to which of baseline and cost could have caused it.
 
-Some seconds are lower bounds: a saturated one, and one in which the load of counted pods may still be to come. They
-can raise the cost, but say nothing when they are lower than expected.
+Some seconds are lower bounds: a saturated one, and one in which the load of counted pods may not be visible yet. They
+can raise the cost, but are ignored when they are lower than predicted.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from carico.estimate.kalman import Line
-from carico.estimate.ramp import Starts
+from carico.estimate.kalman import LineKalman
+from carico.estimate.ramp import RampTracker
 from carico.estimate.saved import number, numbers, rows
 
 RAMPS = (0.0, 3.0, 6.0, 10.0, 15.0, 20.0)  # s
@@ -27,47 +28,52 @@ RAMPS = (0.0, 3.0, 6.0, 10.0, 15.0, 20.0)  # s
 # In shares of the node, or of the first cost; found by hand with seeds 1000–1009 of bench/synthetic.py, which the
 # benchmark does not use.
 FIRST_BASELINE, FIRST_BASELINE_VARIANCE = 0.1, 0.2**2
-FIRST_COST = 0.5  # ± as much: where nothing is known of pods, and not even the node's size, few are let in at first
+FIRST_COST = 0.5  # prior if neither pods nor the node's size are known: few pods are admitted at first
+FIRST_COST_VARIANCE = 0.5**2  # of the node, whatever the first guess: an unknown pod may fill half of it
 BASELINE_WALK = 0.001**2  # per second
 COST_WALK = 0.002  # per second, share of the cost
-MODEL_ERROR = 0.003**2  # variance; usage is not quite a line in the pods
+MODEL_ERROR = 0.003**2  # variance; usage is not exactly linear in the pods
 SURPRISE = 3.0  # standard deviations
+SHOCK = 10.0  # standard deviations upwards that need no second residual in a row
 BASELINE_SHIFT = 0.03  # usage that something other than pods may add at once
 COST_SHIFT = 0.5  # share by which a cost may change at once
 MEMORY = 0.02  # weight of a second in a ramp's record: a memory of about a minute
-LEAD = 0.1  # nats per second by which a ramp must beat the present one
-LEAST_COST = 0.02  # share of the first cost; a cost that is smaller still may change by shares of this
+JUDGED = 20.0  # s with pods before ramp hypotheses are compared
+LEAD = 0.1  # nats per second by which a ramp must be better than the current one
+LEAST_COST = 0.02  # share of the first cost; lower bound of the cost that changes are a share of
 FIRST_UNLIKE = 0.2**2  # variance of single pods' costs, in squared shares of the mean cost
 UNLIKE_SHARE = 0.05  # weight of one pod in that variance
 DRIFT_SHARE = 0.3  # weight of one pod in the drift of the cost
 DRIFT = 4.0  # standard deviations of drift that are a change of the cost
-EVIDENCE = 0.25  # share of the first variance of c below which the node has seen for itself …
+EVIDENCE = 0.25  # share of the prior variance of c below which the cost counts as known from own evidence …
 CERTAIN = 0.25  # … if the deviation is also within this share of c
-IDLE, CREEP = 60.0, 0.03  # s without pods after which the cost creeps back up to the first, by this share per second
+IDLE, CREEP = 60.0, 0.03  # s without pods after which the state returns to the prior, and its rate per second
 
-# What a ramp is saved as.
+# The fields that are saved of a ramp.
 LINE = ("b", "c", "pbb", "pbc", "pcc")
 RECORD = ("unlike", "drift", "before", "record", "last", "showing")
 
 
-class Ramped:
-    """A line under one assumption about the ramp, and its record as a prophet."""
+class RampHypothesis:
+    """A line under one ramp hypothesis, and its likelihood."""
 
     __slots__ = ("before", "drift", "last", "least", "line", "record", "seconds", "showing", "unlike")
 
     def __init__(self, seconds: float, first: float) -> None:
         self.seconds = seconds
         self.least = LEAST_COST * first
-        self.line = Line(FIRST_BASELINE, first, FIRST_BASELINE_VARIANCE, first**2, qb=BASELINE_WALK, qc=0.0)
+        self.line = LineKalman(
+            FIRST_BASELINE, first, FIRST_BASELINE_VARIANCE, FIRST_COST_VARIANCE, qb=BASELINE_WALK, qc=0.0
+        )
         self.unlike = FIRST_UNLIKE  # variance of a single pod's cost, in squared shares of the mean cost
         self.drift = 0.0  # mean deviation of recent pods, in shares of the mean cost
-        self.before = 0.0  # deviation of the pod before
+        self.before = 0.0  # deviation of the previous pod
         self.record = 0.0  # mean negative log-likelihood of recent seconds, nats
-        self.last = 0.0  # the surprise before, in standard deviations
-        self.showing = 0.0  # pods in the second before
+        self.last = 0.0  # the previous residual, in standard deviations
+        self.showing = 0.0  # visible pods in the previous second
 
     def learn(self, z: float, n: float, r: float, steps: float, least: float) -> None:
-        """`least` is the surprise below which the second says nothing, because it is only a lower bound."""
+        """`least` is the residual, in standard deviations, below which the second is ignored as a mere lower bound."""
         line = self.line
         line.qc = (COST_WALK * max(line.c, self.least)) ** 2
         line.predict(steps)
@@ -83,14 +89,15 @@ class Ramped:
         variance = line.spread(n) + r
         surprise = off / math.sqrt(variance)
         self._judge(surprise, variance)
-        if abs(surprise) > SURPRISE and self.last * surprise > 0.0 and abs(self.last) > SURPRISE:
-            self._open(off * off - variance, n)
+        again = abs(surprise) > SURPRISE and self.last * surprise > 0.0 and abs(self.last) > SURPRISE
+        if again or surprise > SHOCK:
+            self._open(off * off - variance, n, upwards=off > 0.0)
         self.last = surprise
         line.update(z, n, r)
         self._keep_sensible()
 
     def _keep_sensible(self) -> None:
-        """No pod gives resources back, and usage is a ratio. What is taken from the cost goes where it came from."""
+        """Bounds the state: the cost is not negative, usage is a ratio. A clipped cost corrects b by the covariance."""
         line = self.line
         if line.c < 0.0:
             line.b -= line.c * line.pbc / line.pcc
@@ -101,12 +108,12 @@ class Ramped:
             line.pbb, line.pbc, line.pcc = line.pbb / most, line.pbc / most, line.pcc / most
 
     def _meet(self, pods: float, off: float, variance: float) -> None:
-        """Pods came (> 0) or went (< 0): how unlike are they, and are they all off to the same side?
+        """Pods started (> 0) or stopped (< 0): updates the variance between pods and the drift of their cost.
 
-        Half the squared difference of neighbours is the variance between pods, whatever the cost drifts to.
+        Half the squared difference of consecutive pods estimates the variance between pods independently of a drift.
         """
         cost = max(self.line.c, self.least)
-        if abs(pods) < 0.5:  # a moment of a ramp says too little of a pod
+        if abs(pods) < 0.5:  # one second of a ramp has too little information about a pod
             return
         noise = variance / (pods * cost) ** 2
         off = min(max(off / (pods * cost), -2.0), 2.0)
@@ -122,11 +129,13 @@ class Ramped:
         nats = 0.5 * min(surprise * surprise, 16.0) + 0.5 * math.log(variance)
         self.record += MEMORY * (nats - self.record)
 
-    def _open(self, variance: float, n: float) -> None:
-        """Add so much variance to what the line says of n pods."""
+    def _open(self, variance: float, n: float, *, upwards: bool) -> None:
+        """Adds `variance` to the prediction for n pods. An increase is attributed rather to the pods' cost."""
         line = self.line
         by_baseline = BASELINE_SHIFT**2
         by_cost = (COST_SHIFT * max(line.c, self.least)) ** 2
+        if upwards and n >= 1.0:
+            by_cost = max(by_cost, variance / (2.0 * n) ** 2)
         scale = variance / (by_baseline + n * n * by_cost)
         line.pbb += scale * by_baseline
         line.pcc += scale * by_cost
@@ -138,51 +147,55 @@ class Joint:
     >>> fit = Joint()
     >>> for second in range(120):
     ...     pods = second // 10 % 4
-    ...     fit.learn(0.1 + 0.2 * pods, noise=1e-6, at=float(second), pods=pods, starts=Starts(), least=-math.inf)
+    ...     fit.learn(0.1 + 0.2 * pods, noise=1e-6, at=float(second), pods=pods, starts=RampTracker(), least=-math.inf)
     >>> round(fit.baseline, 2), round(fit.cost, 2)
     (0.1, 0.2)
     """
 
     def __init__(self, first: float = FIRST_COST) -> None:
-        self._first = first  # cost that a pod is expected to have before one was seen
-        self._ramps = [Ramped(seconds, first) for seconds in RAMPS]
+        self._first = first  # prior of the cost
+        self._ramps = [RampHypothesis(seconds, first) for seconds in RAMPS]
         self._best = 0
         self._idle = 0.0  # s without pods
-        self._at = -math.inf  # s, of the second before
+        self._judged = 0.0  # s with pods
+        self._at = -math.inf  # s, of the previous second
 
-    def learn(self, z: float, noise: float, at: float, pods: int, starts: Starts, least: float) -> None:
+    def learn(self, z: float, noise: float, at: float, pods: float, starts: RampTracker, least: float) -> None:
         steps = min(max(at - self._at, 0.0), 60.0) if math.isfinite(self._at) else 0.0
         self._at = at
         for ramp in self._ramps:
             showing = pods - starts.missing(at, ramp.seconds)
             ramp.learn(z, showing, noise + MODEL_ERROR, steps, least)
         self._creep(pods, steps)
-        best = min(range(len(RAMPS)), key=lambda i: self._ramps[i].record)
+        self._judged += steps if pods else 0.0
+        if self._judged < JUDGED:
+            return
+        known = [i for i, ramp in enumerate(self._ramps) if self._is_known(ramp.line)] or [self._best]
+        best = min(known, key=lambda i: self._ramps[i].record)
         if self._ramps[best].record < self._ramps[self._best].record - LEAD:
             self._best = best
 
-    def _creep(self, pods: int, steps: float) -> None:
-        """The next pods may be others: what was learned of light ones must not let a crowd of heavy ones in."""
+    def _creep(self, pods: float, steps: float) -> None:
+        """Without pods, moves a low cost back to the prior: the next pods may be of another, more expensive kind."""
         self._idle = 0.0 if pods else self._idle + steps
         if self._idle <= IDLE:
             return
         share = 1.0 - math.exp(-CREEP * steps)
         for ramp in self._ramps:
-            raised = share * max(self._first - ramp.line.c, 0.0)
-            ramp.line.c += raised
-            ramp.line.pcc = min(ramp.line.pcc + raised * raised, self._first**2)
+            ramp.line.c += share * max(self._first - ramp.line.c, 0.0)
+            ramp.line.pcc += share * max(FIRST_COST_VARIANCE - ramp.line.pcc, 0.0)
 
     def expect(self, first: float) -> None:
-        """What a pod is expected to cost before one was seen, from now on."""
+        """Sets the prior of the cost."""
         untouched = self.cost == self._first
         self._first = first
         for ramp in self._ramps:
             ramp.least = LEAST_COST * first
             if untouched:
-                ramp.line.c, ramp.line.pcc = first, first**2
+                ramp.line.c = first
 
     def rescale(self, factor: float) -> None:
-        """The node's size changed: the same amount is `factor` times the share that it was."""
+        """The node's size changed: multiplies all shares of the node by `factor`."""
         for ramp in self._ramps:
             line = ramp.line
             line.b, line.c = line.b * factor, line.c * factor
@@ -190,7 +203,7 @@ class Joint:
 
     @property
     def ramp(self) -> float:
-        """s that a pod takes to come up to its load."""
+        """s that a pod takes to reach its load."""
         return self._ramps[self._best].seconds
 
     @property
@@ -207,14 +220,18 @@ class Joint:
 
     @property
     def known(self) -> bool:
-        least = LEAST_COST * self._first
-        return self.variance < min(EVIDENCE * self._first**2, (CERTAIN * max(self.cost, least)) ** 2)
+        return self._is_known(self._ramps[self._best].line)
+
+    def _is_known(self, line: LineKalman) -> bool:
+        cost = max(line.c, LEAST_COST * self._first)
+        return line.pcc < min(EVIDENCE * FIRST_COST_VARIANCE, (CERTAIN * cost) ** 2)
 
     def save(self) -> dict[str, object]:
         return {
             "at": [self._at] if math.isfinite(self._at) else [],
             "best": self._best,
             "idle": self._idle,
+            "judged": self._judged,
             "ramps": [
                 [getattr(ramp.line, name) for name in LINE] + [getattr(ramp, name) for name in RECORD]
                 for ramp in self._ramps
@@ -226,6 +243,7 @@ class Joint:
         self._at = at[0] if at else -math.inf
         self._best = int(number(state, "best", least=0, most=len(RAMPS) - 1))
         self._idle = number(state, "idle", least=0.0)
+        self._judged = number(state, "judged", least=0.0)
         saved = rows(state, "ramps", len(LINE) + len(RECORD), len(RAMPS), least=-1e6, most=1e6)
         if len(saved) != len(RAMPS):
             raise ValueError(f"saved state: {len(saved)} ramps, not {len(RAMPS)}; delete the state file to start fresh")

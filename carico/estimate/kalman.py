@@ -1,19 +1,19 @@
-"""Kalman filters for a random walk that is seen through a line: one state, and two.
+"""Kalman filters for a random walk with a linear observation: one state, and two.
 
-`Scalar` holds one number; several of them side by side are the report's way (their errors cannot trade places, so they
-do not swing). `Line` holds baseline and slope together with their covariance: it knows that a second with n pods tells
-only b + c·n, and which of the two a later second can still correct. Plain floats: for two states numpy's call overhead
-is ten times the arithmetic. The covariance is updated in Joseph's form, which stays symmetric and positive under
-rounding.
+`ScalarKalman` has a state of one number. The report uses several of them in parallel: without covariance their errors
+do not compensate each other, so they do not oscillate. `LineKalman` has the state baseline and slope with their
+covariance: a second with n pods observes only b + c·n, and the covariance determines how a later second corrects each
+of the two. Plain floats: for two states numpy's call overhead is ten times the arithmetic. The covariance is updated in
+Joseph's form, which remains symmetric and positive under rounding.
 """
 
 from __future__ import annotations
 
 
-class Scalar:
-    """x ← x + noise of variance q; measured as z = h·x + noise of variance r.
+class ScalarKalman:
+    """x ← x + noise of variance q; observed as z = h·x + noise of variance r.
 
-    >>> cost = Scalar(x=0.0, p=1.0, q=0.0, r=1.0)
+    >>> cost = ScalarKalman(x=0.0, p=1.0, q=0.0, r=1.0)
     >>> cost.predict()
     >>> cost.update(1.0, h=1.0)
     >>> cost.x, cost.p
@@ -29,7 +29,7 @@ class Scalar:
         self.p += self.q
 
     def update(self, z: float, h: float, r: float | None = None) -> None:
-        """Take in one measurement; `r` replaces the filter's own measurement variance."""
+        """Processes one observation; `r` replaces the filter's observation variance."""
         r = self.r if r is None else r
         gain = self.p * h / (h * h * self.p + r)
         self.x += gain * (z - h * self.x)
@@ -37,10 +37,10 @@ class Scalar:
         self.p = kept * kept * self.p + gain * gain * r
 
 
-class Line:
+class LineKalman:
     """Baseline b and slope c of z = b + c·n.
 
-    >>> line = Line(b=0.0, c=0.0, pbb=1.0, pcc=1.0, qb=0.0, qc=0.0)
+    >>> line = LineKalman(b=0.0, c=0.0, pbb=1.0, pcc=1.0, qb=0.0, qc=0.0)
     >>> for n, z in ((0, 0.1), (1, 0.3), (2, 0.5), (3, 0.7)):
     ...     line.predict()
     ...     line.update(z, n, r=1e-6)
@@ -60,11 +60,11 @@ class Line:
         self.pcc += self.qc * steps
 
     def at(self, n: float) -> float:
-        """What the line says of n pods."""
+        """The prediction for n pods."""
         return self.b + self.c * n
 
     def spread(self, n: float) -> float:
-        """Variance of what it says; rounding may not make it negative."""
+        """Variance of the prediction, clipped at 0 against rounding."""
         return max(self.pbb + n * (2.0 * self.pbc + n * self.pcc), 0.0)
 
     def update(self, z: float, n: float, r: float) -> None:

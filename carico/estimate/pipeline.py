@@ -1,8 +1,8 @@
-"""A node's way from samples to Pod-Capacity, one stage after the other.
+"""The stages from samples to Pod-Capacity on one node, in order.
 
-Call `update` with every sample and what the container runtime says at that moment; once per batch (a second) it
-answers with an Estimate. The node's own model stays pure: what the cluster says is kept beside it, mixed in where it is
-used and never sent back.
+Call `update` with every sample and the pod count of the container runtime at that moment; once per batch (a second) it
+returns an Estimate. The node's own model contains only its own evidence: the cluster's model is stored separately,
+combined with it where it is used, and never sent back.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from carico.errors import RefusedMessage
+from carico.errors import InvalidMessage
 from carico.estimate import subspace
-from carico.estimate.batch import Batch, Clean
+from carico.estimate.batch import Batch, CleanMean
 from carico.estimate.by_class import ByClass
 from carico.estimate.capacity import signal, trace_workload, workload
-from carico.estimate.estimator import Answer, Second
+from carico.estimate.estimator import Observation, Prediction
 from carico.estimate.estimators import make_estimator, make_smoother
 from carico.estimate.prior import Prior
 from carico.estimate.pronto import Pronto
-from carico.estimate.resource import Resource
+from carico.estimate.resource import ResourceFit
 from carico.estimate.saved import numbers, rows, section
 from carico.estimate.scale import Scale, scale_of
 from carico.estimate.subspace import Subspace, damp, decompose, from_gram, merge
@@ -41,17 +41,18 @@ from carico.types import (
 )
 
 SAVED_VERSION = 2
-MEASURED_FOR = 5.0  # s for which measured pods are believed to be the present ones
+LOWEST_OF = 3  # batches: the runtime's spikes seldom continue for this long without a gap
+MEASURED_FOR = 5.0  # s after which measured pods are stale
 LONGEST_CLUSTER = 1e6  # the cluster's model in fractions of this node, which may be a very small one
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What this node alone has seen, in fractions of it: what the cluster's model is made of."""
+    """This node's own evidence, in fractions of the node. The cluster's model is built from it."""
 
     basis: Matrix  # U·Σ, m × r
     baseline: tuple[float, ...]
-    cost: CostBelief | None  # None while it has seen no pod come or go
+    cost: CostBelief | None  # None until pods started or stopped here
     samples: int
 
 
@@ -72,7 +73,7 @@ class Pipeline:
         rate_hz: float = 10.0,
         node_size: NodeSize | None = None,
     ) -> None:
-        """Without a size measured pods' demands are shares of the node."""
+        """Without a size, the demands of measured pods are shares of the node."""
         size = len(dimensions)
         self._settings = settings
         self._dimensions = dimensions
@@ -80,7 +81,7 @@ class Pipeline:
         self._full = tuple(settings.full.get(dimension, FULL) for dimension in dimensions)
         self._smoother = make_smoother(settings, size, rate_hz)
         self._batch = Batch(settings.batch)
-        self._clean = Clean(self._full)
+        self._clean = CleanMean(self._full)
         self._local: Subspace | None = None
         self._cluster: Subspace | None = None
         self._node_size = node_size
@@ -92,6 +93,7 @@ class Pipeline:
         self._pods = -1  # at the last tick; -1 before the first
         self._learned_pods = -1  # at the last second that was learned from
         self._samples = 0
+        self._recent: list[tuple[float, ...]] = []  # raw samples, of the last LOWEST_OF batches
         self._measured: Sequence[MeasuredPod] | None = None
         self._measured_at = -math.inf
         self._is_new = False  # nothing has been learned from `_measured` yet
@@ -102,9 +104,9 @@ class Pipeline:
         return scale_of(self._settings, self._dimensions, self._node_size, self._full, self._full_absolute)
 
     def set_full(self, full: tuple[float, ...], node_size: NodeSize | None = None) -> None:
-        """Absolute demand that the node holds per resource, and its size if that changed.
+        """Sets the absolute demand that the node can hold per resource, and its size if that changed or was not known.
 
-        What was learned as shares of the node is rescaled. Without a size before, it is the node's first.
+        State in shares of the node is rescaled.
         """
         before = self._scale().whole
         self._full_absolute = full
@@ -112,9 +114,9 @@ class Pipeline:
         self._resize(before)
 
     def _resize(self, before: tuple[float, ...]) -> None:
-        """What was learned when the node's whole was `before` is to be used on a node of the present size."""
+        """Converts state learned at the size `before` to the current size."""
         scale = self._scale()
-        if isinstance(self._estimator, ByClass | Resource):
+        if isinstance(self._estimator, ByClass | ResourceFit):
             if before != scale.whole:
                 factors = tuple([old / new for old, new in zip(before, scale.whole, strict=True)])
                 self._estimator.rescale(factors)
@@ -123,14 +125,14 @@ class Pipeline:
 
     @property
     def wanted(self) -> int:
-        """Samples until the next Estimate; whoever calls `update` may hold them back until there are so many."""
+        """Samples until the next Estimate; the caller of `update` may buffer them up to this number."""
         return self._batch.length - len(self._batch.rows)
 
     def update(self, sample: Sample, pods: PodCount, measured: Sequence[MeasuredPod] | None = None) -> Estimate | None:
-        """Take in one sample; an Estimate once per batch.
+        """Processes one sample; returns an Estimate once per batch.
 
-        `measured`: all workload pods with what was last read of each; to be given once per batch, with its last
-        sample. None where there is no accounting.
+        `measured`: all workload pods with the last reading of each; pass it once per batch, with its last sample. None
+        where there is no accounting.
         """
         self._hear(measured, sample.at)
         if pods.running != self._pods:
@@ -138,6 +140,7 @@ class Pipeline:
             self._estimator.count(sample.at, pods.running)
             self._clean.restart()
         self._samples += 1
+        self._recent = [*self._recent[1 - LOWEST_OF * self._batch.length :], sample.values]
         smoother = self._smoother
         smoother.update(sample.values, pods)
         if smoother.clean:
@@ -155,10 +158,10 @@ class Pipeline:
             self._measured = None
 
     def between(self, sample: Sample, pods: PodCount, measured: Sequence[MeasuredPod] | None = None) -> Estimate | None:
-        """An estimate out of turn, right after `update` with the same words; None before the first second.
+        """An estimate between batches, right after `update` with the same arguments; None before the first second.
 
-        Nothing is learned. It is for the moment in which pods came or went: who waits for room should not have to
-        wait for the end of the second as well.
+        Nothing is learned. It is for the moment in which pods started or stopped, so that a pod that waits for room
+        does not wait for the end of the second as well.
         """
         if self._local is None:
             return None
@@ -178,8 +181,8 @@ class Pipeline:
         self._baseline = answer.baseline
         return self._estimate(second, answer, k, rejecting=self._pronto.update(second.usage))
 
-    def _look(self, sample: Sample, pods: PodCount) -> tuple[Second, float]:
-        """Everything that an estimator may use, and the signal k as it is exported."""
+    def _look(self, sample: Sample, pods: PodCount) -> tuple[Observation, float]:
+        """The input of the estimator, and the signal k as it is exported."""
         usage, model = self._smoother.usage, self._model()
         unit = workload(model)
         k = signal(usage, unit, self._full, self._settings.capacity_limit)
@@ -187,7 +190,7 @@ class Pipeline:
         if self._estimator.trace:
             own_unit = trace_workload(model)
             own_k = signal(usage, own_unit, self._full, self._settings.capacity_limit)
-        second = Second(
+        second = Observation(
             at=sample.at,
             pods=pods.running,
             unsettled=min(max(pods.unsettled, 0), pods.running),
@@ -198,6 +201,7 @@ class Pipeline:
             clean=self._clean.count,
             mean=self._clean.mean,
             saturated=self._clean.saturated,
+            lowest=tuple([min(values) for values in zip(*self._recent, strict=True)]),
             unit=own_unit,
             k=own_k,
             measured=self._measured if self._is_new else _known(self._measured),
@@ -205,14 +209,14 @@ class Pipeline:
         return second, k
 
     def _model(self) -> Subspace:
-        """The subspace that k is made with: the cluster's and the node's own."""
+        """The subspace that k is computed with: the cluster's merged with the node's own."""
         assert self._local is not None
         if self._cluster is None:
             return self._local
         return merge(self._cluster, self._local, self._settings.cluster_weight)
 
-    def _close_prior(self, second: Second) -> None:
-        """Own pods that came or went are evidence against an opened prior."""
+    def _close_prior(self, second: Observation) -> None:
+        """Own pods that started or stopped reduce the variance added for a moved prior (`Prior.seen`)."""
         if not second.clean:
             return
         changed = second.pods - self._learned_pods if self._learned_pods >= 0 else 0
@@ -221,7 +225,7 @@ class Pipeline:
             for i, noise in enumerate(second.noise):
                 self._prior.seen(i, changed, noise / second.clean)
 
-    def _estimate(self, second: Second, answer: Answer, k: float, *, rejecting: bool) -> Estimate:
+    def _estimate(self, second: Observation, answer: Prediction, k: float, *, rejecting: bool) -> Estimate:
         return Estimate(
             at=second.at,
             usage=second.usage,
@@ -238,36 +242,36 @@ class Pipeline:
         )
 
     def evidence(self) -> Evidence | None:
-        """The node's own, pure model; None before the first batch."""
+        """The model from the node's own evidence only; None before the first batch."""
         if self._local is None:
             return None
         return Evidence(self._local.basis, self._baseline, self._estimator.cost(), self._samples)
 
     def class_costs(self) -> tuple[ClassCost, ...]:
-        """What this node alone has measured of classes, absolute; the most recently used class first."""
+        """Class costs from this node's own evidence, absolute; the most recently used class first."""
         return self._estimator.class_costs() if isinstance(self._estimator, ByClass) else ()
 
     def adopt_classes(self, costs: Mapping[ClassKey, ClassCost]) -> None:
-        """Hear the cluster's class costs, absolute, per resource in the order of this node's dimensions."""
+        """Stores the cluster's class costs, absolute, per resource in the order of this node's dimensions."""
         if isinstance(self._estimator, ByClass):
             self._estimator.adopt_classes(costs)
 
     def adopt(self, gram: Matrix, cost: CostBelief | None, mean_pods: float) -> None:  # noqa: ARG002
-        """Hear the cluster's model, in fractions of this node.
+        """Stores the cluster's model, in fractions of this node.
 
-        The Gram matrix joins the node's own in the signal k, the cost is the prior of c (prior.py). No estimator
-        here uses the mean pod count; it travels for people. What makes no sense raises RefusedMessage; a cost that does
-        is heard even if the Gram matrix beside it is not.
+        The Gram matrix is merged with the node's own in the signal k, the cost is the prior of c (prior.py). No
+        estimator here uses the mean pod count; it is sent for display. Implausible values raise InvalidMessage; a valid
+        cost is stored even if the Gram matrix is rejected.
         """
         self._prior.adopt(cost)
         size = len(self._dimensions)
         if gram.shape != (size, size) or not (np.abs(gram) <= LONGEST_CLUSTER).all():
             detail = f"a Gram matrix that is not {size} × {size} sensible numbers: {gram.tolist()}"
-            raise RefusedMessage("range", detail[:200])
+            raise InvalidMessage("range", detail[:200])
         self._cluster = from_gram(gram)
 
     def save(self) -> dict[str, object]:
-        """Everything learned, fit for JSON."""
+        """The complete state, serialisable as JSON."""
         return {
             **self._identity(),
             "whole": list(self._scale().whole),
@@ -275,6 +279,7 @@ class Pipeline:
             "baseline": self._baseline,
             "smoother": self._smoother.save(),
             "batch": [list(row) for row in self._batch.rows],
+            "recent": [list(row) for row in self._recent],
             "clean": self._clean.save(),
             "local": subspace.save(self._local),
             "cluster": subspace.save(self._cluster),
@@ -284,7 +289,7 @@ class Pipeline:
         }
 
     def restore(self, state: Mapping[str, object]) -> None:
-        """Go on where `save` was called. State that does not fit raises ValueError and changes nothing."""
+        """Loads the state that `save` returned. State that does not fit raises ValueError and changes nothing."""
         for key, mine in self._identity().items():
             if state.get(key) != mine:
                 raise ValueError(f"saved state: {key} is {state.get(key)!r}, here it is {mine!r}; starting fresh")
@@ -299,7 +304,7 @@ class Pipeline:
         self.__dict__.update(other.__dict__)
 
     def _identity(self) -> dict[str, object]:
-        """What must be equal for saved state to mean the same."""
+        """The values that must be equal for saved state to be usable."""
         return {
             "version": SAVED_VERSION,
             "estimator": self._settings.estimator,
@@ -308,7 +313,7 @@ class Pipeline:
         }
 
     def _load_resized(self, state: Mapping[str, object]) -> None:
-        """Of a node of another size: what pods cost and the baseline, but nothing of the usage of a moment."""
+        """Loads state of a node of another size: costs and baseline, but not the recent usage."""
         self._estimator.restore(section(state, "estimator_state"))
         self._prior.restore(section(state, "prior"))
 
@@ -319,6 +324,7 @@ class Pipeline:
         self._baseline = numbers(state, "baseline", size, least=0.0, most=1.0)
         self._smoother.restore(section(state, "smoother"))
         self._batch.rows = rows(state, "batch", size, self._settings.batch - 1)
+        self._recent = rows(state, "recent", size, LOWEST_OF * self._settings.batch)
         self._clean.restore(section(state, "clean"))
         self._local = subspace.restore(state, "local", size, longest=math.sqrt(size) + 1e-6)
         self._cluster = subspace.restore(state, "cluster", size, longest=LONGEST_CLUSTER)
@@ -328,5 +334,5 @@ class Pipeline:
 
 
 def _known(measured: Sequence[MeasuredPod] | None) -> Sequence[MeasuredPod] | None:
-    """The same pods once more, with no news of them."""
+    """The same pods, marked as not fresh."""
     return None if measured is None else [pod._replace(fresh=False) for pod in measured]

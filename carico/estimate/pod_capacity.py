@@ -1,9 +1,9 @@
 """From usage and cost to pods: the two formulas of Pod-Capacity, and their bounds.
 
-Settled, a node has room for minᵢ (fullᵢ − xᵢ)/cᵢ − u more pods, u being pods that are counted but whose load cannot be
-in the usage x yet; in churn, when usage lies, for minᵢ (fullᵢ − bᵢ)/cᵢ − n. Some of the load of the u may be in x
-already. Subtracting all u would count it twice, so x is first completed: by what the model b + c·n says, but by no less
-than nothing and no more than u pods' load.
+A settled node has room for minᵢ (fullᵢ − xᵢ)/cᵢ − u more pods, where u are pods that are counted but whose load cannot
+be in the usage x yet. In churn, when usage is not representative, it has room for minᵢ (fullᵢ − bᵢ)/cᵢ − n. Some of the
+load of the u may be in x already. Subtracting all u would count it twice, so x is first completed: to the prediction
+b + c·n of the model, but by at least 0 and at most the load of u pods.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 
 def completed(now: float, model: float, missing: float) -> float:
-    """Usage once all counted pods show theirs: at least `now`, at most `missing` more, `model` in between.
+    """Usage including the load of all counted pods: at least `now`, at most `missing` more, `model` in between.
 
     >>> completed(now=0.4, model=0.5, missing=0.2)
     0.5
@@ -37,7 +37,7 @@ def room(full: Sequence[float], usage: Sequence[float], cost: Sequence[float]) -
 
 
 def bounded(pods: float, limit: float) -> float:
-    """Finite and in [0, limit], whatever came before; what is not a number fits nothing.
+    """Clips to [0, limit]; NaN becomes 0.
 
     >>> bounded(-0.3, 1000.0), bounded(1e300, 1000.0), bounded(float("nan"), 1000.0)
     (0.0, 1000.0, 0.0)

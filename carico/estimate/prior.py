@@ -1,20 +1,20 @@
-"""What the cluster says a pod costs, and how a node mixes that with what it has seen itself.
+"""The cluster's cost of a pod as a prior, and how a node combines it with its own evidence.
 
-Per resource, with the node's own cost c ± √p (its filter's, which never sees the prior and so can be sent to the
-cluster again and again) and the cluster's μ ± √v (v the spread between the nodes, at least (μ/20)²):
+Per resource, with the node's own cost c ± √p (from its filter, which does not use the prior, so it can be sent to the
+cluster repeatedly) and the cluster's μ ± √v (v the variance between the nodes, at least (μ/20)²):
 
     c_used = (c/(p+o) + μ/v) / (1/(p+o) + 1/v)        with own evidence
     c_used = μ                                        without
 
-Where the two lie more than three deviations apart, (c − μ)² > 9·(p+o+v), they are not measurements of one thing: this
-node's pods are unlike the cluster's. Then v ← (c − μ)², which leaves the own cost as it is but for little.
+Where the two are more than three standard deviations apart, (c − μ)² > 9·(p+o+v), they do not measure the same thing:
+this node's pods differ from the cluster's. Then v ← (c − μ)², which leaves the own cost almost unchanged.
 
-o ≥ 0 is what the node's own variance has been opened by. When μ moved by more than √v since the last opening (μ₀):
+o ≥ 0 is added to the node's own variance. When μ moved by more than √v since the last increase (μ₀):
 
     o ← o + (μ − μ₀)²,  μ₀ ← μ
 
-so a workload that peers have just found to be heavier counts here before its first pod arrives. Every own start or stop
-of d pods, seen through usage of variance r, closes it again as a measurement of d·c does:
+so a workload that other nodes have just found to be heavier counts here before its first pod arrives. Every own start
+or stop of d pods, observed through usage of variance r, reduces it again as an observation of d·c does:
 
     1/o ← 1/o + d²/(2r)
 """
@@ -24,15 +24,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from carico.errors import RefusedMessage
+from carico.errors import InvalidMessage
 from carico.estimate.saved import numbers
 from carico.types import CostBelief
 
-# Nodes of one cluster that agree to the last digit still run pods that differ.
+# Pods differ even if the nodes of a cluster report exactly the same cost.
 LEAST_SPREAD = 0.05  # share of the mean
 LEAST_VARIANCE = 1e-8
-CONFLICT = 9.0  # squared deviations
-UNKNOWN = 1e12  # variance that stands for infinity, which JSON lacks: no node knows anything of the dimension
+CONFLICT = 9.0  # squared standard deviations
+UNKNOWN = 1e12  # variance that represents infinity, which JSON lacks: no node has evidence of the dimension
 
 
 class Prior:
@@ -53,19 +53,19 @@ class Prior:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self.mean: tuple[float, ...] = ()  # empty: nothing heard
+        self.mean: tuple[float, ...] = ()  # empty: nothing received
         self.variance: tuple[float, ...] = ()
         self._heard: list[float] = []  # μ₀
         self._opened = [0.0] * size
 
     def adopt(self, cost: CostBelief | None) -> None:
-        """Hear the cluster; None keeps what was heard before."""
+        """Stores the cluster's cost; None keeps the previous one."""
         if cost is None:
             return
         if len(cost.mean) != self._size or len(cost.variance) != self._size:
-            raise RefusedMessage("shape", f"a cost of {len(cost.mean)} dimensions where this node has {self._size}")
+            raise InvalidMessage("shape", f"a cost of {len(cost.mean)} dimensions where this node has {self._size}")
         if not all(math.isfinite(x) and x >= 0 for x in cost.mean) or not all(v >= 0 for v in cost.variance):
-            raise RefusedMessage("range", f"a cost that is negative or not finite: {cost}")
+            raise InvalidMessage("range", f"a cost that is negative or not finite: {cost}")
         before, self.mean = self.variance or (UNKNOWN,) * self._size, cost.mean
         self.variance = tuple(
             min(max(v, (LEAST_SPREAD * m) ** 2, LEAST_VARIANCE), UNKNOWN)
@@ -81,7 +81,7 @@ class Prior:
                 self._heard[i] = self.mean[i]
 
     def mix(self, i: int, own: tuple[float, float] | None) -> float | None:
-        """c_used of dimension i; `own` is (c, p) or None without evidence. None when nobody knows."""
+        """c_used of dimension i; `own` is (c, p) or None without evidence. Returns None if neither is known."""
         if not self.mean or self.variance[i] >= UNKNOWN:
             return own[0] if own else None
         if own is None:
@@ -92,12 +92,12 @@ class Prior:
         return (own[0] * trust + self.mean[i] * theirs) / (trust + theirs)
 
     def seen(self, i: int, pods: float, variance: float) -> None:
-        """The node saw `pods` start or stop, and their load with `variance`."""
+        """`pods` started or stopped on this node, with their load observed with `variance`."""
         if self._opened[i] > 0.0:
             self._opened[i] = 1.0 / (1.0 / self._opened[i] + pods * pods / (2.0 * variance))
 
     def rescale(self, factors: tuple[float, ...]) -> None:
-        """The node's size changed: the same amounts are so many times the shares of it that they were."""
+        """The node's size changed: multiplies all shares of the node by `factors`, one per resource."""
         if self.mean:
             self.mean = tuple([m * f for m, f in zip(self.mean, factors, strict=True)])
             self.variance = tuple([

@@ -1,8 +1,7 @@
-"""How a class's demand goes with a pod's age: the mean change from one bucket of age to the next.
+"""Demand of a class by pod age: the mean change from one age bucket to the next.
 
-Ramps, start-up surplus and slow growth are all this one curve. It is made of differences within one and the same pod:
-means over whatever pods happen to be of some age would mix their ages with who they are, since pods differ and the few
-that grow old are not like the others.
+Ramps, start-up surplus and slow growth are all described by this curve. It is computed from differences within one pod.
+Means over all pods of some age would be biased: pods differ, and the few long-lived ones are not representative.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from bisect import bisect_right
 
 # s; the last bucket has no end.
 EDGES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 96.0, 128.0, 192.0, 256.0, 384.0, 768.0)
-LONGEST = 40.0  # pods behind a difference
+LONGEST = 40.0  # maximum weight of a difference, in pods
 
 
 class Course:
-    """One resource of one pod: the mean of the bucket of age that it is in, and of the one before."""
+    """One resource of one pod: the mean in the current age bucket, and in the previous one."""
 
     __slots__ = ("before", "bucket", "readings", "total")
 
@@ -26,10 +25,10 @@ class Course:
         self.before: tuple[int, float] | None = None
 
 
-class Profile:
+class AgeProfile:
     """One resource of one class.
 
-    >>> profile, course = Profile(), Course()
+    >>> profile, course = AgeProfile(), Course()
     >>> for age, demand in ((0.5, 4.0), (1.5, 4.0), (2.5, 1.0), (3.5, 1.0), (5.0, 1.0)):
     ...     profile.read(course, age, demand)
     >>> profile.end(course)
@@ -43,8 +42,8 @@ class Profile:
 
     def __init__(self) -> None:
         self.changes: list[float] = []  # from each bucket to the next
-        self.pods: list[float] = []  # behind each of them
-        self.version = 0  # grows with each change
+        self.pods: list[float] = []  # weight of each change, in pods
+        self.version = 0  # incremented with each change
 
     def read(self, course: Course, age: float, demand: float) -> None:
         bucket = bisect_right(EDGES, age)
@@ -55,7 +54,7 @@ class Profile:
         course.readings += 1
 
     def end(self, course: Course) -> None:
-        """The pod leaves its bucket."""
+        """The pod leaves its bucket, or has ended."""
         if not course.readings:
             return
         mean = course.total / course.readings
@@ -64,7 +63,7 @@ class Profile:
         course.before = (course.bucket, mean)
 
     def _change(self, before: tuple[int, float], bucket: int, mean: float) -> None:
-        """Buckets that were jumped over share the change."""
+        """Divides the change equally among buckets that were skipped."""
         first, level = before
         steps = bucket - first
         if steps <= 0:
@@ -78,7 +77,7 @@ class Profile:
             self.changes[i] += ((mean - level) / steps - self.changes[i]) / self.pods[i]
 
     def ahead(self, age: float) -> float:
-        """How much more than now a pod of this age is going to demand."""
+        """Expected maximum increase of demand of a pod of this age."""
         most = total = 0.0
         for change in self.changes[bisect_right(EDGES, age) :]:
             total += change
@@ -86,10 +85,10 @@ class Profile:
         return most
 
     def ramp(self, least: float) -> float:
-        """s until at most `least` is still to come."""
+        """s of age from which on demand is expected to rise by at most `least`."""
         most = total = 0.0
         for i in range(len(self.changes) - 1, -1, -1):
-            # From bucket i on: its own change and the best of what follows.
+            # From bucket i on: its change plus the maximum rise after it.
             total = max(total, 0.0) + self.changes[i]
             most = max(total, 0.0)
             if most > least:
@@ -97,7 +96,7 @@ class Profile:
         return 0.0
 
     def surplus(self, least: float) -> tuple[float, float]:
-        """How much more than later a pod demands at its start, and for how many seconds; (0, 0) if hardly."""
+        """By how much demand at the start exceeds later demand, and for how many s; (0, 0) if by at most `least`."""
         most, length, fall = 0.0, 0.0, 0.0
         for i in range(len(self.changes) - 1, -1, -1):
             fall -= self.changes[i]

@@ -1,9 +1,9 @@
-"""Pronto's reject signal, the binary ancestor of k, for comparison.
+"""Pronto's reject signal, the binary predecessor of k, for comparison.
 
-Telemetry is centred on its running mean and its subspace followed with forgetting. Every second is
-projected on that subspace; a spike is a projection far above the mean of its own sliding window, measured in the
-window's standard deviations. While the sum of the spikes, weighted by the singular values, is over the threshold the
-node rejects jobs. Neither Pronto's paper nor the report gives window or threshold: both are settings.
+Telemetry is centred on its running mean and its subspace is tracked with exponential forgetting. Every second is
+projected on that subspace; a spike is a projection far above the mean of its own sliding window, in standard deviations
+of the window. While the sum of the spikes, weighted by the singular values, is over the threshold the node rejects
+jobs. Neither Pronto's paper nor the report gives window or threshold: both are settings.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from carico.estimate.saved import number, numbers, rows
 from carico.estimate.subspace import from_gram
 from carico.types import Vector
 
-FORGET = 0.98  # weight of the past, per second: Pronto follows the shape of a minute, not of a moment
-LEAST_SPREAD = 1e-3  # standard deviation of a projection; less is rounding, not calm
-SHORTEST = 5  # s of window below which nothing is called a spike
+FORGET = 0.98  # weight of the past, per second: a memory of about a minute
+LEAST_SPREAD = 1e-3  # standard deviation of a projection; smaller ones are rounding
+SHORTEST = 5  # s of window below which nothing counts as a spike
 
 
 class Pronto:
@@ -36,12 +36,12 @@ class Pronto:
         self._threshold = threshold
         self._mean: tuple[float, ...] = ()
         self._gram = np.zeros((size, size))  # of the centred usage; at full rank it is the incremental SVD
-        self._window = np.zeros((window, size))  # centred usage, a ring
+        self._window = np.zeros((window, size))  # centred usage, a ring buffer
         self._seconds = 0
-        self.rejecting = False  # what `update` said last
+        self.rejecting = False  # the last result of `update`
 
     def update(self, usage: tuple[float, ...]) -> bool:
-        """One second; true while jobs are rejected."""
+        """Processes one second; returns true while jobs are rejected."""
         self._mean = self._mean or usage
         centred = tuple([x - m for x, m in zip(usage, self._mean, strict=True)])
         row = np.array(centred)
@@ -53,7 +53,7 @@ class Pronto:
         return self.rejecting
 
     def _spikes(self, row: Vector) -> float:
-        """Weighted sum of the projections that stand out upwards, in standard deviations."""
+        """Weighted sum of the projections above their mean, in standard deviations."""
         model = from_gram(self._gram)
         total = float(model.s.sum())
         if total <= 0.0:

@@ -1,4 +1,4 @@
-"""Quantiles of a stream whose past counts less and less, from a histogram with buckets of equal ratio."""
+"""Quantiles of a stream from a decayed histogram with logarithmic buckets."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 
 RATIO = 1.05  # between the edges of a bucket
 LOG_RATIO = math.log(RATIO)
-LEAST, MOST = 1e-6, 1e18  # what is outside counts as the nearer of them
+LEAST, MOST = 1e-6, 1e18  # values outside are clipped
 MOST_BUCKETS = 64
-HALVE_AT = 3600.0  # readings after which all older ones count half
+HALVE_AT = 3600.0  # total weight at which all weights are halved
 
 
 class LogHistogram:
@@ -34,13 +34,13 @@ class LogHistogram:
             self._halve()
 
     def _halve(self) -> None:
-        """The rarest go when there are too many."""
+        """Halves all weights; removes the buckets with the lowest weight if there are too many."""
         kept = sorted(self.buckets.items(), key=lambda item: -item[1])[: MOST_BUCKETS // 2 * 2 - 1]
         self.buckets = {bucket: count / 2.0 for bucket, count in kept}
         self.total = sum(self.buckets.values())
 
     def quantile(self, share: float) -> float:
-        """The middle of the bucket that holds it; 0 of nothing."""
+        """The middle of the bucket that contains the quantile; 0 for an empty histogram."""
         left = share * self.total
         for bucket in sorted(self.buckets):
             left -= self.buckets[bucket]

@@ -1,8 +1,8 @@
-"""How much of the pods' load can be in the usage yet, if a pod takes a while to come up to it.
+"""How much load of recently started pods is not in the usage yet, if a pod takes some seconds to reach its load.
 
-A pod that touches its memory over ten seconds is one pod in the count at once and a tenth of one in the usage. To
-learn the cost from such seconds, the count is replaced by the number of pods that would show if every pod came up
-linearly over `seconds`. A stop takes away an average pod: the runtime does not say which of them it was.
+A pod that touches its memory over ten seconds counts as one pod immediately, but after a second only a tenth of it is
+in the usage. To learn the cost from such seconds, the count is replaced by the number of pods that would be visible if
+every pod's load rose linearly over `seconds`. A stop removes an average pod: the count does not identify which one.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Mapping
 
 from carico.estimate.saved import number, rows
 
-LONGEST = 20.0  # s; no ramp longer than this is told apart from a slow change of the cost
-GRAIN = 0.5  # s; starts closer together than this are one, so that a burst does not cost memory
+LONGEST = 20.0  # s; a longer ramp cannot be distinguished from a slow change of the cost
+GRAIN = 0.5  # s; starts closer together than this are merged, to bound memory in a burst
 
 
-class Starts:
+class RampTracker:
     """The young pods of a node.
 
-    >>> starts = Starts()
+    >>> starts = RampTracker()
     >>> starts.count(0.0, 3)  # seen for the first time: nobody knows their age, so they are old
     >>> starts.count(10.0, 5)
     >>> starts.missing(at=12.5, seconds=10.0)  # two pods, each at a quarter
@@ -48,7 +48,7 @@ class Starts:
             self._young.append((at, float(pods)))
 
     def missing(self, at: float, seconds: float) -> float:
-        """Pods' worth of load that is still to come at that moment."""
+        """Load that is not in the usage yet at that moment, in pods."""
         if seconds <= 0.0:
             return 0.0
         return sum([many * (1.0 - (at - began) / seconds) for began, many in self._young if 0 <= at - began < seconds])

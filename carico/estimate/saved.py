@@ -1,4 +1,4 @@
-"""Reading saved state back: what does not fit is refused by name, before anything of it is used."""
+"""Reads saved state. An invalid value is rejected with its key in the message, before any of the state is used."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _row(key: str, value: object, size: int, least: float, most: float, empty: b
 
 
 def _checked(key: str, value: object, least: float, most: float) -> float:
-    # A whole number may be too large for a float, and so for `isfinite`: comparing comes first.
+    # An int may be too large for a float, and so for `isfinite`: the comparison comes first.
     if isinstance(value, int | float) and -GREATEST <= value <= GREATEST and least <= value <= most:
         return float(value)
     raise ValueError(

@@ -1,4 +1,4 @@
-"""What shares of this node are in absolute demand: busy threads and bytes."""
+"""Converts shares of this node to absolute demand: busy threads and bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from carico.types import NodeSize
 
 Values = tuple[float, ...]
 
-FIRST_SHARE = 0.5  # first guess of a pod's cost where the node's size is not known, and the most it ever is
+FIRST_SHARE = 0.5  # first guess of a pod's cost where the node's size is not known, and its maximum otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +17,8 @@ class Scale:
     """Per resource, absolute."""
 
     whole: Values  # demand at usage 1
-    full: Values  # demand that the node holds
-    first: Values  # what a pod of a class that nobody has measured is expected to need
+    full: Values  # demand that the node can hold
+    first: Values  # expected demand of a pod of a class without measurements
 
     @property
     def first_share(self) -> Values:
@@ -27,19 +27,19 @@ class Scale:
 
     @property
     def full_share(self) -> Values:
-        """What the node holds as a share of it."""
+        """What the node can hold, as a share of it."""
         return tuple([min(amount / whole, 1.0) for amount, whole in zip(self.full, self.whole, strict=True)])
 
     @staticmethod
     def of_shares(full: Values) -> Scale:
-        """Of a node whose size is not known: everything is a share of it."""
+        """For a node whose size is not known: all amounts are shares of it."""
         return Scale((1.0,) * len(full), full, tuple([FIRST_SHARE * end for end in full]))
 
 
 def scale_of(
     settings: EstimateSettings, resources: tuple[str, ...], size: NodeSize, full_ratio: Values, full: Values | None
 ) -> Scale:
-    """`full` is what the node holds where that is not simply the share `full_ratio` of it.
+    """`full` is what the node can hold; None: the share `full_ratio` of its size.
 
     >>> eight = NodeSize(cores=8, memory_bytes=2.0**34)
     >>> scale_of(EstimateSettings(), ("cpu", "memory"), eight, (0.5, 0.75), None)

@@ -6,8 +6,8 @@
     signal-difference  one filter for c alone, on the differences of k and n from second to second
 
 Pod-Capacity is k/c − u, and B/c − n in churn. `signal-difference` has no B: in churn it keeps its last settled answer
-and subtracts the pods that came since. Nothing is learned in churn or while k = 0, where one more pod does not lower
-k any further. With no pod on the node nothing can be learned of c, so it creeps back to where it began.
+and subtracts the pods that started since. Nothing is learned in churn or while k = 0, where one more pod does not lower
+k any further. Without pods on the node c cannot be observed, so it decays back to its initial value.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from carico.estimate.estimator import Answer, Second
-from carico.estimate.kalman import Line, Scalar
+from carico.estimate.estimator import Observation, Prediction
+from carico.estimate.kalman import LineKalman, ScalarKalman
 from carico.estimate.pod_capacity import bounded, completed
 from carico.estimate.prior import Prior
 from carico.estimate.saved import numbers, section
 from carico.types import CostBelief
 
-CREEP = 0.05  # share of the way back per second without pods; author's
+CREEP = 0.05  # share of the distance to the initial value per second without pods; author's
 
 # (x₀, P₀, Q per second, R); c is written > 0 where the author wrote the slope −c. Found for each estimator in its own
 # unit by random search over seeds 1000–1002 of bench/synthetic.py, which the benchmark does not use. The author's, for
@@ -36,11 +36,11 @@ DIFFERENCE_COST = (0.1, 0.025, 1e-3, 0.19)
 JOINT_START = (1.4, 0.1, 0.09, 1.7e-3)  # B, c and their variances
 JOINT_WALK, JOINT_R = 2.1e-6, 4e-3
 
-LEAST_COST = 1e-3  # k per pod; below it k/c is no estimate but noise
+LEAST_COST = 1e-3  # k per pod; below it k/c is noise
 
 
 class Slope(Protocol):
-    """The filters behind one signal estimator."""
+    """The filters of one signal estimator."""
 
     @property
     def baseline(self) -> float | None: ...  # B; None where there is none
@@ -54,7 +54,7 @@ class Slope(Protocol):
 
 
 class DualSlope:
-    """B first, measured as k + c·n; then c, measured through −n with the new B.
+    """B first, observed as k + c·n; then c, observed through −n with the new B.
 
     >>> slope = DualSlope(baseline=(1.0, 1.0, 1e-4, 0.1), cost=(1.0, 1.0, 1e-4, 0.1))
     >>> for second in range(400):
@@ -64,7 +64,7 @@ class DualSlope:
     """
 
     def __init__(self, baseline: tuple[float, float, float, float], cost: tuple[float, float, float, float]) -> None:
-        self._b, self._c, self._home = Scalar(*baseline), Scalar(*cost), cost[0]
+        self._b, self._c, self._home = ScalarKalman(*baseline), ScalarKalman(*cost), cost[0]
 
     def learn(self, k: float, pods: int) -> None:
         self._b.predict()
@@ -99,7 +99,7 @@ class JointSlope:
 
     def __init__(self) -> None:
         b, c, pbb, pcc = JOINT_START
-        self._line = Line(b, -c, pbb, pcc, qb=JOINT_WALK, qc=JOINT_WALK)
+        self._line = LineKalman(b, -c, pbb, pcc, qb=JOINT_WALK, qc=JOINT_WALK)
 
     def learn(self, k: float, pods: int) -> None:
         self._line.predict()
@@ -136,8 +136,8 @@ class DifferenceSlope:
     baseline = None
 
     def __init__(self) -> None:
-        self._c = Scalar(*DIFFERENCE_COST)
-        self._before: tuple[float, ...] = ()  # k and pods of the learned second before
+        self._c = ScalarKalman(*DIFFERENCE_COST)
+        self._before: tuple[float, ...] = ()  # k and pods of the previous second that was learned from
 
     def learn(self, k: float, pods: int) -> None:
         if self._before and pods != self._before[1]:
@@ -164,7 +164,7 @@ class DifferenceSlope:
 
 
 def _filters(state: Mapping[str, object], size: int, variances: tuple[int, ...]) -> tuple[float, ...]:
-    """Saved filters; a negative variance would turn a filter's gain round, or divide by nothing."""
+    """Saved filters; a negative variance would change the sign of the gain, or divide by zero."""
     values = numbers(state, "filters", size, least=-1e9, most=1e9)
     if min([values[place] for place in variances]) < 0.0:
         raise ValueError("saved state: 'filters' holds a negative variance; delete the state file to start fresh")
@@ -181,39 +181,39 @@ class Signal:
         self._settled: tuple[float, ...] = ()  # the last settled answer and its pods
 
     def count(self, at: float, pods: int) -> None:
-        """Differences are taken between learned seconds; the tick of a change does not matter here."""
+        """Does nothing: differences are taken between seconds, whenever the count changed within one."""
 
-    def learn(self, second: Second) -> None:
+    def learn(self, second: Observation) -> None:
         if not second.churn and second.k > 0.0:
             self._slope.learn(second.k, second.pods)
         if not second.churn:
             self._settled = (self._pods(second), float(second.pods))
 
-    def answer(self, second: Second, prior: Prior) -> Answer:  # noqa: ARG002 the cluster's say is in k already
+    def answer(self, second: Observation, prior: Prior) -> Prediction:  # noqa: ARG002 k already includes the cluster's model
         cost = max(self._slope.cost, LEAST_COST)
         by_dimension = tuple([min(cost * v, 1.0) for v in second.unit])
         baseline = tuple([max(x - second.pods * c, 0.0) for x, c in zip(second.usage, by_dimension, strict=True)])
         scalar = second.k if self._slope.baseline is None else self._slope.baseline
-        return Answer(bounded(self._pods(second), self._limit), baseline, by_dimension, scalar, cost)
+        return Prediction(bounded(self._pods(second), self._limit), baseline, by_dimension, scalar, cost)
 
-    def _pods(self, second: Second) -> float:
+    def _pods(self, second: Observation) -> float:
         cost, baseline = max(self._slope.cost, LEAST_COST), self._slope.baseline
         if second.churn:
             return self._in_churn(second) if baseline is None else baseline / cost - second.pods
         now = second.k / cost
         if baseline is None:
             return now - second.unsettled
-        # In pods instead of usage, hence with the signs turned.
+        # In pods instead of usage, hence with opposite signs.
         return -completed(-now, second.pods - baseline / cost, second.unsettled)
 
-    def _in_churn(self, second: Second) -> float:
+    def _in_churn(self, second: Observation) -> float:
         if not self._settled:
             return 0.0
         pods, count = self._settled
         return pods - (second.pods - count)
 
     def cost(self) -> CostBelief | None:
-        """None: a slope of k is no cost that another node could use. k itself carries the cluster's model."""
+        """None: another node cannot use a slope of k as a cost. k itself includes the cluster's model."""
         return None
 
     def save(self) -> dict[str, object]:

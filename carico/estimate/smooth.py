@@ -1,11 +1,11 @@
-"""Spikes out, change in: what the usage of this moment is when container starts shake it.
+"""Smoothing: the current usage without the spikes of container starts, but with real changes.
 
-Two ways. `DynamicEma` guesses: a deviation that is young is probably a spike of about 200 ms and is followed slowly,
-one that has lasted over 300 ms is real and is followed fast. `ChangeAware` is told: the runtime says when pods start
-and stop, so samples of such moments are left out and the mean begins anew with the first clean sample after the count
-changed. A step that nobody announced is found by comparing the last half second with the mean. It also measures
-the noise of single samples, which tells the filters behind it how much a mean is worth. Where no events ever come, or
-where churn does not end, `ChangeAware` answers with the moving average.
+Two smoothers. `DynamicEma` is an exponential moving average: a recent deviation is probably a spike of about 200 ms and
+is followed slowly, one that has lasted over 300 ms is real and is followed fast. `ChangeAware` uses the runtime's
+events of pod starts and stops: samples at these times are left out, and the mean restarts with the first clean sample
+after the count changed. A step without an event is detected by comparing the last half second with the mean. It also
+estimates the noise of single samples, which the filters use as the observation variance. Without any events, or while
+churn does not end, `ChangeAware` returns the exponential moving average.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ Values = tuple[float, ...]
 UP_SLOW, UP_FAST = 0.09, 0.333
 DOWN_SLOW, DOWN_FAST = 0.0625, 0.2
 OLD_AFTER = 4
-CONSTANTS_HZ = 10.0  # rate that these are for
+CONSTANTS_HZ = 10.0  # sampling rate of these constants
 
-WINDOW_SECONDS = 2.0  # the mean's memory once it has grown
+WINDOW_SECONDS = 2.0  # the mean's maximum memory
 HOLD_SECONDS = 0.3  # left out after a change of the count: the spike outlasts the runtime's last event by 200 ms
-STEP_SECONDS = 0.5  # a step that lasted so long is no spike
+STEP_SECONDS = 0.5  # a deviation that lasted this long is a step, not a spike
 STEP_SIGMAS = (
-    5.0  # deviation of the last half second that is a step; Gaussian noise alone gets there less than once a day
+    5.0  # deviation of the last half second that is a step; Gaussian noise alone reaches it less than once a day
 )
-BLIND_SECONDS = 10.0  # churn that lasts longer is believed to be a fault of the runtime's events
+BLIND_SECONDS = 10.0  # churn that lasts longer is treated as a fault of the runtime's events
 NOISE_SHARE = 0.02  # weight of a new sample in the noise's variance: a memory of 5 s at 10 Hz
 FIRST_NOISE = 0.02**2  # variance, of cpu on an idle machine at 10 Hz
-LEAST_NOISE = 1e-4**2  # variance; memory hardly moves, but it is never known exactly
+LEAST_NOISE = 1e-4**2  # variance; memory changes little, but it is never known exactly
 
 
 class Smoother(Protocol):
-    """One call per sample; afterwards the attributes speak of this moment."""
+    """`update` is called once per sample; the attributes are then valid for that sample."""
 
     usage: Values
     noise: Values  # variance of a single sample
-    clean: bool  # this sample was taken in
-    fresh: bool  # `usage` knows of the present pod count
+    clean: bool  # this sample was used
+    fresh: bool  # `usage` includes samples with the current pod count
 
     def update(self, values: Values, pods: PodCount) -> None: ...
     def save(self) -> dict[str, object]: ...
@@ -108,7 +108,7 @@ class DynamicEma:
 
 
 def at_rate(share: float, rate_hz: float) -> float:
-    """The weight of a sample that forgets as much per second at this rate as `share` does at ten samples a second.
+    """The weight of a sample that gives the same decay per second at this rate as `share` at ten samples a second.
 
     >>> at_rate(0.09, 10.0), round(at_rate(0.19, 20.0), 3)
     (0.09, 0.1)
@@ -117,13 +117,13 @@ def at_rate(share: float, rate_hz: float) -> float:
 
 
 def noise_step(noise: float, x: float, before: float) -> float:
-    """Half the squared difference of neighbours is the variance, whatever the level; one jump must not spoil it."""
+    """Half the squared difference of consecutive samples estimates the variance at any level; outliers are clipped."""
     half = min(0.5 * (x - before) ** 2, 9.0 * noise)
     return max(noise + NOISE_SHARE * (half - noise), LEAST_NOISE)
 
 
 class ChangeAware:
-    """The mean of the clean samples since the pods last changed, with a memory that grows to two seconds.
+    """The mean of the clean samples since the pod count last changed, with a memory that grows to two seconds.
 
     >>> smoother = ChangeAware(1, rate_hz=10)
     >>> for _ in range(10):
@@ -154,8 +154,8 @@ class ChangeAware:
         self._hold = 0  # samples still to leave out
         self._unclean = 0  # samples left out in a row
         self._count = 0.0  # clean samples in the mean, up to the window
-        self._pods = -1  # -1: none seen yet
-        self._told = False  # the runtime has ever said anything
+        self._pods = -1  # -1: no sample yet
+        self._told = False  # an event of the runtime has been received
         self._last: Values = ()
         self._recent: list[Values] = []  # clean samples of the last half second
 
@@ -173,7 +173,7 @@ class ChangeAware:
             self.fresh = True
 
     def _hear(self, pods: PodCount) -> None:
-        """A change of the count ends the mean's memory."""
+        """A change of the count restarts the mean."""
         if pods.running != self._pods:
             self._told = self._told or self._pods >= 0
             self._hold = self._hold_for if self._pods >= 0 else 0
@@ -208,7 +208,7 @@ class ChangeAware:
             self._watch_for_step()
 
     def _watch_for_step(self) -> None:
-        """Usage that moved with no pod: begin anew with what came after the step."""
+        """Usage changed without a change of the pod count: restarts the mean with the samples after the step."""
         size = len(self._recent)
         for i, (y, noise) in enumerate(zip(self.usage, self.noise, strict=True)):
             off = sum([values[i] for values in self._recent]) / size - y

@@ -1,10 +1,10 @@
-"""The local model: which way, and how strongly, recent workload used this node.
+"""The local model: direction and strength of the recent workload on this node.
 
-A subspace (U, Σ) stands for the Gram matrix G = UΣ²Uᵀ of the telemetry. Two are merged by the thin singular value
+A subspace (U, Σ) represents the Gram matrix G = UΣ²Uᵀ of the telemetry. Two are merged by the thin singular value
 decomposition of [√w·U_AΣ_A, √(1−w)·U_BΣ_B]; because the weights under the roots sum to 1, σ₁² lies between the
 energies of the parts along u₁ and does not grow with time. u₁ is the direction of the recent workload, σ₁ its root mean
-square. Usage is never negative, so neither is u₁ (Perron and Frobenius): its sign is fixed that way, and the other
-columns so that their entries sum to more than 0.
+square. Usage is never negative, so u₁ can be chosen non-negative (Perron–Frobenius theorem), which fixes its sign. The
+signs of the other columns are chosen so that their entries sum to more than 0.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Subspace:
 
 
 def decompose(columns: Matrix) -> Subspace:
-    """The subspace of a matrix of columns, at most m of them left.
+    """The subspace of a matrix of columns, with at most m directions.
 
     >>> decompose(np.array([[0.3, 0.3], [0.4, 0.4]])).basis[:, 0].round(6).tolist()
     [0.424264, 0.565685]
@@ -75,7 +75,7 @@ def save(model: Subspace | None) -> list[list[float]]:
 
 
 def restore(state: Mapping[str, object], key: str, size: int, longest: float) -> Subspace | None:
-    """What was saved under `key`; `longest` is the greatest σ that makes sense."""
+    """What was saved under `key`; `longest` is the greatest plausible σ."""
     saved = np.array(rows(state, key, size + 1, size, least=-1.001, most=longest), dtype=np.float64)
     if not saved.size:
         return None
@@ -86,7 +86,7 @@ def restore(state: Mapping[str, object], key: str, size: int, longest: float) ->
 
 
 def _signed(u: Matrix, s: Vector) -> Matrix:
-    """Turn every column towards more usage; of non-negative data the first one has no negative entry at all."""
+    """Signs every column so that its sum is ≥ 0; for non-negative data the first one has no negative entry."""
     turned: Matrix = u * np.where(u.sum(axis=0) < 0.0, -1.0, 1.0)
     least = turned[:, 0].min()
     if least < -TIE:
@@ -98,7 +98,7 @@ def _signed(u: Matrix, s: Vector) -> Matrix:
 
 
 def _untied(u: Matrix, s: Vector) -> Matrix:
-    """Of several first directions of one length any mixture may come back: take the one nearest to (1, …, 1).
+    """If the largest singular values are equal, u₁ is arbitrary in their span: takes the vector nearest to (1, …, 1).
 
     For non-negative data that one is non-negative. The others are made orthogonal to it again.
     """

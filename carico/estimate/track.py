@@ -1,23 +1,23 @@
-"""One pod's own readings: what it demands now, the level it has settled at, and how much it swings around that.
+"""The readings of one pod: its current demand, the level it has settled at, and the variance around that.
 
-All in absolute amounts of one resource. A level is a mean over up to a minute. The last readings are held against the
-level of those before them: where all lie far off it to one side, the level starts again with them, unless the pod is
-known to swing. Each such step adds to the variance, so a pod that bursts has a few steps and then a mean and a spread,
-and a pod that changes for good is followed within seconds.
+All in absolute amounts of one resource. A level is a mean over up to a minute. The last readings are compared with the
+level of those before them: if all are far from it on the same side, the level restarts with them, unless the pod is
+known to swing. Each such step adds to the variance. A pod that bursts has a few steps and then a mean and a variance; a
+permanent change is followed within seconds.
 """
 
 from __future__ import annotations
 
 import math
 
-RECENT = 3  # readings that make "now"
+RECENT = 3  # readings in `now`
 LONGEST = 60.0  # readings in a level
-EARLY = 45.0  # s of a pod's life in which a fall is the end of its start-up and no swing
-TOP_FROM = 15.0  # s of age from which on high demand is no start-up
+EARLY = 45.0  # s of age below which a decrease is the end of the start-up and not a swing
+TOP_FROM = 15.0  # s of age from which on high demand does not belong to the start-up
 NOISE = 0.1  # standard deviation of one reading of a steady pod, as a share of it
 STEP = 0.15  # share by which recent readings must differ from a level to be a step
 STEP_SIGMAS = 2.5
-RISING = 0.4  # growth per life so far, as a share of what there is, above which a pod is still coming up
+RISING = 0.4  # growth per age so far, as a share of the current demand, above which demand is still rising
 
 
 class Level:
@@ -30,16 +30,29 @@ class Level:
     (2.0, 5.0, 2.0)
     """
 
-    __slots__ = ("_before", "_taken", "early", "mean", "now", "readings", "recent", "stepped", "top", "variance")
+    __slots__ = (
+        "_before",
+        "_taken",
+        "early",
+        "mean",
+        "now",
+        "present",
+        "readings",
+        "recent",
+        "stepped",
+        "top",
+        "variance",
+    )
 
     def __init__(self) -> None:
         self.recent: list[tuple[float, bool]] = []  # readings, and whether they belong to the level
         self._before = 0.0  # level before the recent readings
-        self._taken = 0.0  # readings behind that
-        self.variance = 0.0  # in time, beyond what a steady pod's readings vary
+        self._taken = 0.0  # number of readings in that
+        self.variance = 0.0  # in time, in excess of the variance of a steady pod's readings
         self.now = 0.0  # mean of the last readings
-        self.mean = 0.0  # the level; `now` before anything lasting has been read
-        self.readings = 0.0  # behind the level
+        self.present = 0.0  # the same of those that belong to the level, where there are any
+        self.mean = 0.0  # the level; `now` before the first lasting reading
+        self.readings = 0.0  # number of readings in the level
         self.top = 0.0  # highest `now` of lasting readings, once the pod is no longer young
         self.early = 0.0  # highest reading while it was young
         self.stepped = False  # the last reading ended a level
@@ -55,6 +68,7 @@ class Level:
             self.early = max(self.early, demand)
         self.now = sum([value for value, _ in self.recent]) / len(self.recent)
         lasted_now = [value for value, lasted in self.recent if lasted]
+        self.present = sum(lasted_now) / len(lasted_now) if lasted_now else self.now
         if len(lasted_now) == RECENT and age >= TOP_FROM:
             self.top = max(self.top, self.now)
         self.stepped = not swings and self._taken >= 2.0 and self._is_step()
@@ -69,7 +83,7 @@ class Level:
         return self._before if self._taken else self.mean
 
     def forget(self) -> None:
-        """What was read so far does not belong to the level."""
+        """Removes all readings so far from the level."""
         self._taken = self.readings = 0.0
         self.recent = [(value, False) for value, _ in self.recent]
 
@@ -99,7 +113,7 @@ class Level:
         self._before = self.now
 
     def is_rising(self, age: float) -> bool:
-        """Whether the last readings say that the pod still comes up: at this rate, how much more in a life as long?"""
+        """Whether demand is still rising: the growth at the current rate over the pod's age so far exceeds RISING."""
         if len(self.recent) < RECENT:
             return True
         slope = (self.recent[-1][0] - self.recent[0][0]) / (len(self.recent) - 1)

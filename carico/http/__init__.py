@@ -1,13 +1,14 @@
-"""The HTTP/1.1 server of agent, aggregator and scheduler: small, strict, and of little cost to its process.
+"""The HTTP/1.1 server of agent, aggregator and scheduler: small, strict, and cheap for its process.
 
-The embedded API server, which answers some thousand requests a second, takes from it all but the connection itself.
+The embedded API server, which serves some thousand requests a second, uses all of it except the connection itself.
 
 address   host:port
-listener  a listening socket, with or without TLS
-message   what is asked and what is answered
+listener  a listening socket, with or without TLS, and its handshakes
+tls       the server's TLS context; its certificate files may be replaced while it runs
+message   requests, responses and rejections
 head      the parser of request line and headers
-foreign   requests that a web page of somebody else made
-routes    which path takes which methods; probes and /metrics
-refusals  requests that were refused, in the log
-server    connections, their limits and time-outs
+foreign   detects requests that a browser sends for another site's page
+routes    the methods, body limit and access of each path; probes and /metrics
+refusals  rejected requests, in the log
+server    connections, their limits and timeouts
 """

@@ -19,7 +19,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine can mean this host name or address.
+    """Whether this host name or address can only mean this machine.
 
     >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "", "evil.example")]
     [True, True, True, False, False, False]

@@ -1,8 +1,8 @@
-"""Requests that a browser sends for a web page of somebody else.
+"""Detects requests that a browser sends for another site's page.
 
-A page that is open in a browser on this machine can make it send requests to loopback. Its own name may even be made to
-mean 127.0.0.1 after it was loaded (DNS rebinding); then the browser lets it read the answers, but still says that name
-in `Host`. Requests from another origin carry `Origin` or `Sec-Fetch-Site`.
+A page that is open in a browser on this machine can make it send requests to loopback. The page's host name may even be
+resolved to 127.0.0.1 after it was loaded (DNS rebinding); then the browser lets it read the responses, but still sends
+that name in `Host`. Requests from another origin carry `Origin` or `Sec-Fetch-Site`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 from carico.http.address import is_loopback
 
-SHOWN = 80  # characters of what a caller said
+SHOWN = 80  # characters of a client's input in messages
 
 
 def foreign_host(headers: Mapping[str, str]) -> str | None:
-    """What is wrong with `Host` for a server that listens on loopback only.
+    """Why `Host` is invalid for a server that listens on loopback only; None if it is valid.
 
     >>> [foreign_host({"host": host}) for host in ("localhost:9467", "127.0.0.1", "[::1]:9467")]
     [None, None, None]
@@ -32,7 +32,7 @@ def foreign_host(headers: Mapping[str, str]) -> str | None:
 
 
 def foreign_origin(method: str, headers: Mapping[str, str]) -> str | None:
-    """What is wrong with the place from which a browser asks. A link that somebody follows is not."""
+    """Why a request's origin is rejected; None if it is allowed. Following a link is allowed."""
     origin = headers.get("origin")
     if origin is not None and _authority(origin) != headers.get("host", "").lower():
         return f"the request comes from {origin[:SHOWN]!r}"

@@ -1,4 +1,4 @@
-"""The parser of a request's head. What is not plainly HTTP/1.1 is refused: what can be read two ways is an attack."""
+"""The parser of a request's head. It rejects what is not plain HTTP/1.1: an ambiguous request may be an attack."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~\x80-\xff]*)")
 _ONCE = {"host", "origin", "content-length", "content-type", "transfer-encoding", "authorization", "expect"}
 
 
-class Head(NamedTuple):
+class RequestHead(NamedTuple):
     method: str
     path: str
     query: dict[str, str]
     headers: dict[str, str]  # lower-case names
-    keep: bool  # the client may ask again on this connection
+    keep: bool  # the client may send another request on this connection
 
 
-def parse(block: bytes) -> Head:
+def parse(block: bytes) -> RequestHead:
     """
     >>> parse(b"GET /a?b=c HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")[:3]
     ('GET', '/a', {'b': 'c'})
@@ -38,11 +38,11 @@ def parse(block: bytes) -> Head:
     if modern and "host" not in headers:
         raise _bad("the header Host is missing")
     path, _, query = line[2].partition("?")
-    return Head(line[1], path, _query(query), headers, modern and not _closes(headers.get("connection")))
+    return RequestHead(line[1], path, _query(query), headers, modern and not _closes(headers.get("connection")))
 
 
 def body_length(headers: dict[str, str], *, needed: bool) -> int:
-    """Bytes that follow; a body in chunks is not taken, nobody who asks here has to send one."""
+    """Bytes that follow; a chunked body is rejected, since no client of this server needs one."""
     if "transfer-encoding" in headers:
         raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "send the body with a Content-Length")
     said = headers.get("content-length")

@@ -1,4 +1,4 @@
-"""What a page is asked and what it answers."""
+"""Requests, responses and rejections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Headers = tuple[tuple[str, str], ...]
 
 
 class Request(NamedTuple):
-    method: str  # HEAD is told as GET
+    method: str  # HEAD is passed as GET
     query: dict[str, str]
     body: bytes = b""
     headers: Mapping[str, str] = {}  # lower-case names
@@ -28,7 +28,7 @@ class Page(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """An answer without an end of its own: `follow` writes until it returns, or until the client goes."""
+    """A response without a defined end: `follow` writes until it returns, or until the client disconnects."""
 
     content_type: str
     follow: Callable[[asyncio.StreamWriter], Awaitable[None]]
@@ -39,7 +39,7 @@ Answer = Page | Stream
 
 
 class RefusedError(Exception):
-    """The request is not answered by its page; `reason` tells the caller why, and the log."""
+    """The request is rejected before it reaches its page; `reason` is sent to the client and logged."""
 
     def __init__(self, status: HTTPStatus, reason: str, headers: Headers = ()) -> None:
         super().__init__(reason)
@@ -51,7 +51,7 @@ def text(status: HTTPStatus, message: str, headers: Headers = ()) -> Page:
 
 
 def encoded(answer: Answer, *, head_only: bool, close: bool) -> bytes:
-    """The answer as it is sent; of a stream its beginning, whose end is the end of the connection."""
+    """The response as it is sent; of a stream its head, since the stream ends with the connection."""
     if isinstance(answer, Stream):
         return _head(HTTPStatus.OK, answer.content_type, (("Cache-Control", "no-store"), *answer.headers), close=True)
     length = ("Content-Length", str(len(answer.body)))

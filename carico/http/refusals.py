@@ -1,4 +1,4 @@
-"""Refused requests are counted always and logged seldom: a caller must not be able to fill a disk."""
+"""Rejected requests are always counted and seldom logged: a client must not be able to fill a disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which path takes which methods and how much of a body; probes and /metrics, which every process has."""
+"""The methods and body limit of each path; probes and /metrics, which every process has."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Route(NamedTuple):
 
 
 def shown(page: Callable[[], Page]) -> Route:
-    """A page that depends on nothing in the request."""
+    """A page that does not depend on the request."""
     return Route(lambda _: page())
 
 
 def probe(name: str, why_not: WhyNot, lines: Callable[[], Iterable[str]] = lambda: ()) -> Route:
-    """A health page out of a function that says what is wrong, or None.
+    """A health page from a function that returns a problem, or None.
 
-    `?verbose` is answered with `lines`, then the outcome, as Kubernetes' own probes do.
+    `?verbose` is answered with `lines`, then the outcome, as in Kubernetes' own probes.
     """
 
     def answer(request: Request) -> Page:
@@ -57,7 +57,7 @@ def probe(name: str, why_not: WhyNot, lines: Callable[[], Iterable[str]] = lambd
 
 
 def health(alive: WhyNot, ready: WhyNot, lines: Callable[[], Iterable[str]] = lambda: ()) -> dict[str, Route]:
-    """The three addresses that Kubernetes' components have; /healthz is the older name of /livez."""
+    """The three paths that Kubernetes' components have; /healthz is the older name of /livez."""
     return {
         "/healthz": probe("healthz", alive),
         "/livez": probe("livez", alive),
@@ -70,7 +70,7 @@ def exposition(registry: CollectorRegistry) -> dict[str, Route]:
 
 
 class _Exposition:
-    """Whoever asks again and again takes a tenth of the process's time at most; then the last page comes again."""
+    """Repeated scrapes take at most a tenth of the process's time; beyond that the last page is returned again."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry

@@ -1,8 +1,8 @@
-"""Connections, their limits and their time-outs.
+"""Connections, their limits and their timeouts.
 
-Path and method are known before anything of a body is read, and a body is read only as far as its route allows. While
-all places are taken, a new client takes that of the one which has kept us waiting longest, whether it does not ask,
-does not send its body or does not read its answer: silent connections keep no probe away.
+Path and method are known before any of a body is read, and a body is read only up to its route's limit. While all
+slots are taken, a new client replaces the one that the server has waited for longest, whether it sends no request,
+does not send its body or does not read its response: silent connections cannot block a probe.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
 
 from carico.http.foreign import SHOWN, foreign_host, foreign_origin
-from carico.http.head import HEAD_LIMIT, Head, body_length, parse
+from carico.http.head import HEAD_LIMIT, RequestHead, body_length, parse
 from carico.http.listener import Listener
 from carico.http.message import JSON, Answer, Headers, Page, RefusedError, Request, Stream, encoded, text
 from carico.http.refusals import Refusals
@@ -26,16 +26,16 @@ log = logging.getLogger(__name__)
 CONNECTIONS = 64
 BODIES_LIMIT = 64 << 20  # bytes of all bodies that are read at once
 HEAD_PATIENCE = 5.0  # s for the first request of a connection
-IDLE = 120.0  # s until the next one; more than Go's clients keep an idle connection, which lose a POST otherwise
+IDLE = 120.0  # s until the next one; longer than Go's clients keep an idle connection, or they would lose a POST
 BODY_PATIENCE = 10.0  # s
-ANSWER_PATIENCE = 5.0  # s for a client to take its answer
-LINGER = 1.0  # s in which what a refused client still sends is thrown away, so that it reads why
+ANSWER_PATIENCE = 5.0  # s for a client to read its response
+LINGER = 1.0  # s in which further data of a rejected client is discarded, so that it reads the reason
 
-Checked = Callable[[Head], Awaitable[None]]  # raises RefusedError for a caller who may not
+Checked = Callable[[RequestHead], Awaitable[None]]  # raises RefusedError for a caller without permission
 
 
-async def anybody(_: Head) -> None:
-    """Whoever reaches the address may ask."""
+async def anybody(_: RequestHead) -> None:
+    """Every client that reaches the address is allowed."""
 
 
 class HttpServer:
@@ -52,12 +52,12 @@ class HttpServer:
         check: Checked = anybody,
         count: Callable[[str, int], None] = lambda _name, _status: None,
     ) -> None:
-        """`name` is that of the setting which holds the address; `count` is told it with the status of each answer."""
-        self._listener, self.name = Listener(address, tls, name), name
+        """`name` is that of the setting which holds the address; `count` gets it with the status of each response."""
+        self._listener, self.name = Listener(address, tls, name, connections), name
         self._routes, self._connections, self._check, self._count = dict(routes), connections, check, count
         self._refusals = Refusals(name)
         self._clients: set[asyncio.Task[None]] = set()
-        self._slow: dict[asyncio.Task[None], None] = {}  # those that keep us waiting, the longest first
+        self._slow: dict[asyncio.Task[None], None] = {}  # those that the server waits for, the longest first
         self._bodies = 0  # bytes
 
     async def start(self) -> int:
@@ -72,14 +72,14 @@ class HttpServer:
 
     async def stop(self) -> None:
         if self._listener.stop():
-            for client in self._clients:  # or a slow one would keep the process for its whole patience
+            for client in self._clients:  # or a slow one would delay the process's end by its whole timeout
                 client.cancel()
             await asyncio.gather(*self._clients, return_exceptions=True)
 
     # --- connections ---
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A task of its own: the server's would call a cancelled one a fault."""
+        """Starts a separate task: the server would report a cancelled one as an error."""
         if len(self._clients) >= self._connections and not self._drop_slowest():
             page = text(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections", (("Retry-After", "1"),))
             writer.write(encoded(page, head_only=False, close=True))
@@ -95,7 +95,7 @@ class HttpServer:
         self._clients.discard(client)
         self._slow.pop(client, None)
         if client.cancelled() or writer.transport.get_write_buffer_size():
-            writer.transport.abort()  # to close would be to wait until the client takes what is left
+            writer.transport.abort()  # close() would wait until the client reads what is left
         else:
             writer.close()
 
@@ -110,7 +110,7 @@ class HttpServer:
 
     @contextlib.asynccontextmanager
     async def _client_turn(self, seconds: float) -> AsyncIterator[None]:
-        """It is the client that we wait for."""
+        """While the server waits for the client."""
         task = asyncio.current_task()
         assert task is not None
         self._slow[task] = None
@@ -122,15 +122,15 @@ class HttpServer:
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         patience = HEAD_PATIENCE
-        writer.transport.set_write_buffer_limits(high=0)  # an answer has been given when all of it was taken
+        writer.transport.set_write_buffer_limits(high=0)  # drain() returns once all of a response is sent
         try:
             while await self._exchange(reader, writer, patience):
                 patience = IDLE
         except (TimeoutError, asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
-            pass  # the client's own fault, and nothing that anyone could act on
+            pass  # an error of the client, and not actionable
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, patience: float) -> bool:
-        """One request and its answer; whether there may be another."""
+        """One request and its response; returns whether there may be another."""
         what = "a connection"
         try:
             block = await self._block(reader, patience)
@@ -179,7 +179,7 @@ class HttpServer:
             ) from None
 
     async def _request(
-        self, head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, head: RequestHead, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> tuple[Request, Route]:
         if self._listener.loopback and (problem := foreign_host(head.headers)):
             raise RefusedError(HTTPStatus.FORBIDDEN, problem)
@@ -199,7 +199,7 @@ class HttpServer:
         return Request(method, head.query, body, head.headers), route
 
     async def _body(
-        self, head: Head, route: Route, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, head: RequestHead, route: Route, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bytes:
         posts = head.method == "POST"
         length, limit = body_length(head.headers, needed=posts), route.body_limit if posts else 0
@@ -233,7 +233,7 @@ class HttpServer:
 
 
 async def _follow(stream: Stream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A client that has nothing to say any more has gone: its end of the connection is what is waited for."""
+    """Runs the stream until it ends, or the client closes its end of the connection or sends anything."""
     following = asyncio.ensure_future(stream.follow(writer))
     leaving = asyncio.ensure_future(reader.read(1))
     try:

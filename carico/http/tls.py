@@ -13,18 +13,18 @@ OWN = ("tls_cert", "tls_key")
 
 
 def server_context(files: Mapping[str, Path], what: str) -> ssl.SSLContext:
-    """Of tls_cert and tls_key; every other file holds authorities, and with one only their clients are let in.
+    """From tls_cert and tls_key; every other file holds CAs, and if there is one, only their clients are accepted.
 
-    The keys are the names of the settings; `what` is what the log calls the server.
+    The keys are the names of the settings; `what` names the server in the log.
     """
     reloaded = Reloaded(files, what)
     base = _made(files)
     present = [base]
 
     def look(socket: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
-        """Before the server shows anything at a handshake, also where the client names no host."""
+        """Called before the server sends anything at a handshake, also where the client names no host."""
         if reloaded.reread():
-            with contextlib.suppress(OSError):  # replaced once more meanwhile: the next handshake sees that
+            with contextlib.suppress(OSError):  # replaced once more meanwhile: the next handshake detects that
                 present[0] = _made(files)
         if present[0] is not base:
             socket.context = present[0]
@@ -43,8 +43,8 @@ def _made(files: Mapping[str, Path]) -> ssl.SSLContext:
         context.load_verify_locations(file)
     if authorities:
         context.verify_mode = ssl.CERT_REQUIRED
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # authorities of clusters often lack what it demands
-        # A resumed session is not checked again: it would outlive an authority that was taken away. Sessions can be
-        # kept from being resumed in TLS 1.3 only, which every kube-scheduler speaks.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # CAs of clusters often lack what it demands
+        # A resumed session is not verified again: it would outlive a CA that was removed. Resumption can be disabled
+        # in TLS 1.3 only, which every kube-scheduler supports.
         context.minimum_version, context.num_tickets = ssl.TLSVersion.TLSv1_3, 0
     return context

@@ -1,1 +1,50 @@
-"""The only door to the Kubernetes API: client, watch, objects, quantity, binding, events, lease."""
+"""The only access to the Kubernetes API.
+
+Connections and requests
+    client         requests, streams, the rate limit, errors of the API server
+    pool           idle connections for reuse
+    http           one HTTP/1.1 connection
+    chunked        decoder of the chunked transfer coding
+    socket         non-blocking TCP and TLS sockets
+    tunnel         a connection, through a proxy if there is one
+    proxy          which proxy to use
+    tls            trusted CAs and the client certificate
+    url            URLs of the API server and of a proxy
+    paths          names as segments of a path
+    metrics        client-go's request metrics
+
+Credentials
+    credentials    finds them: a kubeconfig or the pod's service account
+    kubeconfig     reads and merges kubeconfig files
+    identity       the current headers and TLS context, renewed before they expire
+    sources        fixed credentials and token files
+    exec_plugin    credential plugins
+    auth_provider  `auth-provider: oidc`, a separate program
+    impersonation  `as` in a kubeconfig
+    flags          --kubeconfig, --context, -n, `pod/web`
+
+Objects
+    meta           metadata and the base of all structs
+    objects        pods, nodes and related objects
+    storage        claims, volumes and their drivers
+    quantity       quantities such as `100m`
+    selectors      label selectors
+    decode         JSON to objects, with Go's nulls accepted
+    protobuf       Bindings and Events in protobuf
+
+Reading
+    watch          the reflector: list and watch of one kind
+    mirror         the reflector's cache
+    delivery       changes to the handlers, retried if they raise
+    leader         finds the pod that holds a Lease
+    dry_run        what the API server would store of a new pod
+
+Writing
+    lease          leader election
+    binding        the binding of a pod, until its outcome is known
+    writer         sends evictions, conditions, annotations and Events, with back-off
+    writes         a write and the state of its attempts
+    lanes          how many writes may be in flight, by urgency
+    pod_writes     conditions, nominations and evictions
+    events         Events and their series
+"""

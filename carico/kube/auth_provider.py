@@ -1,8 +1,8 @@
-"""`auth-provider: oidc` of a kubeconfig, by the package `kubernetes`: an id-token, renewed if it has ended.
+"""`auth-provider: oidc` of a kubeconfig, through the package `kubernetes`: an ID token, refreshed if it has expired.
 
-A program with the interface of a credential plugin, because the package takes 40 MB and half a second:
+A separate program with the interface of a credential plugin, because the package takes 40 MB and half a second:
 `python -m carico.kube.auth_provider CONTEXT FILE…`. New tokens are written into the kubeconfig, as kubectl does: most
-providers take a refresh-token only once.
+providers accept a refresh token only once.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ import yaml
 
 from carico.errors import CaricoError
 from carico.kube.exec_plugin import VERSIONS
-from carico.kube.kubeconfig import Choice, choose
+from carico.kube.kubeconfig import ContextChoice, choose
 
-ENDED = "e30.eyJleHAiOjB9.e30"  # a token that ended in 1970, for a user who has only a refresh-token
+ENDED = "e30.eyJleHAiOjB9.e30"  # a token that expired in 1970, for a user who has only a refresh token
 
 
 def main(argv: list[str]) -> int:
@@ -43,12 +43,12 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def id_token(choice: Choice) -> str:
+def id_token(choice: ContextChoice) -> str:
     assert choice.user.auth_provider is not None
     given = choice.user.auth_provider.config
     config = {"id-token": ENDED, "client-secret": "", **given}
     if not config.get("idp-certificate-authority-data"):
-        # Without one the package would not check the provider's certificate.
+        # Without a CA the package would not verify the provider's certificate.
         config.setdefault("idp-certificate-authority", _authorities())
     token = _loaded(config)
     if _end(token) <= time.time():
@@ -60,7 +60,7 @@ def id_token(choice: Choice) -> str:
 
 
 def _loaded(config: dict[str, str]) -> str:
-    """The token; `config` holds the new ones afterwards."""
+    """Returns the ID token; `config` holds the new tokens afterwards."""
     user = {"auth-provider": {"name": "oidc", "config": config}}
     whole = {
         "current-context": "c",
@@ -81,13 +81,13 @@ def _loaded(config: dict[str, str]) -> str:
 
 
 def _authorities() -> str:
-    """The system's file of certificates."""
+    """The system's CA file, else that of certifi."""
     found = ssl.get_default_verify_paths().cafile
     return found or str(importlib.import_module("certifi").where())
 
 
 def _end(token: str) -> float:
-    """`exp` of a JSON web token, s since 1970; without one it never ends.
+    """`exp` of a JSON web token, s since 1970; NEVER if it has none.
 
     >>> _end(ENDED)
     0.0
@@ -103,7 +103,7 @@ def _end(token: str) -> float:
 NEVER = 4102444800.0  # 2100-01-01
 
 
-def _save(choice: Choice, new: dict[str, str]) -> None:
+def _save(choice: ContextChoice, new: dict[str, str]) -> None:
     file = choice.user_file.resolve()
     try:
         with _locked(file):
@@ -118,7 +118,7 @@ def _save(choice: Choice, new: dict[str, str]) -> None:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    """As kubectl locks a kubeconfig."""
+    """Locks a kubeconfig as kubectl does."""
     lock = file.with_name(f"{file.name}.lock")
     os.close(os.open(lock, os.O_CREAT | os.O_EXCL, 0o600))
     try:

@@ -1,8 +1,8 @@
 """The binding of a pod to a node.
 
-A binding may reach the API server twice (a broken connection hides the answer). A conflict is therefore looked into:
-bound to the node that we chose is success, anything else is somebody else's decision. `may_bind` is asked right before
-each try is sent: the Lease may be lost while a binding waits for its turn or for a connection.
+A binding may reach the API server twice (a broken connection hides the response). After a conflict the pod is
+therefore read: bound to the chosen node is success, any other node is another client's decision. `may_bind` is checked
+right before each attempt is sent: the Lease may be lost while a binding waits for the rate limit or for a connection.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from carico.kube.decode import decode
 from carico.kube.objects import Pod
 from carico.kube.paths import segment
 
-RETRIES = 4  # times that a binding is sent again in a row after 429, 5xx or a broken connection
-IN_A_ROW = 5.0  # s after which it is not sent again in a row: tries that are not answered take long
-NOT_THIS_POD = (404, 409, 422)  # answers to a write that names a UID: the pod is gone, or made anew under its name
-FIRST_WAIT = 0.1  # s before the first of them, doubled each time
-UNANSWERED = 75.0  # s in which a request without an answer may take effect: the API server ends it after 60
-GATEWAY = (502, 504)  # whoever gave this answer did not wait for the API server's
-SERVER_ERROR = 10.0  # s in which one that was answered with 5xx may: etcd may store what timed out there (7 s)
+RETRIES = 4  # further attempts in a row after 429, 5xx or a broken connection
+IN_A_ROW = 5.0  # s after which there are no further attempts in a row: attempts without a response take long
+NOT_THIS_POD = (404, 409, 422)  # status of a write that names a UID: the pod is gone, or re-created under its name
+FIRST_WAIT = 0.1  # s before the first retry, doubled each time
+UNANSWERED = 75.0  # s in which a request without a response may take effect: the API server ends it after 60
+GATEWAY = (502, 504)  # the gateway that sent this status did not wait for the API server's response
+SERVER_ERROR = 10.0  # s in which a request answered with 5xx may take effect: etcd may store what timed out there (7 s)
 
 
-class Bound(Enum):
-    """What became of a binding."""
+class BindResult(Enum):
+    """The outcome of a binding."""
 
     DONE = "done"
-    GONE = "gone"  # the pod was deleted, or made anew under its name
-    ELSEWHERE = "elsewhere"  # somebody else bound it first
-    FAILED = "failed"  # the API server does not take it now; the pod waits and is tried again
-    UNKNOWN = "unknown"  # it was sent, and no answer says yet what came of it
+    GONE = "gone"  # the pod was deleted, or re-created under its name
+    ELSEWHERE = "elsewhere"  # another client bound it first
+    FAILED = "failed"  # the API server rejects it for now; the pod waits and is retried
+    UNKNOWN = "unknown"  # it was sent, and no response has shown the outcome yet
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    bound: Bound
+class BindOutcome(msgspec.Struct, frozen=True):
+    bound: BindResult
     why: str = ""
-    pod: Pod | None = None  # ELSEWHERE: as the API server has it
+    pod: Pod | None = None  # ELSEWHERE: as stored in the API server
 
 
-DONE = Outcome(Bound.DONE)
+DONE = BindOutcome(BindResult.DONE)
 
 
 def pod_path(pod: Pod, sub: str = "") -> str:
@@ -67,23 +67,23 @@ def now_text(wall: float) -> str:
 
 
 class Binding:
-    """The binding of one pod to one node, tried until its outcome is known.
+    """The binding of one pod to one node, retried until its outcome is known.
 
-    A try whose answer was lost may have arrived, and may arrive even after a look at the pod. A pod without a node
-    therefore proves nothing while such a try is recent. Sending the same binding again does no harm, and an answer to
-    it is proof.
+    An attempt whose response was lost may have arrived, and may arrive even after the pod was read. A pod without a
+    node therefore proves nothing while such an attempt is recent. Sending the same binding again is harmless, and a
+    response to it is proof.
     """
 
     def __init__(
         self, client: Client, pod: Pod, node: str, clock: Clock, may_bind: Callable[[], bool] = lambda: True
     ) -> None:
         self._client, self._pod, self._node, self._clock, self._may_bind = client, pod, node, clock, may_bind
-        self._doubt_until = -math.inf  # s, monotonic: before, an earlier try may still take effect
-        self._unanswered = False  # one of the tries was sent and not answered
+        self._doubt_until = -math.inf  # s, monotonic: until then an earlier attempt may still take effect
+        self._unanswered = False  # one of the attempts was sent and got no response
         self._why = ""
 
-    async def send(self) -> Outcome:
-        """A few tries in a row."""
+    async def send(self) -> BindOutcome:
+        """Makes up to RETRIES + 1 attempts in a row."""
         wait, end = FIRST_WAIT, self._clock.monotonic() + IN_A_ROW
         for left in reversed(range(RETRIES + 1)):
             outcome, pause = await self._try()
@@ -93,29 +93,29 @@ class Binding:
                 break
             await self._clock.sleep(max(wait, pause))
             wait *= 2
-        return await self._look() if self._suspect else Outcome(Bound.FAILED, self._why)
+        return await self._look() if self._suspect else BindOutcome(BindResult.FAILED, self._why)
 
-    async def again(self) -> Outcome:
-        """One more look at the pod and, where only its answer would be proof, one more try."""
+    async def again(self) -> BindOutcome:
+        """Reads the pod once more and, where only a response would be proof, makes one more attempt."""
         outcome = await self._look()
-        if outcome.bound is Bound.UNKNOWN and self._unanswered:
+        if outcome.bound is BindResult.UNKNOWN and self._unanswered:
             outcome = (await self._try())[0] or outcome
         return outcome
 
     def doubt(self, seconds: float = SERVER_ERROR) -> None:
-        """For so long from now, the pod may be bound by something that was sent before."""
+        """For `seconds` from now, the pod may be bound by a request that was sent before."""
         self._doubt_until = max(self._doubt_until, self._clock.monotonic() + seconds)
 
     @property
     def _suspect(self) -> bool:
-        """A try may have taken effect; only a look at the pod can say that it has not."""
+        """An attempt may have taken effect; only reading the pod can show that it has not."""
         return self._doubt_until > -math.inf
 
-    async def _try(self) -> tuple[Outcome | None, float]:
-        """What came of one try. None: it may be tried again, after so many seconds at least."""
+    async def _try(self) -> tuple[BindOutcome | None, float]:
+        """The outcome of one attempt. None: it may be retried, after at least that many seconds."""
         meta = {"name": self._pod.name, "namespace": self._pod.namespace, "uid": self._pod.uid}
         thing = {"metadata": meta, "target": {"apiVersion": "v1", "kind": "Node", "name": self._node}}
-        sent = 0  # the client sends once more what an idle connection swallowed
+        sent = 0  # the client sends a request again if an idle connection lost it
 
         def fence() -> bool:
             nonlocal sent
@@ -137,8 +137,8 @@ class Binding:
             self._why = str(error)
             if sent:
                 self._lost()
-            return Outcome(Bound.UNKNOWN if self._suspect else Bound.FAILED, self._why), 0.0
-        except Exception as error:  # of whatever kind: what was sent may have arrived
+            return BindOutcome(BindResult.UNKNOWN if self._suspect else BindResult.FAILED, self._why), 0.0
+        except Exception as error:  # of any kind: what was sent may have arrived
             self._why = str(error) or type(error).__name__
             if sent:
                 self._lost()
@@ -148,7 +148,7 @@ class Binding:
         self._unanswered = True
         self.doubt(UNANSWERED)
 
-    async def _refused(self, error: ApiError) -> tuple[Outcome | None, float]:
+    async def _refused(self, error: ApiError) -> tuple[BindOutcome | None, float]:
         self._why = str(error)
         if error.status == 429:
             return None, error.retry_after
@@ -159,24 +159,26 @@ class Binding:
             return None, error.retry_after
         if error.status in (404, 409) or self._suspect:
             return await self._look(), 0.0
-        return Outcome(Bound.FAILED, error.message), 0.0
+        return BindOutcome(BindResult.FAILED, error.message), 0.0
 
-    async def _look(self) -> Outcome:
-        """What the API server has of the pod now."""
-        doubtful = self._clock.monotonic() < self._doubt_until  # before it is asked
+    async def _look(self) -> BindOutcome:
+        """The outcome according to the pod as the API server has it now."""
+        doubtful = self._clock.monotonic() < self._doubt_until  # before the request is sent
         try:
             present = decode(Pod, await self._client.call("GET", pod_path(self._pod)))
         except ApiError as error:
-            return Outcome(Bound.GONE if error.status == 404 else Bound.UNKNOWN, self._why)
+            return BindOutcome(BindResult.GONE if error.status == 404 else BindResult.UNKNOWN, self._why)
         except (CaricoError, OSError, msgspec.DecodeError):
-            return Outcome(Bound.UNKNOWN, self._why)
+            return BindOutcome(BindResult.UNKNOWN, self._why)
         if present.uid != self._pod.uid:
-            return Outcome(Bound.GONE, self._why)
+            return BindOutcome(BindResult.GONE, self._why)
         if node := present.spec.node_name:
-            return DONE if node == self._node else Outcome(Bound.ELSEWHERE, f"it runs on {node} already", present)
+            return (
+                DONE if node == self._node else BindOutcome(BindResult.ELSEWHERE, f"it runs on {node} already", present)
+            )
         if present.terminating:  # such a pod is never bound any more
-            return Outcome(Bound.GONE, self._why)
-        return Outcome(Bound.UNKNOWN if doubtful else Bound.FAILED, self._why)
+            return BindOutcome(BindResult.GONE, self._why)
+        return BindOutcome(BindResult.UNKNOWN if doubtful else BindResult.FAILED, self._why)
 
 
 async def get_pod(client: Client, namespace: str, name: str) -> Pod:

@@ -1,4 +1,4 @@
-"""HTTP's chunked transfer coding, fed with whatever pieces the socket brings.
+"""Decoder of HTTP's chunked transfer coding, fed with the pieces that the socket delivers.
 
 >>> body = Chunked()
 >>> body.feed(b"4\\r\\nWiki\\r\\n6;x=1\\r\\npe") + body.feed(b"dia \\r\\n0\\r\\nTrailer: 1\\r\\n"), body.done
@@ -19,14 +19,14 @@ _SIZE = re.compile(rb"[0-9a-fA-F]{1,16}[ \t]*")
 
 
 class HttpError(CaricoError):
-    """The connection to the API server broke, or spoke no HTTP."""
+    """The connection to the API server broke, or the response is not valid HTTP."""
 
 
 class Chunked:
-    """A decoder with a memory of at most one unfinished line.
+    """A decoder that buffers at most one unfinished line.
 
-    After the last chunk come trailers, mostly none, and an empty line; only then is the answer `done`. `beyond` is what
-    came after it.
+    After the last chunk come trailers, usually none, and an empty line; only then is the response `done`. `beyond` is
+    what came after it.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Chunked:
         self.beyond = b""
 
     def feed(self, data: bytes) -> bytes:
-        """The body's bytes in `data`."""
+        """Returns the bytes of the body in `data`."""
         if self._rest:
             data, self._rest = self._rest + data, b""
         parts: list[bytes] = []

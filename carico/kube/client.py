@@ -1,12 +1,12 @@
-"""The one door to the API server: pooled connections, credentials, a rate limit, errors with the server's own words.
+"""The API server's client: pooled connections, credentials, a rate limit, errors with the server's message.
 
-    client.call("GET", "/api/v1/nodes")            the body of the answer, or an ApiError
+    client.call("GET", "/api/v1/nodes")            the body of the response, or an ApiError
     client.create(path, protobuf.EVENT, {…})       a new object, of a kind that is written by the thousand
-    client.open_stream("/api/v1/pods?watch=1")     an endless answer, on a connection of its own
+    client.open_stream("/api/v1/pods?watch=1")     an endless response, on a separate connection
 
-A request that fails on a connection that had been idle, before any byte of the answer came, is sent again once on a
-fresh one: the server may have closed the idle one at that very moment. Whoever posts must therefore bear that a post
-arrives twice (binding.py does: the second one is a conflict that it looks into).
+A request that fails on a connection that was idle, before any byte of the response came, is sent again on another one:
+the server may have closed the idle one at that moment. A caller that posts must therefore handle a post that arrives
+twice (binding.py does: the second one is a conflict, after which it reads the pod).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from carico.errors import CaricoError
 from carico.kube import protobuf
 from carico.kube.chunked import HttpError
 from carico.kube.decode import decode
-from carico.kube.http import Connection, Response
-from carico.kube.identity import Credentials, Identity
-from carico.kube.pool import Pool
+from carico.kube.http import HttpConnection, Response
+from carico.kube.identity import ClientIdentity, Credentials
+from carico.kube.pool import ConnectionPool
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -34,19 +34,19 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 UNAUTHORIZED = 401
 UNKNOWN_MEDIA = 415
 CONNECT_PATIENCE = 10.0  # s
-ANSWER_PATIENCE = 30.0  # s for a whole answer; lists of 30,000 pods come in pages
+ANSWER_PATIENCE = 30.0  # s for a whole response; lists of 30,000 pods come in pages
 RETRY_AFTER_LIMIT = 60.0  # s
 _UNSAFE = re.compile(r"[^!-~]")  # what would end the request line, or be read differently by two servers
 
 
-# Asked right before a request is sent, when its connection is there: False keeps it from being sent.
+# Called right before a request is sent, when its connection is established: False stops it from being sent.
 Fence = Callable[[], bool]
 
 
-# Told of every request: its method, the status of the answer (NO_ANSWER if none came), and how long that took in s,
-# None for a stream and for a request that found no connection.
+# Called for every request with its method, the status of the response (NO_ANSWER if none came), and its duration in s,
+# None for a stream and for a request that got no connection.
 Answered = Callable[[str, str, float | None], object]
-NO_ANSWER = "<error>"  # as client-go calls it in its metrics
+NO_ANSWER = "<error>"  # client-go's value in its metrics
 
 
 class FencedError(CaricoError):
@@ -62,7 +62,7 @@ class _Status(msgspec.Struct):
 
 
 class ApiError(CaricoError):
-    """The API server said no. `status` is HTTP's number, `reason` Kubernetes' word (Conflict, NotFound, …)."""
+    """The API server rejected a request. `status` is HTTP's, `reason` Kubernetes' (Conflict, NotFound, …)."""
 
     def __init__(self, status: int, reason: str, message: str, retry_after: float = 0.0) -> None:
         super().__init__(f"the API server answered {status} {reason}: {message}")
@@ -77,7 +77,7 @@ def is_good(status: int) -> bool:
 
 
 def api_error(response: Response) -> ApiError:
-    if response.status < 400:  # a proxy that wants a login, mostly
+    if response.status < 400:  # usually a proxy that requires a login
         where = response.headers.get(b"location", b"").decode("latin-1")[:200]
         return ApiError(response.status, "Redirect", f"no redirect is followed, nor is this one to {where!r}")
     said = _said(response)
@@ -113,10 +113,10 @@ class RateLimit:
             await self._clock.sleep(-self._tokens / self._qps)
 
 
-class Stream(NamedTuple):
-    """An answer under way; `close` it when done."""
+class ResponseStream(NamedTuple):
+    """A response in progress; `close` it when done."""
 
-    connection: Connection
+    connection: HttpConnection
     parts: AsyncIterator[bytes]
 
     def close(self) -> None:
@@ -135,20 +135,20 @@ class Client:
         patience: float = ANSWER_PATIENCE,
         agent: str = "carico-scheduler",
     ) -> None:
-        """`patience` is for one whole answer, s."""
+        """`patience` is the timeout for one whole response, s."""
         self._credentials, self._clock, self._patience = credentials, clock or SystemClock(), patience
         self._limit = RateLimit(qps, burst, self._clock)
         self._places = asyncio.Semaphore(connections)
-        self._pool = Pool(credentials, connections, min(CONNECT_PATIENCE, patience), self._clock)
+        self._pool = ConnectionPool(credentials, connections, min(CONNECT_PATIENCE, patience), self._clock)
         self._agent = agent
         self._heads: dict[tuple[str, str], bytes] = {}
-        self._identity: Identity | None = None  # of the requests and connections that are made now
-        self._binary = True  # as far as we know, the server reads protobuf
+        self._identity: ClientIdentity | None = None  # of the requests and connections that are made now
+        self._binary = True  # until the server answers 415 it is assumed to read protobuf
         self.sent = 0  # requests, for tests
         self.on_answer: Answered = _nobody
 
     def apart(self, patience: float) -> Client:
-        """A client for one purpose, with a connection of its own: what happens to the others does not concern it."""
+        """A client for one purpose with its own connection, independent of the state of the others."""
         client = Client(self._credentials, connections=1, clock=self._clock, patience=patience, agent=self._agent)
         client.on_answer = lambda *answer: self.on_answer(*answer)
         return client
@@ -171,10 +171,10 @@ class Client:
         urgent: bool = False,
         fence: Fence | None = None,
     ) -> bytes:
-        """The body of a good answer; ApiError for a bad one, HttpError or OSError when there was none.
+        """The body of a 2xx response; ApiError for another status, HttpError or OSError when there was no response.
 
-        What is urgent waits neither for the rate limit nor for its place among the `connections`. FencedError if
-        `fence` says no when it could be sent.
+        An urgent request waits neither for the rate limit nor for a slot among the `connections`. FencedError if
+        `fence` returns False when the request could be sent.
         """
         response = await self.exchange(method, path, body, content_type, urgent=urgent, fence=fence)
         if not is_good(response.status):
@@ -182,19 +182,19 @@ class Client:
         return response.body
 
     async def turn(self) -> None:
-        """Waits for the rate limit: for who must look round once more before something urgent is sent."""
+        """Waits for the rate limit: for a caller that must check its state once more before an urgent request."""
         await self._limit.take()
 
     async def create(
         self,
         path: str,
-        kind: protobuf.Kind,
+        kind: protobuf.ProtobufKind,
         thing: dict[str, Any],
         *,
         urgent: bool = False,
         fence: Fence | None = None,
     ) -> None:
-        """POST of an object; in binary, unless this server has said that it does not understand that."""
+        """POST of an object; as protobuf, unless this server has rejected that media type."""
         if self._binary:
             body = protobuf.write(kind, thing)
             response = await self.exchange("POST", path, body, protobuf.MEDIA, urgent=urgent, fence=fence)
@@ -215,7 +215,7 @@ class Client:
         urgent: bool = False,
         fence: Fence | None = None,
     ) -> Response:
-        """The answer, whatever its status; to a second try if other credentials can be had after a 401."""
+        """The response, whatever its status; that of a second attempt if a 401 led to other credentials."""
         if urgent:
             return await self._answer(method, path, body, content_type, fence)
         await self.turn()
@@ -230,8 +230,8 @@ class Client:
 
     async def _sent(
         self, method: str, path: str, body: bytes, content_type: str, fence: Fence | None
-    ) -> tuple[Response, Identity]:
-        """The answer, and whose request it answers: credentials may change while a connection is made."""
+    ) -> tuple[Response, ClientIdentity]:
+        """The response, and the identity of its request: credentials may change while a connection is made."""
         while True:
             identity = await self._present()
             message = self._message(method, path, body, content_type)
@@ -257,15 +257,15 @@ class Client:
                 self._pool.put(connection, fresh=fresh)
                 return response, identity
 
-    async def _connection(self, method: str) -> tuple[Connection, bool]:
-        """A connection, and whether it is a fresh one."""
+    async def _connection(self, method: str) -> tuple[HttpConnection, bool]:
+        """A connection, and whether it is a new one."""
         try:
             return await self._pool.take()
         except (HttpError, OSError):
             self.on_answer(method, NO_ANSWER, None)
             raise
 
-    async def _counted(self, method: str, connection: Connection, message: bytes, began: float) -> Response:
+    async def _counted(self, method: str, connection: HttpConnection, message: bytes, began: float) -> Response:
         code = NO_ANSWER
         try:
             async with asyncio.timeout(self._patience):
@@ -275,8 +275,8 @@ class Client:
         finally:
             self.on_answer(method, code, self._clock.monotonic() - began)
 
-    async def open_stream(self, path: str) -> Stream:
-        """Streams have their own connections: they would starve the pool."""
+    async def open_stream(self, path: str) -> ResponseStream:
+        """A stream has its own connection: in the pool it would starve the other requests."""
         await self._limit.take()
         identity = await self._present()
         try:
@@ -287,7 +287,7 @@ class Client:
         await self._present()
         return await self._stream(path)
 
-    async def _stream(self, path: str) -> Stream:
+    async def _stream(self, path: str) -> ResponseStream:
         message = self._message("GET", path, b"", JSON)
         connection, code = None, NO_ANSWER
         try:
@@ -303,13 +303,13 @@ class Client:
             raise
         finally:
             self.on_answer("GET", code, None)
-        return Stream(connection, parts)
+        return ResponseStream(connection, parts)
 
     async def close(self) -> None:
         self._pool.close()
 
-    async def _present(self) -> Identity:
-        """Who we are now; messages and connections are made accordingly."""
+    async def _present(self) -> ClientIdentity:
+        """The current identity; requests and connections are made with it."""
         identity = await self._credentials.identity()
         if identity is not self._identity:
             self._identity = identity
@@ -339,4 +339,4 @@ class Client:
 
 
 def _nobody(_method: str, _code: str, _seconds: float | None) -> None:
-    """Nobody counts."""
+    """The default of `on_answer`: counts nothing."""

@@ -1,10 +1,10 @@
-"""Where credentials come from: a kubeconfig, or the service account of the pod that we run in.
+"""Where credentials come from: a kubeconfig, or the service account of this process's pod.
 
     find(None)                              as kubectl: $KUBECONFIG, the pod's service account, ~/.kube/config
     find(None, context="staging")           another context than the current one
     from_kubeconfig(Path("kubeconfig"))     this file
 
-What a kubeconfig asks for is done as kubectl does it, or refused with a sentence; nothing is left out in silence.
+What a kubeconfig asks for is done as kubectl does it, or rejected with a message; nothing is ignored silently.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pathlib import Path
 from carico.clock import Clock
 from carico.errors import UsageError
 from carico.kube import exec_plugin, impersonation, tunnel
-from carico.kube.exec_plugin import ExecPlugin, Plugin
-from carico.kube.identity import Credentials, Source, bearer
-from carico.kube.kubeconfig import Choice, choose, data, named_in
+from carico.kube.exec_plugin import ExecCommand, ExecPlugin
+from carico.kube.identity import Credentials, CredentialSource, bearer
+from carico.kube.kubeconfig import ContextChoice, choose, data, named_in
 from carico.kube.proxy import proxy_of
 from carico.kube.sources import Fixed, TokenFile, WithoutPassword
 from carico.kube.tls import Pem, Tls
@@ -32,13 +32,13 @@ from carico.kube.url import Url, parse
 log = logging.getLogger(__name__)
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-# What kubectl no longer has either, and what came in its place.
+# Providers that kubectl has removed too, and their replacements.
 SUCCESSORS = {"gcp": "gke-gcloud-auth-plugin", "azure": "kubelogin"}
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What counts beside the kubeconfig itself."""
+    """Inputs other than the kubeconfig itself."""
 
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     exec_in_pod: bool = False  # run credential plugins inside a pod too
@@ -71,7 +71,7 @@ def from_kubeconfig(path: Path, context: str | None = None, *, clock: Clock | No
 
 
 def fixed(server: str, token: str = "") -> Credentials:
-    """Of an http server that whoever writes this code has at hand: the token is sent in clear, on purpose."""
+    """For an http server under the caller's control: the token is sent unencrypted, on purpose."""
     return Credentials(parse(server), Fixed(bearer(token, server) if token else ()))
 
 
@@ -103,7 +103,7 @@ def in_cluster(around: Surroundings) -> Credentials:
     )
 
 
-def from_choice(choice: Choice, around: Surroundings) -> Credentials:
+def from_choice(choice: ContextChoice, around: Surroundings) -> Credentials:
     server = _server(choice)
     proxy = proxy_of(server, choice.cluster.proxy_url, choice.cluster_at, around.environ)
     tls = _tls(choice) if server.scheme == "https" else None
@@ -123,7 +123,7 @@ def from_choice(choice: Choice, around: Surroundings) -> Credentials:
     )
 
 
-def _server(choice: Choice) -> Url:
+def _server(choice: ContextChoice) -> Url:
     if not choice.cluster.server:
         raise UsageError(f"{choice.cluster_at}: names no server; write `server: https://HOST:PORT`")
     try:
@@ -135,7 +135,7 @@ def _server(choice: Choice) -> Url:
     return server
 
 
-def _tls(choice: Choice) -> Tls:
+def _tls(choice: ContextChoice) -> Tls:
     cluster, user, at = choice.cluster, choice.user, choice.cluster_at
     authority = _pem(at, "certificate-authority", cluster.certificate_authority, cluster.certificate_authority_data)
     if cluster.insecure_skip_tls_verify:
@@ -162,8 +162,8 @@ def _pem(at: str, name: str, file: str, encoded: str) -> Pem | None:
     return Pem(f"{at}: {name}", file=Path(file)) if file else None
 
 
-def _source(choice: Choice, tls: Tls | None, around: Surroundings) -> Source:
-    """A token or a name comes before a plugin, as in kubectl."""
+def _source(choice: ContextChoice, tls: Tls | None, around: Surroundings) -> CredentialSource:
+    """A token or a user name takes precedence over a plugin, as in kubectl."""
     user, at = choice.user, choice.user_at
     token, basic = user.token or user.token_file, user.username or user.password
     certificate = user.client_certificate or user.client_certificate_data
@@ -191,7 +191,7 @@ def _source(choice: Choice, tls: Tls | None, around: Surroundings) -> Source:
     return Fixed()
 
 
-def _exec(choice: Choice, tls: Tls, around: Surroundings) -> Source:
+def _exec(choice: ContextChoice, tls: Tls, around: Surroundings) -> CredentialSource:
     assert choice.user.exec is not None
     told = exec_plugin.cluster_info(choice.cluster, tls.authority())
     plugin = exec_plugin.plugin(choice.user.exec, choice.user_at, told)
@@ -203,8 +203,8 @@ def _exec(choice: Choice, tls: Tls, around: Surroundings) -> Source:
     return ExecPlugin(plugin, around.environ)
 
 
-def _auth_provider(choice: Choice, around: Surroundings) -> Source:
-    """Through the package `kubernetes`, in a process of its own: it takes 40 MB that are needed once an hour."""
+def _auth_provider(choice: ContextChoice, around: Surroundings) -> CredentialSource:
+    """Through the package `kubernetes`, in a separate process: it takes 40 MB that are needed once an hour."""
     assert choice.user.auth_provider is not None
     name = choice.user.auth_provider.name
     if name != "oidc":
@@ -219,7 +219,7 @@ def _auth_provider(choice: Choice, around: Surroundings) -> Source:
         )
     args = ("-m", "carico.kube.auth_provider", choice.context, *map(str, choice.files))
     title = "the auth-provider oidc"
-    return ExecPlugin(Plugin(choice.user_at, sys.executable, args, title=title), around.environ)
+    return ExecPlugin(ExecCommand(choice.user_at, sys.executable, args, title=title), around.environ)
 
 
 def _first_line(file: Path) -> str:

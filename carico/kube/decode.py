@@ -1,10 +1,10 @@
-"""Objects out of JSON, with patience for what Go writes.
+"""Objects decoded from JSON, with Go's nulls accepted.
 
-Go writes null for an empty list, map or pointer wherever its struct does not say `omitempty`: the API server sends
+Go writes null for an empty list, map or pointer unless its struct field has `omitempty`: the API server sends
 `"names": null` for an image that has no name. An object is therefore decoded as it is and, only if that fails, once
-more without its nulls; a field that is not there has its default. Good objects pay nothing for it.
+more without its nulls; an absent field has its default. Valid objects have no extra cost.
 
-What cannot be decoded even then has a value of a wrong type. `read_remains` finds out which object it was.
+An object that cannot be decoded even then has a value of a wrong type. `read_remains` finds out which object it is.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from carico.kube.meta import ObjectName
 
 T = TypeVar("T")
 
-# What msgspec raises for bytes that are no JSON, not of the type, no UTF-8, or nested a thousand deep.
+# What msgspec raises for bytes that are not JSON, not of the type, not UTF-8, or nested a thousand deep.
 FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 Tree = dict[str, Any]
 
 
 def decode(kind: type[T], data: bytes) -> T:
-    """One object of type `kind`, nulls taken for absent fields; a msgspec.DecodeError if it is none.
+    """One object of type `kind`, with nulls taken as absent fields; raises msgspec.DecodeError if it is not one.
 
     >>> from carico.kube.objects import Node
     >>> decode(Node, b'{"metadata": {"name": "n"}, "status": {"images": [{"names": null}]}}').status.images
@@ -37,7 +37,7 @@ def decode(kind: type[T], data: bytes) -> T:
 
 
 def decode_patiently(kind: type[T], data: bytes | msgspec.Raw) -> T:
-    """For who has tried to decode it as it is, and failed."""
+    """For a caller that has tried to decode it as it is, and failed."""
     try:
         return msgspec.convert(without_nulls(_tree(data)), kind)
     except msgspec.DecodeError:
@@ -60,7 +60,7 @@ def without_nulls(value: Any) -> Any:
 
 
 class Remains(NamedTuple):
-    """What can be read of an object that cannot be decoded; each name is empty if not even that can be read."""
+    """The readable parts of an object that cannot be decoded; a name that cannot be read is empty."""
 
     metadata: ObjectName
     content: Tree
@@ -83,7 +83,7 @@ def read_remains(data: bytes | msgspec.Raw) -> Remains:
 
 
 def text_at(content: Tree, *path: str) -> str:
-    """The text that is found there; empty if there is none."""
+    """The string at this path; empty if there is none."""
     value: Any = content
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
@@ -93,5 +93,5 @@ def text_at(content: Tree, *path: str) -> str:
 def _tree(data: bytes | msgspec.Raw) -> Any:
     try:
         return msgspec.json.decode(data)
-    except UnicodeDecodeError:  # Go replaces what is no UTF-8; so do we
+    except UnicodeDecodeError:  # Go replaces what is not UTF-8; so does this
         return msgspec.json.decode(bytes(data).decode(errors="replace"))

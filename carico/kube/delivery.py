@@ -1,7 +1,7 @@
-"""Changes on their way to the handler; a handler that raises costs neither the watch nor the process.
+"""Delivers changes to the handler; a handler that raises stops neither the watch nor the process.
 
-What it was told then is owed to it, and told again after longer and longer pauses, with whatever has changed since. The
-reflector's own copy has all that this takes: nothing is asked of the API server.
+A change whose handler raised is kept as owed and delivered again with exponential back-off, merged with later changes
+of the same object. The reflector's cache has all that this takes: nothing is requested from the API server.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from carico.kube.meta import NamedObject
 
 log = logging.getLogger(__name__)
 
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0  # s between two tries to tell what is owed
-AT_ONCE = 200  # owed changes that are told in one go, because nothing else runs meanwhile
-PLACES = 1000  # places in the code whose errors are known, before all are forgotten
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0  # s between two attempts to deliver what is owed
+AT_ONCE = 200  # owed changes delivered in one pass, because nothing else runs meanwhile
+PLACES = 1000  # known places in the code that raised errors, after which all are forgotten
 
 T = TypeVar("T", bound=NamedObject)
 Change = Callable[[T | None, T | None], None]
 
 
 class Firewall:
-    """Errors that are contained: each is counted, and logged if it is the first from its place in the code.
+    """Contains errors: each is counted, and logged if it is the first from its place in the code.
 
-    `what` says what was broken: "a change of a Pod".
+    `what` names what failed: "a change of a Pod".
     """
 
     def __init__(self, what: str, count: Callable[[], object]) -> None:
@@ -52,19 +52,19 @@ def _place(trace: TracebackType | None) -> tuple[str, int]:
 
 
 class Delivery(Generic[T]):
-    """Tells `on_change` of every change, in order for each object, until it has taken it."""
+    """Calls `on_change` for every change, in order for each object, until it returns without an error."""
 
     def __init__(self, on_change: Change[T], firewall: Firewall, clock: Clock) -> None:
         self._on_change, self._firewall, self._clock = on_change, firewall, clock
-        self._owed: dict[str, tuple[T | None, T | None]] = {}  # key to what was last taken and what was not
+        self._owed: dict[str, tuple[T | None, T | None]] = {}  # key to (last delivered, failed) state
         self._pause = FIRST_PAUSE
         self._call_off: Callable[[], object] | None = None
 
     def tell(self, key: str, old: T | None, new: T | None) -> None:
-        """The object went from `old` to `new`; None: it was or is not there."""
+        """The object changed from `old` to `new`; None: it did not or does not exist."""
         if self._owed and (owed := self._owed.pop(key, None)) is not None:
             taken, tried = owed
-            # Of what was not taken the handler may have done a part.
+            # The handler may have processed a part of the change that failed.
             begun = tried is not None and (new is None or new.uid != tried.uid)
             old = tried if taken is None and begun else taken
         if old is not None or new is not None:
@@ -77,7 +77,7 @@ class Delivery(Generic[T]):
 
     def _try(self, key: str, old: T | None, new: T | None) -> bool:
         try:
-            if old is not None and new is not None and old.uid != new.uid:  # deleted and made again between two looks
+            if old is not None and new is not None and old.uid != new.uid:  # deleted and re-created in between
                 self._on_change(old, None)
                 old = None
             self._on_change(old, new)

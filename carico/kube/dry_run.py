@@ -9,14 +9,14 @@ import msgspec
 from carico.kube.client import ApiError, Client
 from carico.kube.paths import segment
 
-TAKEN = 409  # HTTP's word for a name that another object has
+TAKEN = 409  # HTTP Conflict: another object has this name
 
 
 async def create_pod(client: Client, pod: dict[str, Any]) -> dict[str, Any]:
-    """The pod with all defaults and all that admission sets; ApiError if the API server would not take it.
+    """The pod with all defaults and all that admission sets; ApiError if the API server would reject it.
 
-    A pod of the same name may exist, because people ask about manifests that they have applied already. That is no
-    answer to where such a pod would go, so it is asked under a name that the API server makes.
+    A pod of the same name may exist, because users ask about manifests that they have applied already. That conflict
+    does not show where such a pod would go, so the request is repeated with a name that the API server generates.
     """
     try:
         return await _create(client, pod)

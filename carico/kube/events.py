@@ -1,11 +1,11 @@
-"""Events (events.k8s.io) that trail the decisions: `Scheduled`, `FailedScheduling`, `Preempted`.
+"""Events (events.k8s.io) for scheduling decisions: `Scheduled`, `FailedScheduling`, `Preempted`.
 
-They never hold a decision up. What happens once (`Scheduled`, `Preempted`) goes first. What is said again of the same
-pod becomes a series of one Event, as kube-scheduler's do: it is counted in memory, written when it is said for the
-second time, then every few minutes, and once more when it has not been said for a while. The API server refuses a new
-note for an Event that it has; so if the note is another when its series is to be written, it begins a new Event.
+They never delay a decision. Events that happen once (`Scheduled`, `Preempted`) go first. Repetitions for the same pod
+become a series of one Event, as in kube-scheduler: they are counted in memory; the series is written at the second
+occurrence, then every few minutes, and once more when there was no repetition for a while. The API server rejects a new
+note for an existing Event; if the note has changed when the series is to be written, a new Event begins.
 
-An Event keeps its name through all tries to send it: one that arrived although its answer was lost is not written
+An Event keeps its name through all attempts to send it: one that arrived although its response was lost is not written
 twice.
 """
 
@@ -26,24 +26,24 @@ from carico.kube.binding import now_text
 from carico.kube.client import MERGE_PATCH, ApiError, Client, Fence
 from carico.kube.objects import Pod
 from carico.kube.paths import segment
-from carico.kube.writer import QueueFullError, Writer
+from carico.kube.writer import ApiWriter, QueueFullError
 from carico.kube.writes import Urgency, Write
 
 log = logging.getLogger(__name__)
 
-NOTE_LIMIT = 1024  # bytes; the API server refuses more
-SERIES = 50_000  # of which a repetition is recognised
-REFRESH = 300.0  # s between two writes of a series, from its third time on
+NOTE_LIMIT = 1024  # bytes; the API server rejects more
+SERIES = 50_000  # whose repetitions are recognised
+REFRESH = 300.0  # s between two writes of a series, from its third occurrence on
 FINISH = 360.0  # s without a repetition after which a series has ended, as in client-go
-LOOK_EVERY = 60.0  # s between two looks for series that have ended
+LOOK_EVERY = 60.0  # s between two checks for series that have ended
 PATIENCE = 3600.0  # s; API servers keep Events for an hour
-WARN_EVERY = 10.0  # s between two lines in the log about lost Events
+WARN_EVERY = 10.0  # s between two log lines about lost Events
 
 Key = tuple[str, str, str, str]
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something to be said of a pod."""
+    """An Event to record for a pod."""
 
     pod: Pod
     type: str  # Normal or Warning; what is Normal happens once
@@ -58,7 +58,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class _Reference(msgspec.Struct, frozen=True, gc=False):
-    """All that an Event says of a pod: the pod itself may be gone long before its Event is sent."""
+    """The fields of a pod that an Event holds: the pod itself may be gone long before its Event is sent."""
 
     name: str
     namespace: str
@@ -77,7 +77,7 @@ class _Reference(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Series(msgspec.Struct, eq=False, gc=False):
-    """An Event of the API server, and how often it has been said."""
+    """An Event in the API server, and how often it has occurred."""
 
     name: str
     type: str
@@ -91,10 +91,10 @@ class _Series(msgspec.Struct, eq=False, gc=False):
     said_at: float  # s, monotonic
     first: bool = True  # False: an earlier Event of the series had another note
     count: int = 1
-    written: int = 0  # the count that the API server has; 0: it has no such Event
+    written: int = 0  # the count stored in the API server; 0: there is no such Event
     written_note: str = ""
-    put_at: float = -math.inf  # s, monotonic, when it was last given to the writer
-    waits: bool = False  # the writer has it
+    put_at: float = -math.inf  # s, monotonic, when it was last passed to the writer
+    waits: bool = False  # it is in the writer's queue
 
     @property
     def urgency(self) -> Urgency:
@@ -113,7 +113,7 @@ class _Series(msgspec.Struct, eq=False, gc=False):
         self.note, self.last, self.said_at = note, wall, now
 
     def begin_anew(self, name: str) -> None:
-        """As another Event, whose first time was just now."""
+        """Becomes another Event that first occurred just now."""
         self.name, self.began, self.first, self.count, self.written = name, self.last, False, 1, 0
 
     def whole(self) -> dict[str, Any]:
@@ -134,11 +134,11 @@ class _Series(msgspec.Struct, eq=False, gc=False):
         return {"series": {"count": self.count, "lastObservedTime": now_text(self.last)}}
 
 
-class Recorder:
+class EventRecorder:
     def __init__(
         self,
         client: Client,
-        writer: Writer,
+        writer: ApiWriter,
         controller: str,
         instance: str,
         clock: Clock,
@@ -147,7 +147,7 @@ class Recorder:
     ) -> None:
         self._client, self._writer, self._clock, self._on_lost = client, writer, clock, on_lost
         self._who = {"reportingController": controller, "reportingInstance": instance[:128]}
-        self._series: OrderedDict[Key, _Series] = OrderedDict()  # the one that was said last stands last
+        self._series: OrderedDict[Key, _Series] = OrderedDict()  # in order of their last occurrence
         self._serial = 0
         self._warned_at = -math.inf
         self.sent = 0
@@ -167,7 +167,7 @@ class Recorder:
         series.repeat(_short(event.note), self._clock.wall(), now)
         self._series.move_to_end(event.key)
         if series.waits:
-            return  # what is sent then is the newest
+            return  # the newest state is sent
         if series.first and series.count == 2:
             self._write(event.key, series)
         elif now - series.put_at >= REFRESH:
@@ -176,7 +176,7 @@ class Recorder:
             self._write(event.key, series)
 
     async def run(self) -> None:
-        """Writes the last count of series that have ended, and forgets them."""
+        """Writes the last count of series that have ended, and drops them."""
         while True:
             await self._clock.sleep(LOOK_EVERY)
             ended = self._clock.monotonic() - FINISH
@@ -216,12 +216,12 @@ class Recorder:
         try:
             await self._client.create(series.path, protobuf.EVENT, event, urgent=True, fence=fence)
         except ApiError as error:
-            if error.status != 409:  # otherwise an earlier try arrived after all
+            if error.status != 409:  # otherwise an earlier attempt had arrived
                 raise
         series.written, series.written_note = count, event["note"]
 
     async def _continued(self, series: _Series, fence: Fence) -> bool:
-        """Whether the Event is still there; otherwise it has expired."""
+        """Whether the Event still exists; otherwise it has expired."""
         count, patch = series.count, msgspec.json.encode(series.repetitions())
         path = f"{series.path}/{segment(series.name)}"
         try:
@@ -237,13 +237,13 @@ class Recorder:
         series.waits = False
         if error is None:
             self.sent += 1
-            if series.first and series.written == 1 < series.count:  # it was said again while it was in flight
+            if series.first and series.written == 1 < series.count:  # it occurred again while it was in flight
                 self._write(key, series)
             return
         self.lost += 1
         self._on_lost()
         if isinstance(error, QueueFullError):
-            series.put_at = -math.inf  # the next time is as good as the first
+            series.put_at = -math.inf  # the next occurrence is written like a first one
         now = self._clock.monotonic()
         if now - self._warned_at >= WARN_EVERY:
             self._warned_at = now

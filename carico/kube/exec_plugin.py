@@ -1,7 +1,7 @@
-"""Credential plugins: a program that the kubeconfig names prints a token or a client certificate.
+"""Credential plugins: a program named in the kubeconfig prints a token or a client certificate.
 
 The protocol is `client.authentication.k8s.io`, v1 and v1beta1. The program gets no terminal and no standard input.
-What it writes to standard error is logged while it runs, because it may be what a person has to do now ("open this
+What it writes to standard error is logged while it runs, because it may be an instruction to the user ("open this
 page and enter …"), and is part of the error if it fails.
 """
 
@@ -28,22 +28,22 @@ import msgspec
 
 from carico.errors import UsageError
 from carico.kube.identity import CredentialError, Grant, bearer
-from carico.kube.kubeconfig import Cluster, Exec
+from carico.kube.kubeconfig import ClusterEntry, Exec
 
 log = logging.getLogger(__name__)
 
 GROUP = "client.authentication.k8s.io"
 VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
-CLUSTER_EXTENSION = f"{GROUP}/exec"  # what a cluster has to say to plugins
+CLUSTER_EXTENSION = f"{GROUP}/exec"  # a cluster's configuration for plugins
 MODES = ("", "Never", "IfAvailable", "Always")
-PATIENCE = 60.0  # s; a person may have to log in meanwhile
-KEPT = 8  # last lines of standard error that an error repeats
+PATIENCE = 60.0  # s; the user may have to log in meanwhile
+KEPT = 8  # last lines of standard error that an error message includes
 LAST_WORDS = 5.0  # s to wait for the rest of a program's standard error when it has ended
 
 
 @dataclass(frozen=True)
-class Plugin:
-    """A program to run, and what to tell it."""
+class ExecCommand:
+    """A program to run, and its input."""
 
     at: str  # for messages: file and user
     command: str
@@ -62,7 +62,7 @@ class Plugin:
         return f"Plugin({self.command})"  # arguments and environment may hold secrets
 
 
-def plugin(entry: Exec, at: str, cluster: Mapping[str, Any]) -> Plugin:
+def plugin(entry: Exec, at: str, cluster: Mapping[str, Any]) -> ExecCommand:
     """The plugin of a user, its entry checked."""
     if not entry.command:
         raise UsageError(f"{at}: exec names no command")
@@ -81,11 +81,11 @@ def plugin(entry: Exec, at: str, cluster: Mapping[str, Any]) -> Plugin:
     env = {one.name: one.value for one in entry.env}
     told = cluster if entry.provide_cluster_info else None
     hint = _printable(entry.install_hint)
-    return Plugin(at, entry.command, tuple(entry.args), env, entry.api_version, hint, told)
+    return ExecCommand(at, entry.command, tuple(entry.args), env, entry.api_version, hint, told)
 
 
-def cluster_info(cluster: Cluster, authority: bytes) -> dict[str, Any]:
-    """What `provideClusterInfo` tells a plugin."""
+def cluster_info(cluster: ClusterEntry, authority: bytes) -> dict[str, Any]:
+    """What `provideClusterInfo` passes to a plugin."""
     config = next((one.extension for one in cluster.extensions if one.name == CLUSTER_EXTENSION), None)
     told = {
         "server": cluster.server,
@@ -117,13 +117,15 @@ class ExecPlugin:
 
     slow = True
 
-    def __init__(self, plugin: Plugin, environ: Mapping[str, str] = os.environ, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, plugin: ExecCommand, environ: Mapping[str, str] = os.environ, patience: float = PATIENCE
+    ) -> None:
         self.files: list[Path] = []
         self._plugin, self._environ, self._patience = plugin, environ, patience
         self._child: subprocess.Popen[bytes] | None = None
 
     def obtain(self) -> Grant:
-        """Blocks as long as the plugin runs."""
+        """Blocks while the plugin runs."""
         return _grant(self._plugin, self._run())
 
     def stop(self) -> None:
@@ -131,7 +133,7 @@ class ExecPlugin:
             _kill(child)
 
     def _run(self) -> bytes:
-        """What it printed."""
+        """Returns the plugin's standard output."""
         said: deque[str] = deque(maxlen=KEPT)
         readable, writable = os.pipe()
         with open(readable, "rb") as errors:
@@ -161,7 +163,7 @@ class ExecPlugin:
         info = {"apiVersion": self._plugin.api_version, "kind": "ExecCredential", "spec": spec}
         environ = {**self._environ, **self._plugin.env, "KUBERNETES_EXEC_INFO": json.dumps(info)}
         try:
-            # In a session of its own it has no terminal to wait for, and can be killed with all that it started.
+            # In a new session it has no terminal to wait for, and can be killed with all that it started.
             return subprocess.Popen(
                 [self._program(), *self._plugin.args],
                 env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
@@ -170,7 +172,7 @@ class ExecPlugin:
             raise self._error(f"cannot be run ({error})", ()) from error
 
     def _program(self) -> str:
-        """Looked for in $PATH, but not in the current folder; a command with a slash is a path already."""
+        """Searched for in $PATH, but not in the current directory; a command with a slash is a path already."""
         if os.sep in self._plugin.command:
             return self._plugin.command
         found = shutil.which(self._plugin.command, path=self._environ.get("PATH"))
@@ -179,7 +181,7 @@ class ExecPlugin:
         return found
 
     def _listen(self, errors: Any, said: deque[str]) -> None:
-        with suppress(ValueError, OSError):  # somebody else kept it open, and we no longer wait
+        with suppress(ValueError, OSError):  # another process keeps the pipe open, and the wait for it has ended
             for line in errors:
                 if text := _printable(line.decode(errors="replace")).strip():
                     said.append(text)
@@ -192,7 +194,7 @@ class ExecPlugin:
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
-    """With all that it started. Of one that was waited for, the number may be another's already."""
+    """Kills its whole process group. The PID of a child that was waited for may be reused already."""
     if child.returncode is None:
         with suppress(OSError):
             os.killpg(child.pid, signal.SIGKILL)
@@ -205,7 +207,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         child.stdout.close()
 
 
-def _grant(plugin: Plugin, printed: bytes) -> Grant:
+def _grant(plugin: ExecCommand, printed: bytes) -> Grant:
     where = f"{plugin.at}: {plugin.name}"
     try:
         answer = msgspec.json.decode(printed, type=_Answer)
@@ -231,5 +233,5 @@ def _seconds(at: datetime | None) -> float:
 
 
 def _printable(text: str) -> str:
-    """Without what could change the terminal that it is shown on."""
+    """Without characters that could change the terminal it is shown on."""
     return "".join(letter if letter.isprintable() or letter in "\n\t" else "�" for letter in text)

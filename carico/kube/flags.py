@@ -28,12 +28,12 @@ def add_namespace(parser: argparse.ArgumentParser) -> None:
 
 
 def find(args: argparse.Namespace) -> Credentials:
-    """The credentials that `add_cluster` asks for."""
+    """The credentials for the flags of `add_cluster`."""
     return credentials.find(args.kubeconfig, context=args.context)
 
 
 def namespace_of(args: argparse.Namespace) -> str:
-    """The named one, else that of the context, else `default`."""
+    """The one from --namespace, else that of the context, else `default`."""
     if args.namespace:
         return str(args.namespace)
     try:

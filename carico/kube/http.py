@@ -1,8 +1,8 @@
-"""One HTTP/1.1 connection to the API server, written for many small requests and a few endless answers.
+"""One HTTP/1.1 connection to the API server, written for many small requests and a few endless responses.
 
-A general client costs two to four times the processor time per binding; what a scheduler needs of HTTP is small: one
-request at a time per connection, an answer with a length or in chunks. `Connection.request` waits for a whole answer,
-`Connection.stream` hands out the body as it comes and stops reading from the socket while nobody takes it.
+A general client costs two to four times the CPU time per binding. A scheduler needs little of HTTP: one request at a
+time per connection, a response with a length or in chunks. `HttpConnection.request` waits for a whole response;
+`HttpConnection.stream` yields the body as it comes and stops reading from the socket while the body is not consumed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import NamedTuple
 from carico.kube.chunked import Chunked, HttpError
 from carico.kube.socket import Channel
 
-STREAM_BUFFER = 4 << 20  # bytes of an unread stream after which the socket is left alone
+STREAM_BUFFER = 4 << 20  # bytes of an unread stream after which the socket is no longer read
 HEAD_LIMIT = 64 << 10  # bytes of status line and headers
 VERSIONS = (b"HTTP/1.1", b"HTTP/1.0")
 LENGTH_DIGITS = 15
-SPACE = 0x20  # and what is below it: no character of a header's name
+SPACE = 0x20  # this and anything below it is no character of a header's name
 SWITCHING_PROTOCOLS = 101
-INTERIM_LIMIT = 5  # answers 1xx before the real one, as many as Go takes
+INTERIM_LIMIT = 5  # 1xx responses before the final one, the same limit as Go's
 
 
 class Response(NamedTuple):
@@ -31,18 +31,18 @@ class Response(NamedTuple):
     body: bytes
 
 
-class Head(NamedTuple):
+class ResponseHead(NamedTuple):
     status: int
     headers: dict[bytes, bytes]  # lower-case names
     length: int | None  # bytes of the body; None when it comes in chunks or until the connection ends
     chunked: bool
-    last: bool  # the server closes the connection after this answer
+    last: bool  # the server closes the connection after this response
 
 
-def parse_head(block: bytes) -> Head:
+def parse_head(block: bytes) -> ResponseHead:
     """
     >>> parse_head(b"HTTP/1.1 201 Created\\r\\nContent-Length: 12")
-    Head(status=201, headers={b'content-length': b'12'}, length=12, chunked=False, last=False)
+    ResponseHead(status=201, headers={b'content-length': b'12'}, length=12, chunked=False, last=False)
     """
     first, *lines = block.split(b"\r\n")
     words = first.split(b" ", 2)
@@ -51,9 +51,9 @@ def parse_head(block: bytes) -> Head:
     status, headers = int(words[1]), _headers(lines)
     last = _closes(words[0], headers.get(b"connection"))
     if status < 200 or status in (204, 304):
-        return Head(status, headers, 0, False, last)
+        return ResponseHead(status, headers, 0, False, last)
     chunked = b"transfer-encoding" in headers and _chunked(headers[b"transfer-encoding"])
-    return Head(status, headers, None if chunked else _length(headers.get(b"content-length")), chunked, last)
+    return ResponseHead(status, headers, None if chunked else _length(headers.get(b"content-length")), chunked, last)
 
 
 def _headers(lines: list[bytes]) -> dict[bytes, bytes]:
@@ -88,16 +88,16 @@ def _length(text: bytes | None) -> int | None:
     return int(text)
 
 
-class Connection:
-    """A socket with at most one request under way."""
+class HttpConnection:
+    """A socket with at most one request in flight."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._buffer = bytearray()
         self._waiter: asyncio.Future[None] | None = None
         self._lost: Exception | None = None
-        self._ended = False  # the server has sent all that it will
-        self.reusable = True  # False once the server said that it will close, or an answer was left half read
-        self.answered = False  # a byte of the answer to the request under way has come
+        self._ended = False  # the server has sent all its data
+        self.reusable = True  # False once the server announced a close, or a response was left half read
+        self.answered = False  # a byte of the response to the request in flight has come
         self._channel = Channel(sock, self._received, self._broke)
 
     def _received(self, data: bytes) -> None:
@@ -122,7 +122,7 @@ class Connection:
 
     @property
     def open(self) -> bool:
-        """Whether another request can be sent; not if there is something that nobody has asked for."""
+        """Whether another request can be sent; not if there is unread data."""
         return self._lost is None and self.reusable and not self._buffer
 
     @property
@@ -131,7 +131,7 @@ class Connection:
 
     @property
     def timed_out(self) -> bool:
-        """Whether it broke because the other machine no longer answers."""
+        """Whether it broke because the peer no longer responds."""
         return isinstance(self._lost, TimeoutError)
 
     @property
@@ -149,7 +149,7 @@ class Connection:
             self._broke(HttpError("the connection was closed"))
 
     async def request(self, message: bytes) -> Response:
-        """Sends a whole request and reads the whole answer."""
+        """Sends a whole request and reads the whole response."""
         head = await self._send(message)
         if (length := head.length) is not None:
             while len(self._buffer) < length:
@@ -162,13 +162,13 @@ class Connection:
             self.reusable = False
         return Response(head.status, head.headers, body)
 
-    async def stream(self, message: bytes) -> tuple[Head, AsyncIterator[bytes]]:
-        """Sends a request whose answer never ends; the iterator gives the body in the pieces that came."""
+    async def stream(self, message: bytes) -> tuple[ResponseHead, AsyncIterator[bytes]]:
+        """Sends a request whose response never ends; the iterator yields the body in the pieces that came."""
         head = await self._send(message)
         self.reusable = False
         return head, self._parts(head)
 
-    async def _send(self, message: bytes) -> Head:
+    async def _send(self, message: bytes) -> ResponseHead:
         if self._lost is not None or self._buffer:
             raise HttpError("the connection is closed")
         self.answered = False
@@ -181,7 +181,7 @@ class Connection:
                 raise HttpError("the server wants to speak another protocol")
         raise HttpError("the server does not come to an answer")
 
-    async def _head(self) -> Head:
+    async def _head(self) -> ResponseHead:
         while (end := self._buffer.find(b"\r\n\r\n")) < 0:
             if len(self._buffer) > HEAD_LIMIT:
                 raise HttpError("the answer's headers do not end")
@@ -190,7 +190,7 @@ class Connection:
         del self._buffer[: end + 4]
         return head
 
-    async def _parts(self, head: Head) -> AsyncIterator[bytes]:
+    async def _parts(self, head: ResponseHead) -> AsyncIterator[bytes]:
         """The body as it comes; what comes after it stays in the buffer."""
         chunked = Chunked() if head.chunked else None
         left = head.length
@@ -211,7 +211,7 @@ class Connection:
             yield data
 
     async def _more(self) -> None:
-        """Waits until more bytes are there, or raises when none can come."""
+        """Waits until more bytes have come, or raises when none can come."""
         if self._lost is not None:
             raise HttpError(f"the connection broke: {self._lost}") from self._lost
         self._channel.resume()

@@ -1,8 +1,8 @@
-"""Who we are to the API server, kept up to date while we speak to it.
+"""The client's identity towards the API server, kept up to date while it is used.
 
-An `Identity` is what requests and connections need: headers and a TLS context. `Credentials` gives the present one.
-It is made anew, in a thread, when a file that it came from has changed, ahead of the end of a token, and once when the
-API server says 401. As long as the old one is good nobody waits for the new one.
+A `ClientIdentity` is what requests and connections need: headers and a TLS context. `Credentials` returns the current
+one. It is re-created, in a thread, when a file that it came from has changed, ahead of the expiry of a token, and once
+after a 401 from the API server. While the old one is valid, a renewal ahead of expiry delays no request.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ log = logging.getLogger(__name__)
 Headers = tuple[tuple[str, str], ...]
 Stamps = list[tuple[int, ...]]  # per file: what changes when its content does
 
-LOOK_EVERY = 1.0  # s between two looks at whether a file has changed
-READ_EVERY = 60.0  # s after which files are read even if they look the same
-AHEAD = 120.0  # s before its end at which a token is replaced; of a short-lived one a quarter of its life
-RETRY_AFTER = 10.0  # s after a failure, or after a 401, in which credentials are not asked for again
+LOOK_EVERY = 1.0  # s between two checks whether a file has changed
+READ_EVERY = 60.0  # s after which files are read even if they look unchanged
+AHEAD = 120.0  # s before its expiry at which a token is replaced; a quarter of its lifetime if that is less
+RETRY_AFTER = 10.0  # s after a failure, or after a 401, in which credentials are not requested again
 
 
 class CredentialError(HttpError):
-    """No credentials could be had, so nothing was sent. To be tried again, like a connection that failed."""
+    """No credentials could be obtained, so nothing was sent. To be retried, like a connection that failed."""
 
 
 @dataclass(frozen=True)
 class Grant:
-    """What a source of credentials gave: header lines, or a certificate with its key."""
+    """What a source of credentials returned: header lines, or a certificate with its key."""
 
     headers: Headers = ()
     pair: bytes = b""
@@ -51,42 +51,42 @@ def bearer(token: str, what: str) -> Headers:
 
 
 def checked(value: str, what: str) -> str:
-    """Fit for a header line."""
+    """Returns `value` if it is valid in a header line."""
     if not value.isprintable():
         raise CredentialError(f"{what} holds a line break or another control character")
     return value
 
 
-class Source(Protocol):
+class CredentialSource(Protocol):
     """Where credentials come from. `obtain` may block; that of a slow source is only called in a thread."""
 
-    slow: bool  # it runs a program: not to be asked at every opportunity
+    slow: bool  # it runs a program, so it is called rarely
     files: list[Path]  # that the credentials are read from
 
     def obtain(self) -> Grant: ...
 
     def stop(self) -> None:
-        """Ends an `obtain` that is under way."""
+        """Ends an `obtain` that is in progress."""
 
 
 @dataclass(frozen=True, eq=False)
-class Identity:
+class ClientIdentity:
     headers: Headers
     tls: ssl.SSLContext | None
-    renew_at: float  # s of monotonic time at which a new one is made while this one serves
-    ends_at: float  # s of monotonic time after which it is of no use
+    renew_at: float  # s of monotonic time at which a new one is made while this one is used
+    ends_at: float  # s of monotonic time after which it is unusable
 
-    def same_as(self, other: Identity) -> bool:
+    def same_as(self, other: ClientIdentity) -> bool:
         return self.headers == other.headers and self.tls is other.tls
 
 
 class Credentials:
-    """Where the API server is and how to speak to it."""
+    """The API server's address and how to authenticate to it."""
 
     def __init__(
         self,
         server: Url,
-        source: Source,
+        source: CredentialSource,
         tls: Tls | None = None,
         *,
         server_name: str = "",
@@ -96,7 +96,7 @@ class Credentials:
         clock: Clock | None = None,
     ) -> None:
         self.host, self.port, self.authority = server.host, server.port, server.authority
-        # A plain request through a proxy names the whole address; one over TLS goes through a tunnel.
+        # A plain request through a proxy contains the whole URL; one over TLS goes through a tunnel.
         self.prefix = str(server) if proxy is not None and tls is None else server.path
         self.server_name = server_name or server.host
         self.proxy, self.namespace = proxy, namespace
@@ -106,16 +106,16 @@ class Credentials:
         self._pause = RETRY_AFTER if source.slow else LOOK_EVERY
         self._stamps: Stamps = []
         self._look_at = self._retry_at = -math.inf
-        self._identity: Identity | None = None
+        self._identity: ClientIdentity | None = None
         self._loading: asyncio.Task[None] | None = None
         self._failure: CaricoError | None = None
         if not source.slow:
             self._take(*self._make())
         elif tls is not None:
-            tls.context()  # so that what is wrong with it is said at the start
+            tls.context()  # so that errors in it are reported at the start
 
-    async def identity(self) -> Identity:
-        """The present one; CredentialError if there is none."""
+    async def identity(self) -> ClientIdentity:
+        """The current one; CredentialError if there is none."""
         now = self._clock.monotonic()
         present = self._identity
         if present is None or now >= present.ends_at or self._changed(now):
@@ -128,11 +128,11 @@ class Credentials:
         return present
 
     def certificate(self) -> bytes:
-        """The client certificate that is shown now, in PEM form with its key; empty if there is none."""
+        """The current client certificate, in PEM form with its key; empty if there is none."""
         return self.tls.pair if self.tls is not None else b""
 
-    async def renew(self, refused: Identity) -> bool:
-        """After a 401 for `refused`: whether there is another identity now, so that it is worth another try."""
+    async def renew(self, refused: ClientIdentity) -> bool:
+        """After a 401 for `refused`: whether there is another identity now, so that a retry is worthwhile."""
         present, now = self._identity, self._clock.monotonic()
         if (present is None or present.same_as(refused)) and (self._files or self.source.slow):
             await self._renewed(now)
@@ -141,7 +141,7 @@ class Credentials:
         return present is not None and not present.same_as(refused)
 
     def _changed(self, now: float) -> bool:
-        """Whether a file is another than when it was read."""
+        """Whether a file has changed since it was read."""
         if not self._files or now < self._look_at:
             return False
         self._look_at = now + LOOK_EVERY
@@ -152,14 +152,15 @@ class Credentials:
             await asyncio.shield(loading)
 
     def _start(self, now: float) -> asyncio.Task[None] | None:
-        """The making of a new identity; None if the last failure or 401 is too short a while ago."""
-        if self._loading is None and now >= self._retry_at:
+        """The task that makes a new identity; None if the last failure or 401 is too recent."""
+        if (self._loading is None or self._loading.done()) and now >= self._retry_at:
             self._loading = asyncio.get_running_loop().create_task(self._load())
             self._loading.add_done_callback(self._loaded)
         return self._loading
 
-    def _loaded(self, _: asyncio.Task[None]) -> None:
-        self._loading = None
+    def _loaded(self, task: asyncio.Task[None]) -> None:
+        if self._loading is task:
+            self._loading = None
 
     async def _load(self) -> None:
         try:
@@ -170,24 +171,24 @@ class Credentials:
                 log.warning("credentials could not be renewed: %s; trying again", error)
             self._failure = error
         except asyncio.CancelledError:
-            self.source.stop()  # its thread would hold up the end of the process
+            self.source.stop()  # its thread would delay the end of the process
             raise
 
-    def _take(self, identity: Identity, stamps: Stamps) -> None:
+    def _take(self, identity: ClientIdentity, stamps: Stamps) -> None:
         self._identity, self._stamps, self._failure = identity, stamps, None
 
-    def _make(self) -> tuple[Identity, Stamps]:
-        """Blocks. What the files look like is noted before they are read: a change meanwhile is seen later."""
+    def _make(self) -> tuple[ClientIdentity, Stamps]:
+        """Blocks. The files' stamps are taken before they are read: a change meanwhile is detected later."""
         stamps = _stamps(self._files)
         grant = self.source.obtain()
         tls = self.tls.context(grant.pair) if self.tls is not None else None
         renew_at, ends_at = self._times(grant.ends_at - self._clock.wall())
-        return Identity(grant.headers + self.headers, tls, renew_at, ends_at), stamps
+        return ClientIdentity(grant.headers + self.headers, tls, renew_at, ends_at), stamps
 
     def _times(self, left: float) -> tuple[float, float]:
-        """When to renew and when it ends, for credentials that are good for `left` s."""
+        """When to renew and when it ends, for credentials that are valid for `left` s."""
         now = self._clock.monotonic()
-        if left <= 0:  # the clocks may differ: let the API server judge, but do not ask the source at every request
+        if left <= 0:  # the clocks may differ: let the API server decide, but do not call the source for every request
             log.warning("the credentials are %.0f s past their end; log in again, or set this machine's clock", -left)
             return now + self._pause, now + self._pause
         reread = READ_EVERY if self._files else math.inf

@@ -1,4 +1,4 @@
-"""`as` in a kubeconfig: requests ask the API server to treat them as those of somebody else."""
+"""`as` in a kubeconfig: headers that ask the API server to treat requests as those of another user."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A kubeconfig as kubectl reads it: files merged into one, and one context of it chosen.
+"""A kubeconfig as kubectl reads it: files are merged into one, and one context of it is selected.
 
     choose([Path("a"), Path("b")], context=None)    the cluster, user and namespace of the current context
 
-The first file that holds an entry of a name wins, with the whole entry; the first current-context that is not empty
-wins; files that do not exist are left out. Paths in an entry are relative to the folder of the file that holds it.
+The first file that holds an entry of a name takes precedence, with the whole entry; so does the first current-context
+that is not empty; files that do not exist are skipped. Paths in an entry are relative to the directory of its file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Extension(msgspec.Struct, frozen=True):
     extension: Any = None
 
 
-class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
+class ClusterEntry(msgspec.Struct, frozen=True, rename="kebab"):
     server: str = ""
     tls_server_name: str = ""
     insecure_skip_tls_verify: bool = False
@@ -83,7 +83,7 @@ class User(msgspec.Struct, frozen=True, rename="kebab"):
     extensions: list[Extension] = []
 
     def __repr__(self) -> str:
-        return "User(…)"  # secrets belong into no log and no traceback
+        return "User(…)"  # keeps secrets out of logs and tracebacks
 
 
 class Context(msgspec.Struct, frozen=True):
@@ -94,12 +94,12 @@ class Context(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What a context means. Paths in `cluster` and `user` are absolute."""
+class ContextChoice:
+    """A context, resolved. Paths in `cluster` and `user` are absolute."""
 
     context: str
     namespace: str
-    cluster: Cluster
+    cluster: ClusterEntry
     cluster_name: str
     cluster_file: Path
     user: User
@@ -137,7 +137,7 @@ class _File(msgspec.Struct, frozen=True, rename="kebab"):
 class _Merged:
     files: tuple[Path, ...]
     current_context: str
-    # section → name → the entry and the file that holds it
+    # section → name → the entry and its file
     entries: Mapping[str, Mapping[str, tuple[dict[str, Any], Path]]]
 
     @property
@@ -146,7 +146,7 @@ class _Merged:
 
 
 class _Loader(yaml.SafeLoader):
-    """Leaves what looks like a date as it is written, as kubectl does: a context may be called 2026-01-31."""
+    """Leaves what looks like a date as text, as kubectl does: a context may be called 2026-01-31."""
 
     yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in rules if tag != "tag:yaml.org,2002:timestamp"]
@@ -163,7 +163,7 @@ def named_in(environ: Mapping[str, str]) -> list[Path]:
     return [Path(name) for name in dict.fromkeys(environ.get("KUBECONFIG", "").split(os.pathsep)) if name]
 
 
-def choose(files: Sequence[Path], context: str | None = None) -> Choice:
+def choose(files: Sequence[Path], context: str | None = None) -> ContextChoice:
     """The cluster, user and namespace of `context`, or of the current one."""
     merged = _merge(files)
     name = context or merged.current_context
@@ -172,11 +172,11 @@ def choose(files: Sequence[Path], context: str | None = None) -> Choice:
         raise UsageError(f"{merged.label}: current-context is not set, and {there}; choose one with --context")
     chosen, _ = _typed(merged, "contexts", name, Context, "choose another with --context")
     why = f"context {name!r} names it"
-    cluster, cluster_file = _typed(merged, "clusters", chosen.cluster, Cluster, why)
+    cluster, cluster_file = _typed(merged, "clusters", chosen.cluster, ClusterEntry, why)
     user, user_file = User(), cluster_file
-    if chosen.user:  # a context without a user means nobody in particular
+    if chosen.user:  # a context without a user has no credentials
         user, user_file = _typed(merged, "users", chosen.user, User, why)
-    return Choice(
+    return ContextChoice(
         context=name,
         namespace=chosen.namespace or "default",
         cluster=_located(cluster, cluster_file, "certificate_authority"),
@@ -225,7 +225,7 @@ def _each_once(path: Path, section: str, entries: list[_Entry]) -> list[_Entry]:
 
 
 def _read(path: Path, *, only_one: bool) -> _File | None:
-    """None if the file does not exist and others may."""
+    """None if the file does not exist and it is not the only one."""
     try:
         plain = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # a subclass of SafeLoader
         if plain is not None and not isinstance(plain, dict):
@@ -253,7 +253,7 @@ def _first_problem(error: Exception) -> str:
 
 
 def _without_nulls(thing: Any) -> Any:
-    """A field that is null is one that is not there."""
+    """A null field counts as absent."""
     if isinstance(thing, dict):
         return {key: _without_nulls(value) for key, value in thing.items() if value is not None}
     if isinstance(thing, list):
@@ -261,7 +261,7 @@ def _without_nulls(thing: Any) -> Any:
     return thing
 
 
-T = TypeVar("T", Cluster, User, Context)
+T = TypeVar("T", ClusterEntry, User, Context)
 
 
 def _typed(merged: _Merged, section: str, name: str, kind: type[T], why: str) -> tuple[T, Path]:
@@ -285,7 +285,7 @@ def _names(merged: _Merged, section: str) -> str:
 
 
 def _located(entry: T, file: Path, *fields: str) -> T:
-    """Relative paths are relative to the file that they stand in."""
+    """Relative paths are relative to the file that contains them."""
     folder = file.absolute().parent
     named = {field: getattr(entry, field) for field in fields}
     return msgspec.structs.replace(entry, **{field: str(folder / path) for field, path in named.items() if path})
@@ -293,7 +293,7 @@ def _located(entry: T, file: Path, *fields: str) -> T:
 
 def _located_user(user: User, file: Path) -> User:
     user = _located(user, file, "client_certificate", "client_key", "token_file")
-    if user.exec is None or os.sep not in user.exec.command:  # without a slash it is looked for in $PATH
+    if user.exec is None or os.sep not in user.exec.command:  # without a slash it is searched for in $PATH
         return user
     command = str(file.absolute().parent / user.exec.command)
     return msgspec.structs.replace(user, exec=msgspec.structs.replace(user.exec, command=command))

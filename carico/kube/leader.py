@@ -1,4 +1,4 @@
-"""Which pod leads: the holder of a Lease."""
+"""Finds the pod that leads: the holder of a Lease."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ FORBIDDEN, NOT_FOUND = 403, 404
 
 
 class Leader(NamedTuple):
-    holder: str  # identity in the Lease; empty: nobody holds it
-    namespace: str = ""  # of its pod; empty if the holder is no pod
+    holder: str  # identity in the Lease; empty: it has no holder
+    namespace: str = ""  # of its pod; empty if the holder is not a pod
     pod: str = ""
 
 
 async def find(client: Client, namespace: str, lease: str) -> Leader | None:
-    """None where there is no such Lease. A replica's identity is `<pod name>_<something of its own>`."""
+    """None if there is no such Lease. A replica's identity is `<pod name>_<unique suffix>`."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases/{segment(lease)}"
     try:
         spec = (await _get(client, path)).get("spec") or {}
@@ -36,7 +36,7 @@ async def find(client: Client, namespace: str, lease: str) -> Leader | None:
 
 
 async def _namespace_of(client: Client, pod: str, likely: str) -> str:
-    """Of a pod that may run in another namespace than its Lease lies in; empty if there is none."""
+    """The namespace of a pod, which may differ from that of its Lease; empty if there is none."""
     name = segment(pod)
     try:
         found = (await _get(client, f"/api/v1/pods?fieldSelector=metadata.name%3D{name}")).get("items") or []

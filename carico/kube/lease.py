@@ -1,11 +1,11 @@
 """Leader election on a Lease, so that one of several replicas binds.
 
-No clock of another machine is believed: a Lease counts as abandoned once its record has not changed for its duration
-*as this process saw it*. The leader renews every `retry` seconds and lays its office down by itself when it could not
-renew for `renew` seconds: before anybody else can take it, because renew < duration.
+No other machine's clock is trusted: a Lease counts as abandoned once its record has not changed for its duration *as
+observed by this process*. The leader renews every `retry` seconds and steps down when it could not renew for `renew`
+seconds: before another replica can take the Lease, because renew < duration.
 
-The Lease has a connection of its own, which no burst of requests can keep from it. Three tries fit into `renew`, so
-that a connection to an API server that has vanished costs one of them and not the office.
+The Lease has its own connection, so a burst of other requests cannot delay it. Three attempts fit into `renew`, so that
+a connection to an API server that has vanished costs one of them and not the leadership.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from carico.kube.paths import segment
 
 log = logging.getLogger(__name__)
 
-TRIES = 3  # that fit into `renew` even if none is answered
+TRIES = 3  # attempts that fit into `renew` even if none gets a response
 
 
 @dataclass(frozen=True)
 class LeaseTimes:
     duration: float = 15.0  # s without a renewal after which others may take the Lease
     renew: float = 10.0  # s without success after which the leader steps down
-    retry: float = 2.0  # s between two tries
+    retry: float = 2.0  # s between two attempts
 
 
 def unique_identity() -> str:
-    """Two replicas of one identity would both lead; host names and process numbers can be alike in containers."""
+    """Two replicas with one identity would both lead; host names and PIDs can be equal in containers."""
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
@@ -76,17 +76,17 @@ class Election:
         self._clock, self.times = clock, times or LeaseTimes()
         self._client = client.apart(patience=self.times.renew / TRIES)
         self._namespace, self._name, self.identity = namespace, name, identity
-        self._seen: bytes = b""  # the record as it was last seen to change …
+        self._seen: bytes = b""  # the record as it was when it last changed …
         self._seen_at = float("-inf")  # … and when, monotonic
         self._keeping: asyncio.Task[None] | None = None
-        self._no_answer = False  # to the last try
-        self.elected = False  # has taken the Lease and not laid it down
+        self._no_answer = False  # the last attempt got no response
+        self.elected = False  # has taken the Lease and not released it
         self.holder = ""
         self.renewed_at = float("-inf")  # s, monotonic
 
     @property
     def leading(self) -> bool:
-        """Whether nobody else can hold the Lease now."""
+        """Whether no other replica can hold the Lease now."""
         return self.elected and self._clock.monotonic() < self._ends_at
 
     @property
@@ -105,11 +105,11 @@ class Election:
         log.info("%s leads now (lease %s/%s)", self.identity, self._namespace, self._name)
 
     async def keep(self) -> None:
-        """Renews until that has failed for too long; then, and not later, this process no longer leads."""
+        """Renews until that has failed for `renew` seconds; then, and not later, this process no longer leads."""
         try:
             while True:
                 async with self._in_office():
-                    if not self._no_answer:  # otherwise the time for another try is short
+                    if not self._no_answer:  # otherwise the time for another attempt is short
                         await self._clock.sleep(self.times.retry)
                     await self._try()
                 if self.holder not in ("", self.identity):
@@ -120,7 +120,7 @@ class Election:
         log.warning("%s no longer leads; the lease is held by %r", self.identity, self.holder)
 
     async def release(self) -> None:
-        """Gives the Lease back, so that another replica need not wait for it to run out."""
+        """Releases the Lease, so that another replica need not wait for it to expire."""
         await self._stop_keeping()
         if self.elected:
             self.elected = False
@@ -128,7 +128,7 @@ class Election:
         await self._client.close()
 
     async def stop(self) -> None:
-        """Renews no longer; a Lease that was not given back runs out."""
+        """Stops renewing; a Lease that was not released expires."""
         await self._stop_keeping()
         await self._client.close()
 
@@ -138,9 +138,9 @@ class Election:
             await asyncio.gather(self._keeping, return_exceptions=True)
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Acquire, lead until the Lease is lost, then return: a process that lost its Lease starts anew.
+        """Acquires the Lease, leads until it is lost, then returns: a process that lost its Lease restarts.
 
-        The Lease is kept beyond that, for what is still under way, until it is lost or `release` gives it back.
+        The Lease is still renewed afterwards, for what is in progress, until it is lost or `release` is called.
         """
         await self.acquire()
         work = asyncio.ensure_future(lead())
@@ -155,7 +155,7 @@ class Election:
 
     @contextlib.asynccontextmanager
     async def _in_office(self) -> AsyncIterator[None]:
-        """A TimeoutError once the time since the last renewal is over."""
+        """Raises TimeoutError `renew` seconds after the last renewal."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(None) as limit:
             call_off = self._clock.call_at(self._ends_at, lambda: limit.reschedule(loop.time()))

@@ -1,10 +1,10 @@
-"""What every Kubernetes object carries, and how the rest is decoded.
+"""The metadata of every Kubernetes object, and the base of the structs that objects are decoded into.
 
 The structs of this package name only the fields that a scheduler reads; the decoder skips the others without building
 anything for them. They are frozen: an object of a watch is shared by many readers and replaced, never changed.
 
 Every field has a default, Go's zero value of it, because the API server may leave a field out or write null for it
-(decode.py). Whole numbers have the width that Go gives them: what does not fit there fits nowhere.
+(decode.py). Integers have the width of Go's fields; larger values are invalid.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class Piece(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+class KubeStruct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """Base of all structs: camelCase on the wire, no garbage-collector bookkeeping (there are no cycles).
 
-    Every subclass says `frozen=True` again, because type checkers do not inherit it.
+    Every subclass repeats `frozen=True`, because type checkers do not inherit it.
     """
 
 
-class OwnerReference(Piece, frozen=True):
+class OwnerReference(KubeStruct, frozen=True):
     api_version: str = ""
     kind: str = ""
     name: str = ""
@@ -32,8 +32,8 @@ class OwnerReference(Piece, frozen=True):
     controller: bool = False
 
 
-class ObjectName(Piece, frozen=True):
-    """Which object this is, and which state of it."""
+class ObjectName(KubeStruct, frozen=True):
+    """Which object this is, and its resource version."""
 
     name: str = ""
     namespace: str = ""
@@ -42,7 +42,7 @@ class ObjectName(Piece, frozen=True):
 
     @property
     def key(self) -> str:
-        """`namespace/name`, or the name alone of what belongs to no namespace."""
+        """`namespace/name`, or the name alone for a cluster-scoped object."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
@@ -59,19 +59,19 @@ class ObjectMeta(ObjectName, frozen=True):
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
-class LabelRequirement(Piece, frozen=True):
+class LabelRequirement(KubeStruct, frozen=True):
     key: str = ""
     operator: str = ""  # In, NotIn, Exists, DoesNotExist; node selectors also Gt and Lt
     values: tuple[str, ...] = ()
 
 
-class LabelSelector(Piece, frozen=True):
+class LabelSelector(KubeStruct, frozen=True):
     match_labels: dict[str, str] = {}
     match_expressions: tuple[LabelRequirement, ...] = ()
 
 
-class NamedObject(Piece, frozen=True):
-    """An object of which a watch needs to remember no more than that it is there."""
+class NamedObject(KubeStruct, frozen=True):
+    """An object of which a watch stores only its name, UID and resource version."""
 
     metadata: ObjectName = ObjectName()
 
@@ -89,12 +89,12 @@ class NamedObject(Piece, frozen=True):
 
     @property
     def key(self) -> str:
-        """How the API server's paths name it."""
+        """`namespace/name`, or the name alone for a cluster-scoped object."""
         meta = self.metadata
         return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
 
 
 class KubeObject(NamedObject, frozen=True):
-    """Anything with all of its metadata."""
+    """An object with all of its metadata."""
 
     metadata: ObjectMeta = ObjectMeta()

@@ -8,7 +8,7 @@ BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)  
 
 
 class RequestMetrics:
-    """`host` is the API server's, of which there is one."""
+    """`host` is that of the only API server."""
 
     def __init__(self, registry: CollectorRegistry, host: str) -> None:
         self._host = host
@@ -29,7 +29,7 @@ class RequestMetrics:
         self._histograms: dict[str, Histogram] = {}
 
     def answered(self, method: str, code: str, seconds: float | None) -> None:
-        """One request; `seconds` is None for one that is not timed."""
+        """Counts one request; `seconds` is None for one that is not timed."""
         counter = self._counters.get((method, code))
         if counter is None:
             counter = self._counters[method, code] = self._requests.labels(code, method, self._host)

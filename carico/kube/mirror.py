@@ -1,7 +1,7 @@
-"""The copy of one kind of object that a reflector keeps, and who hears of its changes.
+"""The reflector's cache of one kind of object, and the calls to the handlers of its changes.
 
-An object that cannot be decoded leaves the copy as it was: `on_undecodable` hears of it, and again when it is gone or
-can be decoded. It is counted each time it comes and logged once.
+An object that cannot be decoded leaves the cache unchanged: `on_undecodable` is called for it, and again when it is
+gone or can be decoded. It is counted each time it is received and logged once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from carico.kube.meta import NamedObject, ObjectName
 log = logging.getLogger(__name__)
 
 NAMELESS = "it has no name or no UID"
-LOGGED = 1024  # undecodable objects of which we know that they were logged
+LOGGED = 1024  # undecodable objects remembered as logged
 
 T = TypeVar("T", bound=NamedObject)
 
@@ -30,11 +30,11 @@ Undecodable = Callable[[ObjectName, Tree | None], None]
 
 
 def ignore(_: ObjectName, __: Tree | None) -> None:
-    """Nobody wants to know of objects that cannot be decoded."""
+    """Ignores objects that cannot be decoded."""
 
 
 class Found(Generic[T]):
-    """What a list brings."""
+    """The result of a list."""
 
     def __init__(self) -> None:
         self.things: dict[str, T] = {}
@@ -70,7 +70,7 @@ class Mirror(Generic[T]):
         self.things: dict[str, T] = {}  # by key
 
     def stop(self) -> None:
-        """Nothing that is owed to a handler is told any more."""
+        """Stops the delivery of changes that are still owed to a handler."""
         self._delivery.stop()
 
     def decode(self, data: msgspec.Raw) -> T | Remains:
@@ -104,7 +104,7 @@ class Mirror(Generic[T]):
             self._decodable(key)
 
     def delete(self, thing: T | Remains) -> None:
-        """`thing` is what the object was when it was deleted."""
+        """`thing` is the object's state when it was deleted."""
         key = thing.metadata.key
         self._remove(key, None if isinstance(thing, Remains) else thing)
         if self._undecodable:
@@ -134,7 +134,7 @@ class Mirror(Generic[T]):
             self._delivery.tell(key, last if last is not None and last.uid == old.uid else old, None)
 
     def _keep(self, remains: Remains) -> None:
-        """The object stays as it was known, unless it is another one under the same name."""
+        """Leaves the cached object unchanged, unless it is another one under the same name."""
         name = remains.metadata
         if not name.name:
             return

@@ -4,7 +4,7 @@
     Node → NodeSpec, NodeStatus
     Namespace, Service, ReplicationController, ReplicaSet, StatefulSet, PodDisruptionBudget, DeviceClass
 
-Amounts stay text here (`"100m"`); quantity.py reads them.
+Amounts stay strings here (`"100m"`); quantity.py parses them.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from typing import Any
 
 import msgspec
 
-from carico.kube.meta import Int32, Int64, KubeObject, LabelRequirement, LabelSelector, Piece
+from carico.kube.meta import Int32, Int64, KubeObject, KubeStruct, LabelRequirement, LabelSelector
 
 TERMINAL_PHASES = ("Succeeded", "Failed")
 
 
-class ResourceRequirements(Piece, frozen=True):
+class ResourceRequirements(KubeStruct, frozen=True):
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}
 
 
-class ContainerPort(Piece, frozen=True):
+class ContainerPort(KubeStruct, frozen=True):
     container_port: Int32 = 0
     host_port: Int32 = 0
     host_ip: str = msgspec.field(name="hostIP", default="")
     protocol: str = "TCP"
 
 
-class RestartRule(Piece, frozen=True):
+class RestartRule(KubeStruct, frozen=True):
     action: str = ""
 
 
-class Container(Piece, frozen=True):
+class Container(KubeStruct, frozen=True):
     name: str = ""
     image: str = ""
     resources: ResourceRequirements = ResourceRequirements()
@@ -43,28 +43,28 @@ class Container(Piece, frozen=True):
     restart_policy_rules: tuple[RestartRule, ...] = ()
 
 
-class NodeSelectorTerm(Piece, frozen=True):
+class NodeSelectorTerm(KubeStruct, frozen=True):
     match_expressions: tuple[LabelRequirement, ...] = ()
     match_fields: tuple[LabelRequirement, ...] = ()
 
 
-class NodeSelector(Piece, frozen=True):
+class NodeSelector(KubeStruct, frozen=True):
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
-class PreferredNodeTerm(Piece, frozen=True):
+class PreferredNodeTerm(KubeStruct, frozen=True):
     weight: Int32 = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
-class NodeAffinity(Piece, frozen=True):
+class NodeAffinityRules(KubeStruct, frozen=True):
     required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
     preferred: tuple[PreferredNodeTerm, ...] = msgspec.field(
         name="preferredDuringSchedulingIgnoredDuringExecution", default=()
     )
 
 
-class PodAffinityTerm(Piece, frozen=True):
+class PodAffinityTerm(KubeStruct, frozen=True):
     topology_key: str = ""
     label_selector: LabelSelector | None = None  # None matches nothing, an empty one everything
     namespaces: tuple[str, ...] = ()
@@ -73,13 +73,13 @@ class PodAffinityTerm(Piece, frozen=True):
     mismatch_label_keys: tuple[str, ...] = ()
 
 
-class WeightedPodAffinityTerm(Piece, frozen=True):
+class WeightedPodAffinityTerm(KubeStruct, frozen=True):
     weight: Int32 = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
-class PodAffinity(Piece, frozen=True):
-    """Also the shape of anti-affinity."""
+class PodAffinity(KubeStruct, frozen=True):
+    """Also the schema of anti-affinity."""
 
     required: tuple[PodAffinityTerm, ...] = msgspec.field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default=()
@@ -89,20 +89,20 @@ class PodAffinity(Piece, frozen=True):
     )
 
 
-class Affinity(Piece, frozen=True):
-    node_affinity: NodeAffinity | None = None
+class Affinity(KubeStruct, frozen=True):
+    node_affinity: NodeAffinityRules | None = None
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None
 
 
-class Toleration(Piece, frozen=True):
+class Toleration(KubeStruct, frozen=True):
     key: str = ""  # with operator Exists an empty key tolerates everything
     operator: str = ""  # Equal when empty
     value: str = ""
     effect: str = ""  # every effect when empty
 
 
-class TopologySpreadConstraint(Piece, frozen=True):
+class TopologySpreadConstraint(KubeStruct, frozen=True):
     max_skew: Int32 = 0
     topology_key: str = ""
     when_unsatisfiable: str = ""
@@ -113,33 +113,33 @@ class TopologySpreadConstraint(Piece, frozen=True):
     match_label_keys: tuple[str, ...] = ()
 
 
-class ClaimSource(Piece, frozen=True):
+class ClaimSource(KubeStruct, frozen=True):
     claim_name: str = ""
     read_only: bool = False
 
 
-class GceDisk(Piece, frozen=True):
+class GceDisk(KubeStruct, frozen=True):
     pd_name: str = ""
     read_only: bool = False
 
 
-class AwsDisk(Piece, frozen=True):
+class AwsDisk(KubeStruct, frozen=True):
     volume_id: str = msgspec.field(name="volumeID", default="")
 
 
-class Iscsi(Piece, frozen=True):
+class Iscsi(KubeStruct, frozen=True):
     iqn: str = ""
     read_only: bool = False
 
 
-class Rbd(Piece, frozen=True):
+class Rbd(KubeStruct, frozen=True):
     monitors: tuple[str, ...] = ()
     image: str = ""
     pool: str = ""
     read_only: bool = False
 
 
-class Volume(Piece, frozen=True):
+class Volume(KubeStruct, frozen=True):
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
     ephemeral: dict[str, Any] | None = None  # its claim is called POD-VOLUME and owned by the pod
@@ -149,11 +149,11 @@ class Volume(Piece, frozen=True):
     rbd: Rbd | None = None
 
 
-class Named(Piece, frozen=True):
+class Named(KubeStruct, frozen=True):
     name: str = ""
 
 
-class PodSpec(Piece, frozen=True):
+class PodSpec(KubeStruct, frozen=True):
     node_name: str = ""
     scheduler_name: str = ""
     containers: tuple[Container, ...] = ()
@@ -170,25 +170,25 @@ class PodSpec(Piece, frozen=True):
     scheduling_gates: tuple[Named, ...] = ()
     resource_claims: tuple[Named, ...] = ()
     scheduling_group: dict[str, Any] | None = None
-    workload_ref: dict[str, Any] | None = None  # what Kubernetes 1.35 had in place of schedulingGroup
+    workload_ref: dict[str, Any] | None = None  # Kubernetes 1.35's field, before schedulingGroup
     host_network: bool = False
     host_users: bool | None = None
 
 
-class Condition(Piece, frozen=True):
+class Condition(KubeStruct, frozen=True):
     type: str = ""
     status: str = ""
     reason: str = ""
     message: str = ""
 
 
-class ContainerStatus(Piece, frozen=True):
+class ContainerStatus(KubeStruct, frozen=True):
     name: str = ""
     resources: ResourceRequirements | None = None  # what the kubelet has actuated
     allocated_resources: dict[str, str] = {}
 
 
-class PodStatus(Piece, frozen=True):
+class PodStatus(KubeStruct, frozen=True):
     phase: str = ""
     conditions: tuple[Condition, ...] = ()
     nominated_node_name: str = ""
@@ -206,7 +206,7 @@ class Pod(KubeObject, frozen=True):
 
     @property
     def terminal(self) -> bool:
-        """Its containers have ended for good: it takes no more room."""
+        """Its containers have ended permanently: it takes no more room."""
         return self.status.phase in TERMINAL_PHASES
 
     @property
@@ -221,27 +221,27 @@ class Pod(KubeObject, frozen=True):
 
     @property
     def static(self) -> bool:
-        """A kubelet read it from a file; the API server has only its picture."""
+        """A kubelet read it from a file; the API server has only a mirror pod."""
         return "kubernetes.io/config.mirror" in self.metadata.annotations
 
 
-class Taint(Piece, frozen=True):
+class Taint(KubeStruct, frozen=True):
     key: str = ""
     effect: str = ""
     value: str = ""
 
 
-class NodeSpec(Piece, frozen=True):
+class NodeSpec(KubeStruct, frozen=True):
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
 
-class ContainerImage(Piece, frozen=True):
+class ContainerImage(KubeStruct, frozen=True):
     names: tuple[str, ...] = ()
     size_bytes: Int64 = 0
 
 
-class NodeStatus(Piece, frozen=True):
+class NodeStatus(KubeStruct, frozen=True):
     allocatable: dict[str, str] = {}
     conditions: tuple[Condition, ...] = ()
     images: tuple[ContainerImage, ...] = ()
@@ -257,7 +257,7 @@ class Namespace(KubeObject, frozen=True):
     pass
 
 
-class ServiceSpec(Piece, frozen=True):
+class ServiceSpec(KubeStruct, frozen=True):
     selector: dict[str, str] = {}
 
 
@@ -265,7 +265,7 @@ class Service(KubeObject, frozen=True):
     spec: ServiceSpec = ServiceSpec()
 
 
-class ReplicationControllerSpec(Piece, frozen=True):
+class ReplicationControllerSpec(KubeStruct, frozen=True):
     selector: dict[str, str] = {}
 
 
@@ -273,7 +273,7 @@ class ReplicationController(KubeObject, frozen=True):
     spec: ReplicationControllerSpec = ReplicationControllerSpec()
 
 
-class WorkloadSpec(Piece, frozen=True):
+class WorkloadSpec(KubeStruct, frozen=True):
     selector: LabelSelector | None = None
 
 
@@ -285,13 +285,13 @@ class StatefulSet(KubeObject, frozen=True):
     spec: WorkloadSpec = WorkloadSpec()
 
 
-class DisruptionBudgetSpec(Piece, frozen=True):
+class DisruptionBudgetSpec(KubeStruct, frozen=True):
     selector: LabelSelector | None = None  # None matches nothing, an empty one all pods of the namespace
 
 
-class DisruptionBudgetStatus(Piece, frozen=True):
+class DisruptionBudgetStatus(KubeStruct, frozen=True):
     disruptions_allowed: Int32 = 0
-    disrupted_pods: dict[str, str] = {}  # evictions that were granted but not seen yet
+    disrupted_pods: dict[str, str] = {}  # evictions that were granted but not observed yet
 
 
 class PodDisruptionBudget(KubeObject, frozen=True):
@@ -299,8 +299,8 @@ class PodDisruptionBudget(KubeObject, frozen=True):
     status: DisruptionBudgetStatus = DisruptionBudgetStatus()
 
 
-class DeviceClassSpec(Piece, frozen=True):
-    extended_resource_name: str = ""  # pods that ask for this resource get devices of the class
+class DeviceClassSpec(KubeStruct, frozen=True):
+    extended_resource_name: str = ""  # pods that request this resource get devices of the class
 
 
 class DeviceClass(KubeObject, frozen=True):

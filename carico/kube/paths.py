@@ -1,4 +1,4 @@
-"""Names as parts of a path. Whoever puts a name into a path takes `segment`, whatever the name's origin."""
+"""Names as parts of a path. Every name in a path goes through `segment`, whatever its origin."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a scheduler writes about pods that wait, and to those that must make room for them.
+"""What a scheduler writes to the status of waiting pods, and the evictions that make room for them.
 
-Each write names the pod's UID: one that was made anew under the same name is left alone. A pod that is gone needs
-nothing more to be said of it, so its write counts as done.
+Each write names the pod's UID: a pod re-created under the same name is not changed. The write for a pod that is gone
+counts as done.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Wanted = Callable[[], bool]
 
 
 class ChangedMeanwhile(CaricoError):
-    """Somebody else wrote the pod at the same time; the next try sees what they wrote."""
+    """Another client wrote the pod at the same time; the next attempt sees that change."""
 
 
 def condition(
@@ -36,13 +36,13 @@ def condition(
     wanted: Wanted = always,
     on_end: OnEnd = nothing,
 ) -> Write:
-    """PodScheduled=False, which people and autoscalers read.
+    """PodScheduled=False, which users and autoscalers read.
 
-    `wanted` must say no once the pod is bound: it would be marked as waiting again.
+    `wanted` must return False once the pod is bound: it would be marked as waiting again.
     """
     said = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
     if not any(c.type == "PodScheduled" and c.status == "False" for c in pod.status.conditions):
-        # Otherwise the time stays that is stored: since then the pod has been waiting.
+        # Otherwise the stored time is kept: the pod has been waiting since then.
         said["lastTransitionTime"] = _seconds(clock)
 
     async def send(fence: Fence) -> None:
@@ -52,7 +52,7 @@ def condition(
 
 
 def nomination(client: Client, pod: Pod, node: str, *, wanted: Wanted = always, on_end: OnEnd = nothing) -> Write:
-    """The node that is kept for the pod; an empty one takes that back."""
+    """The node that is reserved for the pod; an empty one clears the nomination."""
 
     async def send(fence: Fence) -> None:
         await _patch_status(client, pod, {"nominatedNodeName": node or None}, fence)
@@ -70,7 +70,7 @@ def eviction(
     on_end: OnEnd = nothing,
     patience: float = 300.0,
 ) -> Write:
-    """Deletes a victim of preemption, having said so in its status. All of it may be repeated after half of it."""
+    """Deletes a victim of preemption, after a condition in its status. A partial attempt can be repeated in full."""
     said = {
         "type": "DisruptionTarget",
         "status": "True",
@@ -98,7 +98,7 @@ def eviction(
 
 
 async def _patch_status(client: Client, pod: Pod, status: dict[str, Any], fence: Fence) -> bool:
-    """Whether the pod is still there. The writer has waited for the rate limit already."""
+    """Whether the pod still exists. The writer has waited for the rate limit already."""
     body = msgspec.json.encode({"metadata": {"uid": pod.uid}, "status": status})
     try:
         await client.call("PATCH", pod_path(pod, "/status"), body, STRATEGIC_PATCH, urgent=True, fence=fence)
@@ -109,7 +109,7 @@ async def _patch_status(client: Client, pod: Pod, status: dict[str, Any], fence:
 
 
 async def _look(client: Client, pod: Pod, error: ApiError) -> None:
-    """Returns if the pod is gone; otherwise it was refused for another reason, which is raised."""
+    """Returns if the pod is gone; otherwise the write was rejected for another reason, which is raised."""
     if error.status == 404:
         return
     if error.status not in NOT_THIS_POD:

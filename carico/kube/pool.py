@@ -1,4 +1,4 @@
-"""Connections to the API server that are used again and again, the one used last first."""
+"""Idle connections to the API server for reuse, most recently used first."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import ssl
 
 from carico.clock import Clock
 from carico.kube.chunked import HttpError
-from carico.kube.http import Connection
+from carico.kube.http import HttpConnection
 from carico.kube.identity import Credentials
 from carico.kube.tunnel import open_through
 
 
-class Pool:
-    """At most `size` idle connections, all of the present TLS context; there is no limit to those in use."""
+class ConnectionPool:
+    """At most `size` idle connections, all of the current TLS context; connections in use are not limited."""
 
     def __init__(self, credentials: Credentials, size: int, connect_patience: float, clock: Clock) -> None:
         self._credentials, self._size, self._patience, self._clock = credentials, size, connect_patience, clock
         self._tls: ssl.SSLContext | None = None
-        # Of the newest connection: a burst opens hundreds, and each whole handshake costs both sides a millisecond.
+        # Of the newest connection: a burst opens hundreds, and each full handshake costs both sides a millisecond.
         self._session: ssl.SSLSession | None = None
-        self.idle: list[tuple[Connection, float]] = []  # with the time of its last answer, s, monotonic
+        self.idle: list[tuple[HttpConnection, float]] = []  # with the time of its last response, s, monotonic
 
     def use(self, tls: ssl.SSLContext | None) -> None:
-        """For new connections from now on. With another context nothing of the old one is used again."""
+        """Sets the TLS context of new connections; a new context drops idle connections and the TLS session."""
         if tls is not self._tls:
             self._tls, self._session = tls, None
             self.close()
 
-    async def take(self) -> tuple[Connection, bool]:
-        """A connection, and whether it is a fresh one."""
+    async def take(self) -> tuple[HttpConnection, bool]:
+        """A connection, and whether it is a new one."""
         while self.idle:
             connection, _ = self.idle.pop()
             if connection.open:
@@ -36,8 +36,8 @@ class Pool:
             connection.close()
         return await self.connect(), True
 
-    def put(self, connection: Connection, *, fresh: bool = False) -> None:
-        """After a whole answer, or if nothing was sent; `fresh`: after its first one."""
+    def put(self, connection: HttpConnection, *, fresh: bool = False) -> None:
+        """Returns a connection after a whole response, or if nothing was sent; `fresh`: after its first response."""
         if connection.tls is not self._tls:
             connection.close()
             return
@@ -51,24 +51,24 @@ class Pool:
             connection.close()
 
     def drop_older(self, than: float) -> None:
-        """The idle connections whose last answer came before `than`: the machine behind them may have vanished."""
+        """Closes idle connections whose last response came before `than`: their peer may have vanished."""
         self._drop([entry for entry in self.idle if entry[1] <= than])
 
     def close(self) -> None:
         self._drop(list(self.idle))
 
-    async def connect(self) -> Connection:
+    async def connect(self) -> HttpConnection:
         where = self._credentials
         name = where.server_name if self._tls is not None else None
         try:
-            return Connection(
+            return HttpConnection(
                 await open_through(where.proxy, where.host, where.port, self._tls, name, self._session, self._patience)
             )
         except OSError as error:
             why = str(error) or "no answer"
             raise HttpError(f"the API server at {where.authority} cannot be reached: {why}") from error
 
-    def _drop(self, entries: list[tuple[Connection, float]]) -> None:
+    def _drop(self, entries: list[tuple[HttpConnection, float]]) -> None:
         for connection, _ in entries:
             connection.close()
         self.idle = [entry for entry in self.idle if not entry[0].closed]

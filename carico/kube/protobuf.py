@@ -1,8 +1,8 @@
-"""The few messages that a scheduler writes by the thousand, in Kubernetes' binary form.
+"""Encodes the few messages that a scheduler writes by the thousand in Kubernetes' protobuf form.
 
-A binary Binding or Event costs the API server less than one in JSON, and it answers in kind. Messages are the same
-dicts that would become JSON: the tables below say which field has which number (generated.proto of k8s.io/api), and a
-field that they do not name is an error, so nothing is lost on the way.
+A protobuf Binding or Event costs the API server less than one in JSON, and it responds in the same form. Messages are
+the same dicts that would become JSON: the tables below map fields to numbers (generated.proto of k8s.io/api), and a
+field that they do not name is an error, so nothing is lost silently.
 
 >>> write(BINDING, {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n"}}).hex(" ", -4)
 '6b387300 0a0d0a02 76311207 42696e64 696e6712 100a030a 01611209 0a044e6f 64651a01 6e'
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from carico.errors import CaricoError
 
 MEDIA = "application/vnd.kubernetes.protobuf"
-MAGIC = b"k8s\0"  # in front of every object that stands alone
+MAGIC = b"k8s\0"  # in front of every top-level object
 TEXT, TIME, NUMBER = "text", "time", "number"  # a string; microseconds, from RFC 3339; no less than 0
 
 Field = tuple[int, Any]  # number, and TEXT, TIME, NUMBER or the fields of a nested message
@@ -33,16 +33,16 @@ REFERENCE: Fields = {
 }
 
 
-class Kind(NamedTuple):
-    """A kind of object with its fields. The envelope carries kind and version, so the message need not."""
+class ProtobufKind(NamedTuple):
+    """A kind of object with its fields. The envelope carries kind and version, so the message does not."""
 
     version: str
     name: str
     fields: Fields
 
 
-BINDING = Kind("v1", "Binding", {"metadata": (1, METADATA), "target": (2, REFERENCE)})
-EVENT = Kind(
+BINDING = ProtobufKind("v1", "Binding", {"metadata": (1, METADATA), "target": (2, REFERENCE)})
+EVENT = ProtobufKind(
     "events.k8s.io/v1",
     "Event",
     {
@@ -61,7 +61,7 @@ EVENT = Kind(
 )
 
 
-def write(kind: Kind, thing: dict[str, Any]) -> bytes:
+def write(kind: ProtobufKind, thing: dict[str, Any]) -> bytes:
     """The object with its envelope, as the body of a request."""
     envelope = _sized(1, kind.version.encode()) + _sized(2, kind.name.encode())
     return MAGIC + _sized(1, envelope) + _sized(2, _message(kind.fields, thing))
@@ -86,7 +86,7 @@ def _message(fields: Fields, thing: dict[str, Any]) -> bytes:
 
 
 def _sized(number: int, content: bytes) -> bytes:
-    """A field of the kind that says its length."""
+    """A length-delimited field."""
     length = len(content)
     if length < 128:
         return bytes((number << 3 | 2, length)) + content
@@ -107,7 +107,7 @@ def _number(value: int) -> bytes:
 
 
 def read_status(body: bytes) -> tuple[str, str]:
-    """Reason and message of a Status, which is what a refusal looks like."""
+    """Reason and message of a Status, the body of an error response."""
     if not body.startswith(MAGIC):
         raise CaricoError("the answer is not in Kubernetes' binary form")
     raw = _fields(body[len(MAGIC) :]).get(2, b"")
@@ -116,7 +116,7 @@ def read_status(body: bytes) -> tuple[str, str]:
 
 
 def _fields(message: bytes) -> dict[int, bytes]:
-    """The fields that say their length; numbers are passed over."""
+    """The length-delimited fields; varints are skipped."""
     found: dict[int, bytes] = {}
     at = 0
     try:

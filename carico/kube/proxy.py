@@ -1,6 +1,6 @@
-"""Which proxy stands before the API server: `proxy-url` of the cluster, else $HTTPS_PROXY and $NO_PROXY, as in kubectl.
+"""The proxy for the API server: `proxy-url` of the cluster, else $HTTPS_PROXY and $NO_PROXY, as in kubectl.
 
-How a connection goes through it is in tunnel.py.
+tunnel.py connects through it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from carico.kube.url import Url, parse
 
 
 def proxy_of(server: Url, proxy_url: str, what: str, environ: Mapping[str, str]) -> Url | None:
-    """`what` says where `proxy_url` stands. It counts for every address; those of the environment know exceptions."""
+    """`what` is the location of `proxy_url`, which applies to every address; NO_PROXY limits only $HTTPS_PROXY."""
     if proxy_url:
         return _parsed(proxy_url, f"{what}: proxy-url")
     name = f"{server.scheme}_proxy"
@@ -31,7 +31,7 @@ def _parsed(text: str, what: str) -> Url:
 
 
 def goes_through(server: Url, no_proxy: str) -> bool:
-    """Whether NO_PROXY lets a proxy stand before this server; none stands before this machine itself.
+    """Whether NO_PROXY permits a proxy for this server; localhost and loopback addresses never use one.
 
     >>> server = parse("https://api.example.com:6443")
     >>> [goes_through(server, rule) for rule in ("", "example.com", ".example.com:443", "api.example.com:6443", "*")]
@@ -80,7 +80,7 @@ def _within(address: Address, rule: str) -> bool:
 
 
 def _split(rule: str) -> tuple[str, str]:
-    """Host and port; a number of IPv6 without brackets has no port."""
+    """Host and port; an IPv6 address without brackets has no port."""
     host, colon, port = rule.rpartition(":")
     if not colon or (":" in host and not rule.startswith("[")) or not port.isdigit():
         return rule, ""

@@ -1,8 +1,8 @@
 """Kubernetes quantities: `100m`, `1.5Gi`, `2e3`.
 
-Amounts are exact: they are kept as fractions until the moment a whole number is asked for, and then rounded up, as
-Kubernetes does: a pod that asks for a tenth of a byte occupies one. Absurd ones are not worth their digits: an exponent
-counts only as far as it can make a difference to an amount between 1e-30 and 1e30.
+Amounts are exact: they are kept as fractions until a whole number is requested, and then rounded up, as Kubernetes
+does: a pod that requests a tenth of a byte occupies one. Exponents are clamped to what makes a
+difference to an amount between 1e-30 and 1e30.
 """
 
 from __future__ import annotations

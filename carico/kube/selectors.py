@@ -1,4 +1,4 @@
-"""Label selectors, compiled once and asked often.
+"""Label selectors, compiled once and evaluated often.
 
 A `Selector` is a set of requirements on one dictionary of labels. Equal selectors compare and hash equal whatever the
 order in which they were written, so that they can key a cache.
@@ -63,7 +63,7 @@ def as_integer(text: str | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """All requirements must hold; none at all means that everything matches."""
+    """All requirements must hold; without requirements everything matches."""
 
     requirements: frozenset[Requirement] = frozenset()
     never: bool = False  # matches nothing, whatever the requirements
@@ -79,7 +79,7 @@ class Selector:
         return not self.never and not self.requirements
 
     def plus(self, more: Selector) -> Selector:
-        """What both match."""
+        """Matches what both match."""
         return Selector(self.requirements | more.requirements, self.never or more.never)
 
 

@@ -1,7 +1,7 @@
-"""A TCP socket on the event loop, with or without TLS, for many connections that mostly wait.
+"""A TCP socket on the event loop, with or without TLS, for many connections that are mostly idle.
 
 asyncio's own TLS keeps 256 KiB per connection and copies every byte through four layers; a scheduler has hundreds of
-connections with some hundred bytes on each. Here the TLS socket itself is not blocking: one call sends, one receives.
+connections with a few hundred bytes on each. Here the TLS socket itself is non-blocking: one call sends, one receives.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 
 # An idle watch whose API server has vanished breaks after 25 s: two probes are lost by then. client-go takes 45 s.
 KEEPALIVE_AFTER, KEEPALIVE_EVERY, KEEPALIVE_PROBES = 15, 5, 2  # s without a byte, s between probes, probes
-RECEIPT_WITHIN = 25  # s in which the other side must confirm what was sent
-SHORTEST_SHARE = 2.0  # s of patience that an address gets at least, as in Go's dialler
-PIECE = 64 << 10  # bytes asked for at once
-SMALL = 1 << 10  # bytes below which a piece was surely the last one
-IN_A_ROW = 32  # pieces that are taken before other connections get their turn
+RECEIPT_WITHIN = 25  # s in which the peer must acknowledge what was sent
+SHORTEST_SHARE = 2.0  # s of the timeout that each address gets at least, as in Go's dialler
+PIECE = 64 << 10  # bytes requested at once
+SMALL = 1 << 10  # bytes below which a piece was certainly the last one
+IN_A_ROW = 32  # pieces that are read before other connections get their turn
 WAIT = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -31,10 +31,10 @@ async def connect(
     session: ssl.SSLSession | None = None,
     patience: float = 10.0,
 ) -> socket.socket:
-    """A connected socket that does not block; with TLS the handshake is done and the certificate checked.
+    """A connected non-blocking socket; with TLS the handshake is done and the certificate verified.
 
-    With the session of an earlier connection no certificate has to be checked again, by neither side. Of `patience`
-    seconds each address of the host gets its share, so that one that does not answer leaves time for the others.
+    With the session of an earlier connection neither side verifies a certificate again. Each address of the host gets
+    a share of `patience` seconds, so that one that does not respond leaves time for the others.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + patience
@@ -55,7 +55,7 @@ async def connect(
 
 
 async def _addresses(host: str, port: int) -> list[Any]:
-    try:  # a number is looked up by nobody, so no thread has to wait for it
+    try:  # an IP address needs no lookup, so no thread has to wait for one
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except socket.gaierror:
         return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -76,9 +76,9 @@ async def _connected(
 
 
 def notice_dead_peers(raw: socket.socket) -> None:
-    """A machine that lost its power says no goodbye: only the kernel's probes and missing receipts tell.
+    """A peer that lost its power sends no FIN: only keepalive probes and missing acknowledgements show it.
 
-    Where a system lacks one of the options, its own (longer) time-outs hold.
+    Where a system lacks one of the options, its default (longer) timeouts apply.
     """
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     options = {
@@ -127,7 +127,7 @@ async def _ready(sock: socket.socket, *, to_write: bool) -> None:
 
 
 class Channel:
-    """Bytes out by `send`; bytes in to `on_data`, b"" when the other side has ended; `on_lost` when it broke."""
+    """`send` sends; `on_data` receives bytes, b"" when the peer has closed; `on_lost` is called when it broke."""
 
     def __init__(
         self, sock: socket.socket, on_data: Callable[[bytes], None], on_lost: Callable[[OSError], None]
@@ -141,7 +141,7 @@ class Channel:
 
     @property
     def session(self) -> ssl.SSLSession | None:
-        """What a later connection can go on with; there after the first bytes have come."""
+        """For a later connection to resume; available after the first bytes have come."""
         return self._sock.session if isinstance(self._sock, ssl.SSLSocket) else None
 
     @property
@@ -178,7 +178,7 @@ class Channel:
             self._sock.close()
 
     def _tried(self, data: bytes) -> bytes:
-        """What could not be sent yet."""
+        """Returns what could not be sent yet."""
         try:
             sent = self._sock.send(data)
         except WAIT:
@@ -205,7 +205,7 @@ class Channel:
             if not data:
                 self.close()
             self._on_data(data)
-            # Asking once more for nothing costs a call; whatever comes later makes the socket readable again.
+            # Another read for nothing costs a call; data that comes later makes the socket readable again.
             if not self._reading or len(data) < SMALL:
                 return
 

@@ -1,15 +1,15 @@
-"""Sources of credentials that need no program: fixed ones, tokens in files that somebody replaces, parts of others."""
+"""Sources of credentials that run no program: fixed ones, token files that are replaced, filtered ones."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
-from carico.kube.identity import CredentialError, Grant, Headers, Source, bearer
+from carico.kube.identity import CredentialError, CredentialSource, Grant, Headers, bearer
 
 
 class Fixed:
-    """The same for ever."""
+    """Never changes."""
 
     slow = False
 
@@ -24,7 +24,7 @@ class Fixed:
 
 
 class TokenFile:
-    """A token that the kubelet or another program replaces; `otherwise` counts while the file cannot be read."""
+    """A token that the kubelet or another program replaces; `otherwise` is used while the file cannot be read."""
 
     slow = False
 
@@ -51,9 +51,9 @@ class TokenFile:
 
 
 class WithoutPassword:
-    """What another source gives, but for a password: for servers that take tokens and certificates only."""
+    """Another source's credentials without a password: for servers that accept tokens and certificates only."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: CredentialSource) -> None:
         self.slow, self.files, self.stop = source.slow, source.files, source.stop
         self._source = source
 

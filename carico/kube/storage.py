@@ -1,8 +1,8 @@
-"""Claims, volumes and the drivers behind them, as far as placement depends on them."""
+"""Claims, volumes and their drivers: the fields that placement depends on."""
 
 from __future__ import annotations
 
-from carico.kube.meta import Int32, KubeObject, LabelSelector, Piece
+from carico.kube.meta import Int32, KubeObject, KubeStruct, LabelSelector
 from carico.kube.objects import NodeSelector, ResourceRequirements
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
@@ -12,7 +12,7 @@ NO_PROVISIONER = "kubernetes.io/no-provisioner"
 BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 
-class ClaimSpec(Piece, frozen=True):
+class ClaimSpec(KubeStruct, frozen=True):
     volume_name: str = ""
     storage_class_name: str | None = None
     access_modes: tuple[str, ...] = ()
@@ -22,7 +22,7 @@ class ClaimSpec(Piece, frozen=True):
     volume_attributes_class_name: str | None = None
 
 
-class ClaimStatus(Piece, frozen=True):
+class ClaimStatus(KubeStruct, frozen=True):
     phase: str = ""
 
 
@@ -32,31 +32,31 @@ class PersistentVolumeClaim(KubeObject, frozen=True):
 
     @property
     def bound(self) -> bool:
-        """A volume is chosen and the volume controller has finished with it."""
+        """A volume is chosen and the volume controller has completed the binding."""
         return self.spec.volume_name != "" and BIND_COMPLETED in self.metadata.annotations
 
     @property
     def class_name(self) -> str:
-        """The beta annotation still wins over the field."""
+        """The beta annotation still takes precedence over the field."""
         return self.metadata.annotations.get(BETA_CLASS, self.spec.storage_class_name or "")
 
 
-class ClaimRef(Piece, frozen=True):
+class ClaimRef(KubeStruct, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
 
 
-class CsiSource(Piece, frozen=True):
+class CsiSource(KubeStruct, frozen=True):
     driver: str = ""
     volume_handle: str = ""
 
 
-class VolumeNodeAffinity(Piece, frozen=True):
+class VolumeNodeAffinity(KubeStruct, frozen=True):
     required: NodeSelector | None = None
 
 
-class VolumeSpec(Piece, frozen=True):
+class VolumeSpec(KubeStruct, frozen=True):
     capacity: dict[str, str] = {}
     access_modes: tuple[str, ...] = ()
     claim_ref: ClaimRef | None = None
@@ -67,7 +67,7 @@ class VolumeSpec(Piece, frozen=True):
     volume_attributes_class_name: str | None = None
 
 
-class VolumeStatus(Piece, frozen=True):
+class VolumeStatus(KubeStruct, frozen=True):
     phase: str = ""
 
 
@@ -80,11 +80,11 @@ class PersistentVolume(KubeObject, frozen=True):
         return self.metadata.annotations.get(BETA_CLASS, self.spec.storage_class_name)
 
 
-class TopologyTerm(Piece, frozen=True):
+class TopologyTerm(KubeStruct, frozen=True):
     match_label_expressions: tuple[TopologyExpression, ...] = ()
 
 
-class TopologyExpression(Piece, frozen=True):
+class TopologyExpression(KubeStruct, frozen=True):
     key: str = ""
     values: tuple[str, ...] = ()
 
@@ -95,16 +95,16 @@ class StorageClass(KubeObject, frozen=True):
     allowed_topologies: tuple[TopologyTerm, ...] = ()
 
 
-class DriverAllocatable(Piece, frozen=True):
+class DriverAllocatable(KubeStruct, frozen=True):
     count: Int32 | None = None  # volumes that one node can attach
 
 
-class CsiNodeDriver(Piece, frozen=True):
+class CsiNodeDriver(KubeStruct, frozen=True):
     name: str = ""
     allocatable: DriverAllocatable | None = None
 
 
-class CsiNodeSpec(Piece, frozen=True):
+class CsiNodeSpec(KubeStruct, frozen=True):
     drivers: tuple[CsiNodeDriver, ...] | None = None  # the API server writes null for none
 
 
@@ -112,12 +112,12 @@ class CSINode(KubeObject, frozen=True):
     spec: CsiNodeSpec = CsiNodeSpec()
 
     def limits(self) -> dict[str, int]:
-        """Volumes per driver; a driver without a limit is not in it."""
+        """Volumes per driver; a driver without a limit is left out."""
         counted = ((d.name, d.allocatable) for d in self.spec.drivers or ())
         return {name: room.count for name, room in counted if room is not None and room.count is not None}
 
 
-class CsiDriverSpec(Piece, frozen=True):
+class CsiDriverSpec(KubeStruct, frozen=True):
     storage_capacity: bool = False
 
 
@@ -132,11 +132,11 @@ class CSIStorageCapacity(KubeObject, frozen=True):
     maximum_volume_size: str | None = None
 
 
-class AttachmentSource(Piece, frozen=True):
+class AttachmentSource(KubeStruct, frozen=True):
     persistent_volume_name: str | None = None
 
 
-class AttachmentSpec(Piece, frozen=True):
+class AttachmentSpec(KubeStruct, frozen=True):
     attacher: str = ""
     node_name: str = ""
     source: AttachmentSource = AttachmentSource()

@@ -1,7 +1,7 @@
-"""TLS to the API server: whose certificates we believe, and the certificate that we show.
+"""TLS to the API server: the trusted CAs, and the client certificate.
 
 Files are read again for every `context()`; the same content gives the same context, so that connections and their
-sessions can be kept. A client's key goes to OpenSSL through memory, not through a file on a disk.
+sessions can be kept. A client's key is passed to OpenSSL in memory, not in a file on a disk.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE--
 
 @dataclass(frozen=True)
 class Pem:
-    """Certificates or a key: in a file, or as they are."""
+    """Certificates or a key: in a file, or inline."""
 
     what: str  # for messages: file, entry and field
     data: bytes = b""
@@ -39,7 +39,7 @@ class Pem:
 
 
 class Tls:
-    """What a cluster and a user say of TLS; `certificate` and `key` come together or not at all."""
+    """The TLS settings of a cluster and a user; `certificate` and `key` are given together or not at all."""
 
     def __init__(
         self, authority: Pem | None, certificate: Pem | None = None, key: Pem | None = None, *, insecure: bool = False
@@ -49,7 +49,7 @@ class Tls:
 
     @property
     def files(self) -> list[Path]:
-        """Whose content may change."""
+        """Files whose content may change."""
         named = (self._authority, self._certificate, self._key)
         return [pem.file for pem in named if pem is not None and pem.file is not None]
 
@@ -59,15 +59,15 @@ class Tls:
         return self._made[0][1] if self._made is not None else b""
 
     def authority(self) -> bytes:
-        """The certificates of the authority; empty where the system's are believed."""
+        """The CA certificates; empty where the system's are trusted."""
         return self._authority.read() if self._authority is not None else b""
 
     def towards(self, authority: Pem | None) -> Tls:
-        """The same certificate for another server, which is always checked."""
+        """The same client certificate for another server, whose certificate is always verified."""
         return Tls(authority, self._certificate, self._key)
 
     def context(self, pair: bytes = b"") -> ssl.SSLContext:
-        """With `pair` instead of the user's own certificate and key if a credential plugin gave one."""
+        """With `pair` instead of the user's certificate and key if a credential plugin returned one."""
         if not pair and self._certificate is not None and self._key is not None:
             pair = self._certificate.read() + b"\n" + self._key.read()
         content = (self.authority(), pair)
@@ -86,10 +86,10 @@ class Tls:
 
 
 def trusting(authority: bytes, what: str) -> ssl.SSLContext:
-    """A context that believes these certificates only.
+    """A context that trusts these certificates only.
 
-    As kubectl: each of them is an anchor, whether or not it signed itself; and an authority without key identifiers,
-    which Python 3.13 and newer refuse by default, is one. Those of EKS and others are made like that.
+    As in kubectl: each of them is an anchor, whether or not it is self-signed; and a CA without key identifiers, which
+    Python 3.13 and newer reject by default, is accepted. Those of EKS and others are made like that.
     """
     found = CERTIFICATE.findall(authority)
     if not found:
@@ -104,7 +104,7 @@ def trusting(authority: bytes, what: str) -> ssl.SSLContext:
 
 
 def load_pair(context: ssl.SSLContext, pair: bytes, what: str) -> None:
-    """A certificate with its chain, and its key."""
+    """Loads a certificate with its chain, and its key."""
     try:
         with _as_file(pair) as file:
             context.load_cert_chain(file, password=_no_password)
@@ -113,7 +113,7 @@ def load_pair(context: ssl.SSLContext, pair: bytes, what: str) -> None:
 
 
 def _no_password() -> str:
-    """Without this OpenSSL would ask at the terminal, and the process would stand still."""
+    """Without this OpenSSL would prompt at the terminal, and the process would block."""
     raise ValueError("the key is encrypted; kubectl cannot use such keys either")
 
 

@@ -1,8 +1,8 @@
 """A connection to the API server, through a proxy if there is one.
 
-The proxy is asked for a tunnel (CONNECT) in which TLS runs between us and the API server: it sees neither tokens nor
-objects. Python's sockets cannot run TLS inside TLS; to a proxy that speaks TLS itself, what goes in and out of the
-tunnel is carried by two tasks from and to a socket pair.
+The client requests a tunnel (CONNECT) in which TLS runs between it and the API server: the proxy sees neither tokens
+nor objects. Python's sockets cannot run TLS inside TLS; for a proxy that itself uses TLS, two tasks copy between the
+tunnel and a socket pair.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from carico.kube.http import parse_head
 from carico.kube.socket import connect, notice_dead_peers, secure
 from carico.kube.url import Url
 
-HEAD_LIMIT = 64 << 10  # bytes of a proxy's answer
-PIECE = 64 << 10  # bytes carried at once
+HEAD_LIMIT = 64 << 10  # bytes of a proxy's response
+PIECE = 64 << 10  # bytes copied at once
 
-_carriers: set[asyncio.Task[None]] = set()  # the event loop itself only knows tasks weakly
+_carriers: set[asyncio.Task[None]] = set()  # the event loop holds only weak references to tasks
 
 
 async def open_through(
@@ -34,7 +34,7 @@ async def open_through(
     session: ssl.SSLSession | None,
     patience: float,
 ) -> socket.socket:
-    """As `connect` of socket.py. OSError says what is wrong with the proxy."""
+    """Like `connect` of socket.py. An OSError describes what is wrong with the proxy."""
     if proxy is None:
         return await connect(host, port, tls, name, session, patience)
     target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -66,7 +66,7 @@ def _question(proxy: Url, target: str) -> bytes:
 
 
 def credentials(proxy: Url | None) -> tuple[tuple[str, str], ...]:
-    """The header by which a proxy knows us."""
+    """The header that authenticates the client to a proxy."""
     if proxy is None or proxy.userinfo is None:
         return ()
     userinfo = proxy.userinfo if ":" in proxy.userinfo else f"{proxy.userinfo}:"
@@ -92,7 +92,7 @@ async def _through(proxy: Url, target: str | None, patience: float) -> socket.so
 
 
 async def _head(raw: socket.socket) -> bytes:
-    """Of the proxy's answer; behind it nothing comes before we speak."""
+    """The head of the proxy's response; nothing follows it before the client sends."""
     head, end = b"", b""
     while not end:
         data = await asyncio.get_running_loop().sock_recv(raw, PIECE)
@@ -123,7 +123,7 @@ async def _through_tls(proxy: Url, target: str | None, tls: ssl.SSLContext | Non
 
 @lru_cache(maxsize=4)  # making one reads all certificates of the system
 def _context(tls: ssl.SSLContext | None) -> ssl.SSLContext:
-    """To a proxy: it may be known to the system or, as in kubectl, by the authority of the cluster."""
+    """For a proxy: its certificate may be signed by a CA of the system or, as in kubectl, by that of the cluster."""
     context = ssl.create_default_context()
     if tls is not None and (authority := tls.get_ca_certs(binary_form=True)):
         context.load_verify_locations(cadata=b"".join(authority))
@@ -135,11 +135,11 @@ Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def _carry(inner: Ends, outer: Ends) -> None:
-    """Both ways, until one of the ends is closed."""
+    """Copies in both directions, until one of the ends is closed."""
     ways = [asyncio.create_task(_carry_one(inner[0], outer[1])), asyncio.create_task(_carry_one(outer[0], inner[1]))]
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        inner[1].close()  # what came last is still delivered
+        inner[1].close()  # the last data is still delivered
         await inner[1].wait_closed()
     except OSError:
         pass

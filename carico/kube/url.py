@@ -1,4 +1,4 @@
-"""Addresses in a kubeconfig: of the API server, and of a proxy in front of it."""
+"""URLs in a kubeconfig: of the API server, and of a proxy in front of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Url:
 
 
 def parse(text: str) -> Url:
-    """Without a scheme it is http, as kubectl takes it. ValueError says what is wrong, and no password.
+    """Without a scheme it is http, as in kubectl. The ValueError describes what is wrong, without a password.
 
     >>> parse("https://[::1]:6443/k8s/clusters/c1/"), parse("10.0.0.1:8080")
     (https://[::1]:6443/k8s/clusters/c1, http://10.0.0.1:8080)

@@ -1,15 +1,15 @@
-"""List, then watch, for ever: a faithful copy of one kind of object, and a call for every change of it.
+"""The reflector: lists, then watches, forever; caches one kind of object and calls a handler for every change.
 
     list (in pages) ─► store ─► watch from the list's version ─► events ─► store, on_change(old, new)
          ▲                              │ the stream ends: watch again from the last version seen
          └── 410: that version is gone ─┘
 
-Bookmarks keep the version fresh on quiet kinds. A list after a 410 is compared with the store, so that what was missed
-(changes and deletions alike) still reaches `on_change`. Nothing is buffered without bound: while events are being
-handled, the socket is not read. Handling is synchronous and gives way to the other tasks between portions.
+Bookmarks keep the resource version recent on quiet kinds. A relist after a 410 is compared with the store, so that
+missed changes and deletions still reach `on_change`. Nothing is buffered without bound: while events are being handled,
+the socket is not read. Handling is synchronous and yields to the other tasks between portions.
 
-No single object stops a watch. One that cannot be decoded leaves the store as it was; `on_undecodable` hears of it, and
-again when it is gone or can be decoded. An error of a handler is contained (delivery.py).
+No single object stops a watch. One that cannot be decoded leaves the store unchanged; `on_undecodable` is called for
+it, and again when it is gone or can be decoded. An error of a handler is contained (delivery.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import msgspec
 from carico.clock import Clock, SystemClock
 from carico.errors import CaricoError
 from carico.kube.chunked import HttpError
-from carico.kube.client import ApiError, Client, Stream
+from carico.kube.client import ApiError, Client, ResponseStream
 from carico.kube.decode import FAILURES, decode, read_remains
 from carico.kube.delivery import Change, Firewall
 from carico.kube.meta import NamedObject
@@ -35,25 +35,25 @@ log = logging.getLogger(__name__)
 
 PAGE = 2000  # objects per page of a list
 PORTION = 200  # events that are handled before other tasks get their turn
-QUIET = 150.0  # s without a byte, twice the server's bookmark interval, after which a stream is given up
+QUIET = 150.0  # s without a byte, twice the server's bookmark interval, after which a stream is abandoned
 WATCH_FOR = 420  # s after which the server ends a stream, so that connections spread over API servers again
-ABSENT_EVERY = 60.0  # s between two looks whether a missing kind of object has come
+ABSENT_EVERY = 60.0  # s between two checks whether a missing kind of object has appeared
 HEALTHY_AFTER = 5.0  # s that a list and watch must last, or the next one waits longer
-CHANGES = ("ADDED", "MODIFIED", "DELETED")  # types of events that bring an object
+CHANGES = ("ADDED", "MODIFIED", "DELETED")  # types of events that carry an object
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # s before the next one
 
 T = TypeVar("T", bound=NamedObject)
 E = TypeVar("E")
 
 
-class Resource(NamedTuple, Generic[T]):
-    """A kind of object: where the API server has it and what it decodes to."""
+class WatchedResource(NamedTuple, Generic[T]):
+    """A kind of object: its path in the API server and the type it is decoded to."""
 
     path: str
-    type: type[T]  # with the few fields that its reader needs: every object of the kind is kept
+    type: type[T]  # with the few fields that its reader needs: every object of the kind is cached
     selector: str = ""  # more query parameters, e.g. a field selector
-    optional: bool = False  # an API server may not know this kind at all, or we may not have the right to read it
-    title: str = ""  # for people; empty: the last word of the path
+    optional: bool = False  # an API server may not serve this kind, or the client may lack the right to read it
+    title: str = ""  # for users; empty: the last segment of the path
 
     @property
     def kind(self) -> str:
@@ -85,20 +85,20 @@ class _Error(msgspec.Struct):
 
 
 class Expired(CaricoError):
-    """The version to watch from is gone: list again."""
+    """The resource version to watch from is gone: relist."""
 
 
 def _nothing() -> None:
-    """Nobody counts."""
+    """The default of the counters: counts nothing."""
 
 
 class Reflector(Generic[T]):
-    """The copy of one kind. `synced` is set after the first list; `version` is the newest one seen."""
+    """The cache of one kind. `synced` is set after the first list; `version` is the newest resource version seen."""
 
     def __init__(
         self,
         client: Client,
-        resource: Resource[T],
+        resource: WatchedResource[T],
         on_change: Change[T],
         *,
         on_undecodable: Undecodable = ignore,
@@ -112,8 +112,8 @@ class Reflector(Generic[T]):
         self._count_undecodable = count_undecodable
         self._mirror = Mirror(resource.type, on_change, on_undecodable, count_undecodable, self._firewall, self._clock)
         self._event = msgspec.json.Decoder(_Event[resource.type])  # type: ignore[name-defined]
-        self._relist = False  # a list is due, and a watch that is under way must end for it
-        self._stream: Stream | None = None
+        self._relist = False  # a relist is due, and a watch in progress must end for it
+        self._stream: ResponseStream | None = None
         self._listed = asyncio.Event()
         self.store = self._mirror.things
         self.version = ""
@@ -137,9 +137,9 @@ class Reflector(Generic[T]):
             self._mirror.stop()
 
     async def refresh(self) -> None:
-        """Compares the store with the API server's present state, as a new leader must before it trusts the store.
+        """Compares the store with the API server's current state, as a new leader must before it relies on the store.
 
-        Not beside a watch: a list that is older than the last event would take back what the event brought.
+        Not concurrent with a watch: a list that is older than the last event would revert what the event changed.
         """
         self._relist = True
         self._listed.clear()
@@ -148,7 +148,7 @@ class Reflector(Generic[T]):
         await self._listed.wait()
 
     async def _list_and_watch(self) -> bool:
-        """Whether something failed; nothing that does may end the process."""
+        """Whether something failed; no failure may end the process."""
         try:
             await self._list_if_needed()
             await self._watch()
@@ -177,7 +177,7 @@ class Reflector(Generic[T]):
                 await self._clock.sleep(ABSENT_EVERY)
 
     async def _list(self) -> None:
-        self._relist = False  # from here on; asked for again meanwhile, it will be done again
+        self._relist = False  # from here on; a request for another relist meanwhile is served by another list
         found: Found[T] = Found()
         resume, version = "", ""
         while True:
@@ -240,7 +240,7 @@ class Reflector(Generic[T]):
         self.progressed_at = self._clock.monotonic()
 
     def _take(self, line: bytes) -> None:
-        """One event. Its object is decoded in the same pass, unless there is something special about it."""
+        """Handles one event. Its object is decoded in the same pass, unless the event is a special one."""
         try:
             event: _Event[T] = self._event.decode(line)
         except FAILURES:
@@ -257,12 +257,12 @@ class Reflector(Generic[T]):
             self._mirror.put(event.object)
 
     def _take_special(self, line: bytes) -> None:
-        """An event without an object, or one whose object cannot be decoded at once."""
+        """Handles an event without an object, or one whose object cannot be decoded directly."""
         if not line:
             return
         try:
             event = msgspec.json.decode(line, type=_Event[msgspec.Raw])
-        except FAILURES as error:  # what it tells of, and its version, will never be known
+        except FAILURES as error:  # its object and resource version stay unknown
             self._count_undecodable()
             raise Expired(f"a line of the watch is no event: {error}") from error
         if event.type == "ERROR":
@@ -270,7 +270,7 @@ class Reflector(Generic[T]):
             if said.code == 410:
                 raise Expired(said.message)
             raise CaricoError(f"the watch of {self.resource.path} ended with {said.code}: {said.message}")
-        if event.type == "BOOKMARK":  # of which only the version means anything: its other fields are empty or null
+        if event.type == "BOOKMARK":  # only its resource version is meaningful: the other fields are empty or null
             self.version = read_remains(event.object).metadata.resource_version or self.version
         if event.type not in CHANGES:
             return

@@ -1,11 +1,11 @@
-"""Sends everything that is patched, deleted or told: evictions, nominations, conditions, annotations, Events.
+"""Sends evictions, nominations, conditions, annotations and Events.
 
     put ──► ready, by urgency ──► in flight, a number of them at once ──► on_end
                 ▲                      │
-                └── resting ◄── 429, 5xx, no answer: back-off, or as long as Retry-After says
+                └── resting ◄── 429, 5xx, no response: back-off, or the Retry-After of the response
 
-What rests takes no place of what is ready. Nothing is sent once the Lease is lost. Of each urgency so many writes may
-wait; beyond that the one that has waited longest is dropped, and its `on_end` is told so.
+A resting write takes no slot of a ready one. Nothing fenced is sent once the Lease is lost. A limited number of writes
+of each urgency may wait; beyond it the one that has waited longest is dropped, and its `on_end` gets a QueueFullError.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from carico.clock import Clock
 from carico.errors import CaricoError
 from carico.kube.client import ApiError, Client, Fence, FencedError
 from carico.kube.lanes import EventLane, Lane
-from carico.kube.writes import Entry, Stage, Urgency, Write, always
+from carico.kube.writes import Stage, Urgency, Write, WriteEntry, always
 
 log = logging.getLogger(__name__)
 
-FIRST_WAIT, LAST_WAIT = 0.1, 10.0  # s before a write is tried again: doubled each time, at most
-LONGEST_RETRY_AFTER = 60.0  # s that an answer can make a write wait
+FIRST_WAIT, LAST_WAIT = 0.1, 10.0  # s before a write is retried: doubled each time, at most
+LONGEST_RETRY_AFTER = 60.0  # s that a response can make a write wait
 MOST_WAITING = 50_000  # writes of one urgency
-TRIED_AGAIN = (401, 408, 429)  # of the answers below 500; a token may be replaced meanwhile
+TRIED_AGAIN = (401, 408, 429)  # of the statuses below 500; a token may be replaced meanwhile
 
 
 class QueueFullError(CaricoError):
-    """The write was dropped unsent: too many waited."""
+    """The write was dropped unsent: too many were waiting."""
 
     def __init__(self) -> None:
         super().__init__("too many writes to the API server wait")
 
 
 def is_final(error: Exception) -> bool:
-    """Whether no later try can end otherwise."""
+    """Whether no later attempt can have another outcome."""
     if isinstance(error, ApiError):
         return 400 <= error.status < 500 and error.status not in TRIED_AGAIN
     return isinstance(error, FencedError) or not isinstance(error, CaricoError | OSError)
 
 
-class Writer:
-    """`put` writes in; `run` sends them.
+class ApiWriter:
+    """`put` queues writes; `run` sends them.
 
     `workers` requests at once for evictions and nominations, as many for conditions and annotations, `event_workers`
-    for Events; these wait while `busy` says that bindings are under way. `most` overrides how many writes of an urgency
-    may wait. `on_result` is called for every try, and for what was dropped, with one word for metrics.
+    for Events; these wait while `busy` returns that bindings are in flight. `most` overrides how many writes of an
+    urgency may wait. `on_result` is called for every attempt, and for dropped writes, with a label for metrics.
     """
 
     def __init__(
@@ -80,10 +80,12 @@ class Writer:
         self._lanes = {
             urgency: lane for urgency in Urgency for lane in lanes if urgency in lane.ready
         }  # in their order
-        self._entries: dict[Hashable, Entry] = {}
-        # All that are not in flight, ready or resting, in the order in which they came.
-        self._waiting: dict[Urgency, OrderedDict[Hashable, Entry]] = {urgency: OrderedDict() for urgency in Urgency}
-        self._resting: list[tuple[float, int, Entry]] = []  # a heap by the time of the next try
+        self._entries: dict[Hashable, WriteEntry] = {}
+        # All that are not in flight, ready or resting, in order of arrival.
+        self._waiting: dict[Urgency, OrderedDict[Hashable, WriteEntry]] = {
+            urgency: OrderedDict() for urgency in Urgency
+        }
+        self._resting: list[tuple[float, int, WriteEntry]] = []  # a heap by the time of the next attempt
         self._serial = itertools.count()
         self._counts: Counter[Urgency] = Counter()
         self._news = asyncio.Event()
@@ -100,7 +102,7 @@ class Writer:
         self._counts[write.urgency] += 1
         entry = self._entries.get(write.key)
         if entry is None:
-            entry = self._entries[write.key] = Entry(write)
+            entry = self._entries[write.key] = WriteEntry(write)
             self._make_ready(entry)
         elif entry.stage is Stage.IN_FLIGHT:
             if entry.successor is not None:
@@ -122,10 +124,10 @@ class Writer:
                 if entry is not None:
                     group.create_task(self._try(entry))
                 else:
-                    await asyncio.sleep(0)  # thousands may have lost their purpose at once
+                    await asyncio.sleep(0)  # thousands may have become unwanted at once
 
     async def drain(self, least_urgent: Urgency = Urgency.EVENT) -> None:
-        """Waits until all writes of this urgency and of smaller ones have ended; Events no longer wait for bindings."""
+        """Waits until all writes of this urgency or more urgent ones have ended; Events no longer wait for bindings."""
         self._events.busy = lambda: False
         self._news.set()
         while any(self._counts[urgency] for urgency in Urgency if urgency <= least_urgent):
@@ -134,14 +136,14 @@ class Writer:
 
     # --- what waits ---
 
-    def _make_ready(self, entry: Entry) -> None:
+    def _make_ready(self, entry: WriteEntry) -> None:
         write = entry.write
         entry.stage, entry.ready_since = Stage.READY, self._clock.monotonic()
         self._waiting[write.urgency].setdefault(write.key, entry)
         self._lanes[write.urgency].ready[write.urgency][write.key] = entry
 
-    def _replace(self, entry: Entry, write: Write) -> None:
-        """The new write takes the place of the one that waits, and its back-off."""
+    def _replace(self, entry: WriteEntry, write: Write) -> None:
+        """The new write replaces the waiting one and keeps its position and back-off."""
         old, entry.write = entry.write, write
         self._counts[old.urgency] -= 1
         entry.failing_since = math.inf
@@ -152,7 +154,7 @@ class Writer:
         if entry.stage is Stage.READY:
             self._lanes[write.urgency].ready[write.urgency][write.key] = entry
 
-    def _forget_waiting(self, entry: Entry, urgency: Urgency) -> None:
+    def _forget_waiting(self, entry: WriteEntry, urgency: Urgency) -> None:
         key = entry.write.key
         del self._waiting[urgency][key]
         if entry.stage is Stage.READY:
@@ -166,7 +168,7 @@ class Writer:
             self._end(entry, QueueFullError())
 
     def _wake(self, now: float) -> None:
-        """Makes those ready whose next try is due."""
+        """Makes those ready whose next attempt is due."""
         while self._resting and self._resting[0][0] <= now:
             _, _, entry = heapq.heappop(self._resting)
             if entry.stage is Stage.RESTING:  # otherwise it was dropped
@@ -174,7 +176,7 @@ class Writer:
 
     # --- what is sent ---
 
-    def _next(self) -> Entry | None:
+    def _next(self) -> WriteEntry | None:
         """The most urgent write that may start."""
         now = self._clock.monotonic()
         self._wake(now)
@@ -184,7 +186,7 @@ class Writer:
         return None
 
     async def _wait_for_news(self) -> None:
-        """Or until the next one that rests, or the next lane, is due."""
+        """Waits for news, or until the next resting write, or the next lane, is due."""
         now = self._clock.monotonic()
         when = min(lane.opens_at(now) if lane.ready[urgency] else math.inf for urgency, lane in self._lanes.items())
         if self._resting:
@@ -197,8 +199,8 @@ class Writer:
             if call_off is not None:
                 call_off()
 
-    def _take(self) -> Entry | None:
-        """What is next, taken from those that wait, if it is still to be written."""
+    def _take(self) -> WriteEntry | None:
+        """The next write, removed from the waiting ones, if it is still wanted."""
         entry = self._next()
         if entry is None:
             return None
@@ -210,7 +212,7 @@ class Writer:
         lane.in_flight += 1
         return entry
 
-    def _may_go(self, entry: Entry) -> bool:
+    def _may_go(self, entry: WriteEntry) -> bool:
         write = entry.write
         try:
             if not write.wanted():
@@ -225,7 +227,7 @@ class Writer:
             return False
         return True
 
-    async def _try(self, entry: Entry) -> None:
+    async def _try(self, entry: WriteEntry) -> None:
         write = entry.write
         error: Exception | None = None
         try:
@@ -246,8 +248,8 @@ class Writer:
             self._rest(entry, error, now)
         self._news.set()
 
-    def _rest(self, entry: Entry, error: Exception, now: float) -> None:
-        """Until its next try; whatever was put meanwhile is tried then instead."""
+    def _rest(self, entry: WriteEntry, error: Exception, now: float) -> None:
+        """Rests until the next attempt; a write put meanwhile is sent then instead."""
         entry.tries += 1
         entry.failing_since = min(entry.failing_since, now)
         if entry.successor is not None:
@@ -263,12 +265,12 @@ class Writer:
         entry.stage = Stage.RESTING
         waiting = self._waiting[entry.write.urgency]
         waiting[entry.write.key] = entry
-        waiting.move_to_end(entry.write.key, last=False)  # the oldest went first
+        waiting.move_to_end(entry.write.key, last=False)  # it has waited longest
         heapq.heappush(self._resting, (due, next(self._serial), entry))
         self._drop_beyond(entry.write.urgency)
 
-    def _end(self, entry: Entry, error: Exception | None, *, told: bool = True) -> None:
-        """The write has ended; its successor is next, if there is one."""
+    def _end(self, entry: WriteEntry, error: Exception | None, *, told: bool = True) -> None:
+        """Ends the write; its successor is next, if there is one."""
         write = entry.write
         self._counts[write.urgency] -= 1
         if entry.successor is not None:

@@ -1,4 +1,4 @@
-"""What a write to the API server is, and how its tries went."""
+"""A write to the API server, and the state of its attempts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from carico.kube.client import Fence
 
 
 class Urgency(IntEnum):
-    """What is smaller goes first."""
+    """Smaller values go first."""
 
     EVICTION = 0
     NOMINATION = 1
@@ -27,37 +27,37 @@ def always() -> bool:
 
 
 def nothing(_: Exception | None) -> None:
-    """Nobody wants to know how it ended."""
+    """Ignores how the write ended."""
 
 
 class Write(msgspec.Struct, frozen=True, eq=False):
-    """One change to be made at the API server.
+    """One change to be made in the API server.
 
-    A newer write with the same key replaces one that waits; one that is under way is never overtaken by it.
+    A newer write with the same key replaces one that waits; it never overtakes one that is in flight.
     """
 
     key: Hashable
     urgency: Urgency
-    send: Callable[[Fence], Awaitable[object]]  # one try; every request in it is given the fence
-    wanted: Callable[[], bool] = always  # asked before every try; False drops the write, and `on_end` is not called
+    send: Callable[[Fence], Awaitable[object]]  # one attempt; every request in it is given the fence
+    wanted: Callable[[], bool] = always  # called before every attempt; False drops the write, without `on_end`
     on_end: Callable[[Exception | None], object] = nothing  # None: it was written; otherwise the error that ended it
-    patience: float = 300.0  # s of failed tries after which the last error is final
+    patience: float = 300.0  # s of failed attempts after which the last error is final
     fenced: bool = True  # False: replicas that do not hold the Lease may write it too
 
 
 class Stage(Enum):
     READY = auto()
-    RESTING = auto()  # until its next try is due
+    RESTING = auto()  # until its next attempt is due
     IN_FLIGHT = auto()
     ENDED = auto()
 
 
-class Entry(msgspec.Struct, eq=False):
-    """The newest write of a key, and how its tries went."""
+class WriteEntry(msgspec.Struct, eq=False):
+    """The newest write of a key, and the state of its attempts."""
 
     write: Write
     successor: Write | None = None  # put while `write` was in flight
     stage: Stage = Stage.READY
-    tries: int = 0  # that failed in a row, those of replaced writes included
+    tries: int = 0  # failed attempts in a row, those of replaced writes included
     failing_since: float = math.inf  # s, monotonic
     ready_since: float = 0.0  # s, monotonic

@@ -1,11 +1,11 @@
-"""The embedded cluster: every process of a real one, on this machine, for as long as this process lives.
+"""The embedded cluster: every process of a real one, on the local machine, for as long as this process lives.
 
-    api         keeps the objects, for whoever has the kubeconfig
+    api         stores the objects; access with the kubeconfig
     aggregator, scheduler, agent    as on any cluster, with TLS between them
-    node        this machine: a pod's command becomes a process
+    node        the local machine: a pod's command becomes a process
 
-All of them are started under a Guard (processes.py): whatever ends this process ends them. One that ends by itself
-ends the cluster, with the end of its log.
+All of them are started under a Guard (processes.py): when this process ends, in whatever way, they end too. If one of
+them exits, the cluster ends, and the error contains the end of its log.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from functools import partial
 from pathlib import Path
 
 from carico.errors import CaricoError
-from carico.local.processes import Command, Guard, Process
+from carico.local.processes import ChildProcess, Guard, LaunchCommand
 from carico.local.simulated import GROUP, node_names
 from carico.wire.certificates import Authority, Pair
 from carico.wire.identity import NODE_PREFIX, NODES
 
-PATIENCE = 30.0  # s for each process to say that it is ready
-# Below those that Linux gives to outgoing connections: none takes one before its process listens, seconds later.
+PATIENCE = 30.0  # s for each process to become ready
+# Below Linux's ephemeral ports: no outgoing connection takes one before its process listens, seconds later.
 PORTS = range(20_000, 32_000)
-PAGE_PORT = 9469  # of the scheduler's page, if it is free: people can find it again
+PAGE_PORT = 9469  # of the scheduler's page, if it is free: a fixed address for users
 LAST_WORDS = 5  # lines of a log
 SETTINGS = """\
 [scheduler]
@@ -53,7 +53,7 @@ class LocalCluster:
         self.kubeconfig = folder / "kubeconfig"
         self.pods = folder / "pods"
         self.page = ""
-        self._processes: dict[str, Process] = {}
+        self._processes: dict[str, ChildProcess] = {}
 
     async def start(self) -> None:
         for name in ("logs", "tls", "pods"):
@@ -79,14 +79,14 @@ class LocalCluster:
         await self._command(
             *("agent", pages, "--node-name", self.node, "--runtime", "cri", "--cri-socket", self.cri_socket),
             *("--own-limits", "--aggregator", f"localhost:{aggregator}", "--schedulers", f"localhost:{scheduler}"),
-            # A folder of its own: an agent installed on this machine keeps what it has learned in the usual one.
+            # A separate file: an agent installed on this machine keeps its checkpoint in the default one.
             *("--state-file", self.folder / "agent-state.json", "--tls-ca", authority.cert, *_pair(node)),
         )
         for name, port in pages.items():
             await self._until(name, partial(_ready, port))
 
     async def simulate(self, nodes: int) -> None:
-        """Adds so many nodes that do not exist; call it once, after `start`."""
+        """Add simulated nodes; call it once, after `start`."""
         names = [f"{NODE_PREFIX}{name}" for name in node_names(nodes)]
         for first in range(0, nodes, GROUP):
             its = names[first : first + GROUP]
@@ -115,7 +115,7 @@ class LocalCluster:
         return self.folder / "cri.sock"
 
     async def failed(self) -> str:
-        """Waits until one of the processes ends; says which, and its last words."""
+        """Wait until one of the processes ends; returns its name, exit code and the end of its log."""
         waits = {asyncio.create_task(process.wait()): name for name, process in self._processes.items()}
         try:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -133,7 +133,7 @@ class LocalCluster:
         await self._until("node", self.cri_socket.exists)
 
     async def _command(self, command: str, pages: dict[str, int], *flags: object) -> None:
-        """With settings of its own: those of this machine, if it has any, belong to another cluster."""
+        """With a separate configuration file: the machine's own, if there is one, belongs to another cluster."""
         own = ("--config", self.folder / "carico.toml", "--listen", f"127.0.0.1:{pages[command]}")
         await self._module(command, "carico.cli", command, *own, *flags)
 
@@ -141,7 +141,9 @@ class LocalCluster:
         argv = [sys.executable, "-m", module, *map(str, flags)]
         log = self.folder / "logs" / f"{name}.log"
         environment = dict(os.environ) | {"OPENBLAS_NUM_THREADS": "1"}
-        self._processes[name] = await self._guard.start(Command(argv, environment, stdout=str(log), stderr=str(log)))
+        self._processes[name] = await self._guard.start(
+            LaunchCommand(argv, environment, stdout=str(log), stderr=str(log))
+        )
 
     async def _until(self, name: str, ready: Callable[[], bool], seconds: float = PATIENCE) -> None:
         process = self._processes[name]
@@ -164,13 +166,13 @@ class LocalCluster:
 
 
 def claim(port: int) -> socket.socket | None:
-    """The right to a port, among embedded clusters, for as long as the socket is open; None if another one has it.
+    """An exclusive claim on a port among embedded clusters, while the socket is open; None if another one has it.
 
-    The scheduler listens seconds after its port was found free, and a second demo may look for one meanwhile.
+    The scheduler listens seconds after its port was found free, and another demo may look for a port in the meantime.
     """
     sign = socket.socket(socket.AF_UNIX)
     try:
-        sign.bind(f"\0carico-port-{port}")  # a name without a file: it goes with the process, however that ends
+        sign.bind(f"\0carico-port-{port}")  # an abstract socket: it disappears with the process, however that ends
     except OSError:
         sign.close()
         return None
@@ -178,7 +180,7 @@ def claim(port: int) -> socket.socket | None:
 
 
 def free_port(wanted: int = 0) -> int:
-    """A port of this machine that nobody listens on; `wanted` if it is one."""
+    """A local port that nothing listens on; `wanted` if it is free."""
     for port in ([wanted] if wanted else []) + random.sample(PORTS, 100):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,8 +1,8 @@
-"""A folder for as long as this process lives.
+"""A temporary folder that exists as long as this process.
 
-It is locked by whoever made it, and the kernel gives the lock up however that process ends. So the next one can tell
-which folders nobody uses any more, and removes them. The lock gets its name only when it is held: a folder without one
-is being made, and left alone.
+Its creator holds a lock on it, which the kernel releases however that process ends. So the next process can find
+unused folders and remove them. The lock file gets its name only once the lock is held: a folder without that file is
+still being created and is left alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def own_folder() -> Iterator[Path]:
 
 
 def _lock(folder: Path) -> int:
-    """The descriptor that holds it."""
+    """Lock the folder; returns the descriptor that holds the lock."""
     unnamed = folder / f".{LOCK}"
     lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -42,14 +42,14 @@ def _lock(folder: Path) -> int:
 
 
 def remove_unused() -> None:
-    """Folders of this user that nobody holds a lock on."""
+    """Remove folders of this user that no process has locked."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         try:
             if not is_own_folder(folder):
                 continue
             lock = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
-            continue  # gone, or made a moment ago and not locked yet
+            continue  # removed, or just created and not locked yet
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
@@ -60,7 +60,7 @@ def remove_unused() -> None:
 
 
 def is_own_folder(path: Path) -> bool:
-    """A folder of this user; a link to one is not, wherever it leads."""
+    """Whether it is a folder of this user; a symbolic link is not."""
     try:
         found = path.lstat()
     except OSError:

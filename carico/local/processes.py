@@ -4,9 +4,10 @@
         process = await guard.start(Command(["sleep", "60"], dict(os.environ)))
         ended = await process.wait()
 
-Leaving the block kills every process that was started in it, and so does `kill -9` of this one: a keeper (keeper/)
-stands between, starts them and stays until all of them are gone. If the keeper is killed instead, its processes die
-with it, their `wait` says so, and the next `start` makes a new keeper.
+Leaving the block kills every process that was started in it, and so does `kill -9` of this process, the owner: a job
+supervisor (keeper/) is a separate process that starts them and exits only when all of them have ended. If the job
+supervisor is killed, the kernel kills its processes, their `wait` reports `lost`, and the next `start` starts a new
+job supervisor. Identifiers call the job supervisor `keeper`.
 """
 
 from __future__ import annotations
@@ -26,82 +27,82 @@ from typing import Any, NamedTuple
 import carico
 from carico.errors import CaricoError
 from carico.local.keeper import family, groups, launch, marks
-from carico.local.keeper.launch import Command
+from carico.local.keeper.launch import LaunchCommand
 
-__all__ = ["Command", "Ended", "Guard", "Process", "StartFailed", "sweep"]
+__all__ = ["ChildProcess", "Guard", "LaunchCommand", "ProcessEnded", "StartFailed", "sweep"]
 
 log = logging.getLogger(__name__)
 
-KEEPERS = 5  # tries to start a process while somebody kills keepers
-CLOSE_PATIENCE = 15.0  # s for the keeper to end everything; it needs milliseconds
+KEEPERS = 5  # attempts to start a process while job supervisors are being killed
+CLOSE_PATIENCE = 15.0  # s for the job supervisor to end everything; it needs milliseconds
 
 
 def sweep() -> None:
-    """Ends what earlier supervisors left behind, should one have been killed together with its keeper.
+    """End what earlier owners left behind, if one was killed together with its job supervisor.
 
-    Only processes with a mark or in a group of a dead supervisor are touched: a keeper that is still at work bears
-    none and ends by itself.
+    Only processes with a mark or in a control group of a dead owner are killed: a job supervisor that is still running
+    has no mark and ends without help.
     """
     family.kill_all(marks.orphans)
     groups.sweep()
 
 
 class StartFailed(CaricoError):
-    """A program could not be started: it is not there, or its folder is not."""
+    """A program could not be started: the program or its folder does not exist."""
 
 
 class _KeeperGone(StartFailed):
-    """The keeper was killed before it answered."""
+    """The job supervisor was killed before it replied."""
 
 
-class Ended(NamedTuple):
+class ProcessEnded(NamedTuple):
     """How a process ended."""
 
-    code: int  # what it returned; 0 when a signal ended it
+    code: int  # exit code; 0 if a signal ended it
     signal: int  # that ended it, or 0
     cpu: float = 0.0  # s, of it and of all descendants that it waited for
     peak: int = 0  # bytes, resident, of the largest of them
-    oom: bool = False  # the kernel killed in its control group because its memory limit was reached
-    lost: bool = False  # the keeper was killed, and it with the keeper
+    oom: bool = False  # the OOM killer was invoked in its control group, as the memory limit was reached
+    lost: bool = False  # it was killed because the job supervisor was killed
 
     @property
     def exit_code(self) -> int:
-        """As shells and Kubernetes write it.
+        """As in shells and Kubernetes.
 
-        >>> Ended(3, 0).exit_code, Ended(0, 9).exit_code
+        >>> ProcessEnded(3, 0).exit_code, ProcessEnded(0, 9).exit_code
         (3, 137)
         """
         return 128 + self.signal if self.signal else self.code
 
 
-class Process:
-    """One that was started. `wait` may be called any number of times."""
+class ChildProcess:
+    """A started process. `wait` may be called any number of times."""
 
     def __init__(self, guard: Guard, number: int) -> None:
         self._guard = guard
         self._number = number
         self.pid = 0
-        self.notes: list[str] = []  # what could not be done as asked, e.g. limits
+        self.notes: list[str] = []  # what could not be applied, e.g. limits
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self._ended: asyncio.Future[ProcessEnded] = asyncio.get_running_loop().create_future()
 
-    async def wait(self) -> Ended:
+    async def wait(self) -> ProcessEnded:
         return await asyncio.shield(self._ended)
 
     @property
-    def ended(self) -> Ended | None:
+    def ended(self) -> ProcessEnded | None:
         return self._ended.result() if self._ended.done() else None
 
     def signal(self, number: int, *, whole: bool = False) -> None:
-        """To the process, or to all of its descendants as well. Nothing happens to one that has ended."""
+        """Send a signal to the process, or with `whole` to its process tree. No effect on one that has ended."""
         self._guard._send({"do": "signal", "id": self._number, "signal": number, "whole": whole})
 
     def kill(self) -> None:
-        """Ends it and all its descendants at once."""
+        """Kill it and all its descendants at once."""
         self._guard._send({"do": "kill", "id": self._number})
 
-    async def stop(self, grace: float) -> Ended:
-        """SIGTERM, and after `grace` seconds SIGKILL."""
+    async def stop(self, grace: float) -> ProcessEnded:
+        """Send SIGTERM, and after `grace` seconds SIGKILL."""
         self.signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(grace):
@@ -122,9 +123,9 @@ class Process:
             status = event["status"]
             signalled = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
             code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 0
-            self._end(Ended(code, signalled, event["cpu"], event["peak"], event["oom"]))
+            self._end(ProcessEnded(code, signalled, event["cpu"], event["peak"], event["oom"]))
 
-    def _end(self, how: Ended) -> None:
+    def _end(self, how: ProcessEnded) -> None:
         if not self._started.done():
             self._started.set_exception(_KeeperGone("its keeper was killed"))
         if not self._ended.done():
@@ -132,19 +133,19 @@ class Process:
 
 
 class Guard:
-    """Enter it in the process that answers for others, once, from its main thread."""
+    """Enter it in the process that owns the others, once, from its main thread."""
 
     def __init__(self) -> None:
         self.mark = marks.new_mark()
         self._numbers = itertools.count(1)
-        self._processes: dict[int, Process] = {}
+        self._processes: dict[int, ChildProcess] = {}
         self._keeper: subprocess.Popen[bytes] | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._listening: asyncio.Task[None] | None = None
         self._open = False
         self._hiring = asyncio.Lock()
         self._notes: set[str] = set()
-        self._others: set[int] = set()  # children that this process had before
+        self._others: set[int] = set()  # children that this process had before the guard was entered
 
     async def __aenter__(self) -> Guard:
         self._others = family.children(os.getpid())
@@ -166,8 +167,8 @@ class Guard:
     def keeper_pid(self) -> int:
         return self._keeper.pid if self._keeper else 0
 
-    async def start(self, command: Command) -> Process:
-        """Starts a process; StartFailed says why that was not possible."""
+    async def start(self, command: LaunchCommand) -> ChildProcess:
+        """Start a process; raises StartFailed with the reason if that is not possible."""
         for _ in range(KEEPERS):
             if not self._open:
                 raise StartFailed("its guard has been left")
@@ -178,11 +179,11 @@ class Guard:
                 return await self._ask(command)
             except _KeeperGone:
                 if self._listening is not None:
-                    await asyncio.wait([self._listening])  # until all that the old keeper left is gone
+                    await asyncio.wait([self._listening])  # until everything that the old one left has ended
         raise StartFailed("its keeper is killed again and again")
 
-    async def _ask(self, command: Command) -> Process:
-        process = Process(self, next(self._numbers))
+    async def _ask(self, command: LaunchCommand) -> ChildProcess:
+        process = ChildProcess(self, next(self._numbers))
         self._processes[process._number] = process
         self._send({"do": "start", "id": process._number, "command": list(command)})
         try:
@@ -198,7 +199,7 @@ class Guard:
     async def _hire(self) -> None:
         ours, theirs = socket.socketpair()
         home = str(Path(carico.__file__).parents[1])
-        # -S: without site-packages, which the keeper does not need, it starts in a third of the time.
+        # -S: without site-packages, which the job supervisor does not need, it starts in a third of the time.
         command = [sys.executable, "-S", "-m", "carico.local.keeper", str(theirs.fileno()), self.mark]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         self._keeper = subprocess.Popen(  # noqa: ASYNC220  it takes a millisecond, and asyncio's own would need a watcher
@@ -235,11 +236,11 @@ class Guard:
             log.warning("the keeper of this process's children was killed; ending what it left")
             await asyncio.to_thread(self._clean_up)
         for process in list(self._processes.values()):
-            process._end(Ended(0, signal.SIGKILL, lost=self._open))
+            process._end(ProcessEnded(0, signal.SIGKILL, lost=self._open))
         self._processes.clear()
 
     def _clean_up(self) -> None:
-        """After the keeper's death: the kernel has killed its children, and their orphans are this process's now."""
+        """After the job supervisor's death: the kernel has killed its children; this process adopted their orphans."""
         bases = groups.bases(self.mark)
         found = {process.pid for process in self._processes.values()}
 
@@ -255,7 +256,7 @@ class Guard:
             groups.remove(base)
 
     def _adopted(self) -> set[int]:
-        """Orphans that threw their mark away: children that came with a session of their own after the guard began."""
+        """Orphans without a mark: children with another session that appeared after the guard was entered."""
         processes = family.everyone()
         mine = processes[os.getpid()].session
         came = family.children(os.getpid()) - self._others - {self.keeper_pid}

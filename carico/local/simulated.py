@@ -2,8 +2,8 @@
 
     python -m carico.local.simulated --kubeconfig FILE --nodes 1000 --schedulers 127.0.0.1:9468
 
-Each is a Node object, a kubelet whose pods only seem to run (simulated_kubelet.py) and an agent that reports to the
-schedulers as a real one does (simulated_agent.py). Real processes talk to them: nothing is faked on the way.
+Each is a Node object, a kubelet whose pods are only simulated (simulated_kubelet.py) and an agent that reports to the
+schedulers as a real one does (simulated_agent.py). API server and schedulers are real processes with real connections.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from carico.wire.channel import Dialer
 
 log = logging.getLogger("carico.local.simulated")
 
-GROUP = 250  # agents that share a gRPC connection, and a certificate that names them all: longer ones are refused
+GROUP = 250  # agents that share a gRPC connection and a certificate with all their names: longer ones are rejected
 MARK = "carico.dev/simulated"
 PREFIX = "sim-"
 GIB = 1 << 30
@@ -51,7 +51,7 @@ def node_names(nodes: int, prefix: str = PREFIX) -> list[str]:
 
 
 class Plan:
-    """How many nodes, and how large they are. The same seed makes the same nodes."""
+    """How many nodes, and how large they are. The same seed gives the same nodes."""
 
     def __init__(self, nodes: int, prefix: str = PREFIX, least: float = 8, most: float = 32, seed: int = 1) -> None:
         chance = random.Random(seed)
@@ -60,7 +60,7 @@ class Plan:
 
 
 def group_files(tls: TlsFiles, group: int) -> TlsFiles:
-    """The files of one group of nodes: `{}` in a name is its number.
+    """The files of one group of nodes: `{}` in a name is replaced by its number.
 
     >>> group_files(TlsFiles(tls_cert=Path("sim-{}.pem")), 3).tls_cert
     PosixPath('sim-3.pem')
@@ -91,17 +91,17 @@ def node_object(name: str, size: NodeSize, wall: float) -> dict[str, Any]:
 
 
 class SimulatedNodes:
-    """`run` makes the nodes and plays them until it is cancelled; the Node objects stay."""
+    """`run` creates the nodes and simulates them until it is cancelled; the Node objects remain."""
 
     def __init__(self, client: Client, plan: Plan, schedulers: list[str], tls: TlsFiles, clock: Clock) -> None:
         self._client, self._plan, self._schedulers, self._clock = client, plan, schedulers, clock
         self._tls = tls
         self.agents = {name: self._agents(name, room) for name, room in plan.rooms.items()}
         self._kubelet = SimulatedKubelet(client, plan.rooms.keys(), self._count, clock)
-        self.made = asyncio.Event()  # all Node objects are there
+        self.made = asyncio.Event()  # all Node objects exist
 
     def _agents(self, name: str, room: float) -> list[SimulatedAgent]:
-        """One for each scheduler: a stream has its own memory of what it has said."""
+        """One for each scheduler: each stream has its own state of what was sent."""
         return [SimulatedAgent(name, room, self._plan.size, self._clock) for _ in self._schedulers]
 
     async def run(self) -> None:
@@ -130,7 +130,7 @@ class SimulatedNodes:
                 try:
                     await self._client.call("POST", "/api/v1/nodes", body)
                 except ApiError as error:
-                    if error.status != 409:  # otherwise it is there from an earlier start
+                    if error.status != 409:  # otherwise it exists from an earlier start
                         raise
 
         await asyncio.gather(*(make(name) for name in self._plan.rooms))
@@ -176,7 +176,7 @@ async def _play(plan: Plan, kubeconfig: Path, schedulers: list[str], tls: TlsFil
     try:
         await playing
     except asyncio.CancelledError:
-        pass  # asked to end
+        pass  # stopped by a signal
     finally:
         announcing.cancel()
         await client.close()

@@ -1,7 +1,7 @@
-"""The agent of a node that does not exist: it reports by the agents' own rule, over a stream of its own.
+"""The agent of a simulated node: it follows the real agents' report rule, over a separate stream.
 
-A node of `room` pods that counts n of them says Pod-Capacity room − n, and a usage that fits it. What it counts it is
-told (`counts`); its usage wanders a little, as real usage does.
+A node of `room` pods that counts n of them reports Pod-Capacity room − n, and a matching usage. `counts` sets which
+pods it counts; its usage varies a little at random, as real usage does.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from carico.clock import Clock
 from carico.types import Estimate, Mode, NodeReport, NodeSize
 from carico.wire.codec import report as codec
 from carico.wire.report_client import METHOD
-from carico.wire.reporting import ReportRule
+from carico.wire.reporting import ReportPolicy
 
 log = logging.getLogger(__name__)
 
 DIMENSIONS = ("cpu", "memory")
-FINISHED_FOR = 60.0  # s that a pod that has ended is told of
-RETRY = 1.0  # s until a broken stream is tried again, on average
-WANDER = 0.01  # of usage, from one report to the next
+FINISHED_FOR = 60.0  # s for which an ended pod is reported
+RETRY = 1.0  # s until a broken stream is opened again, on average
+WANDER = 0.01  # change of usage from one report to the next
 
 
 class SimulatedAgent:
     def __init__(self, node: str, room: float, size: NodeSize, clock: Clock, baseline: float = 0.06) -> None:
         self.node, self._room, self._size, self._clock = node, room, size, clock
-        self._rule = ReportRule()
+        self._rule = ReportPolicy()
         self._start_id = secrets.randbits(48)
         self._sequence = itertools.count(1)
         self._counted: set[str] = set()
@@ -42,7 +42,7 @@ class SimulatedAgent:
         self._baseline = (baseline, baseline * 1.5)
         self._shift = 0.0
         self._news = asyncio.Event()
-        self.reported = asyncio.Event()  # somebody has heard this node
+        self.reported = asyncio.Event()  # a report of this node was sent
 
     @property
     def counted(self) -> frozenset[str]:
@@ -60,7 +60,7 @@ class SimulatedAgent:
         self._offer()
 
     async def talk(self, channel: aio.Channel) -> None:
-        """Reports for ever; a stream that breaks is opened again."""
+        """Report indefinitely; a broken stream is opened again."""
         while True:
             with contextlib.suppress(aio.AioRpcError, asyncio.InvalidStateError):
                 await self._one_stream(channel)
@@ -91,7 +91,7 @@ class SimulatedAgent:
             async with asyncio.timeout(None if math.isinf(wait) else wait):
                 await self._news.wait()
         except TimeoutError:
-            self._offer()  # a heartbeat has a fresh sample
+            self._offer()  # a heartbeat contains a new sample
 
     async def _listen(self, call: aio.StreamStreamCall[bytes, bytes]) -> None:
         async for message in call:

@@ -1,4 +1,4 @@
-"""The kubelets of nodes that do not exist: what is bound to them runs at once, and ends when its annotation says so.
+"""The kubelet of all simulated nodes: a bound pod runs at once, and ends after the time in its annotation.
 
 carico.dev/runs-for: 5s      the pod succeeds after five seconds; without it, it runs until it is deleted
 """
@@ -18,14 +18,14 @@ from carico.errors import CaricoError
 from carico.kube.binding import now_text, pod_path
 from carico.kube.client import MERGE_PATCH, ApiError, Client
 from carico.kube.objects import Pod
-from carico.kube.watch import Reflector, Resource
+from carico.kube.watch import Reflector, WatchedResource
 
 log = logging.getLogger(__name__)
 
 RUNS_FOR = "carico.dev/runs-for"
-BOUND: Resource[Pod] = Resource("/api/v1/pods", Pod, "&fieldSelector=spec.nodeName!=")
-AT_ONCE = 32  # writes under way
-GONE = (404, 409, 422)  # the pod is not there any more: nothing to be said of it
+BOUND: WatchedResource[Pod] = WatchedResource("/api/v1/pods", Pod, "&fieldSelector=spec.nodeName!=")
+AT_ONCE = 32  # writes in flight
+GONE = (404, 409, 422)  # the pod does not exist any more: nothing to write
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
 
 Counts = Callable[[str, str, bool], None]  # node, UID, whether it runs
@@ -44,12 +44,12 @@ def seconds(text: str) -> float | None:
 
 
 class SimulatedKubelet:
-    """Plays all pods of `nodes`, and tells `counts` which of them run."""
+    """Simulates all pods of `nodes`, and calls `counts` when one starts or ends."""
 
     def __init__(self, client: Client, nodes: Collection[str], counts: Counts, clock: Clock) -> None:
         self._client, self._nodes, self._counts, self._clock = client, nodes, counts, clock
         self._pods = Reflector(client, BOUND, self._changed, clock=clock)
-        self._tasks: dict[str, asyncio.Task[None]] = {}  # UID to the pod's life
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # UID to the task that simulates the pod
         self._places = asyncio.Semaphore(AT_ONCE)
 
     async def run(self) -> None:
@@ -102,7 +102,7 @@ class SimulatedKubelet:
         await self._say(pod, succeeded(pod, began, self._clock.wall()))
 
     async def _leave(self, pod: Pod) -> None:
-        """Nothing has to be stopped: the API server may forget it."""
+        """No process has to be stopped: the API server may delete the pod."""
         body = msgspec.json.encode({"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}})
         await self._send("DELETE", pod_path(pod), body, "application/json")
 
@@ -111,7 +111,7 @@ class SimulatedKubelet:
         await self._send("PATCH", pod_path(pod, "/status"), body, MERGE_PATCH)
 
     async def _send(self, method: str, path: str, body: bytes, media: str) -> None:
-        """Until it has arrived, or the pod is gone."""
+        """Retry until it succeeds, or the pod does not exist any more."""
         while True:
             try:
                 async with self._places:

@@ -1,11 +1,22 @@
-"""1b: who runs here, and is the runtime busy.
+"""Which pods run on this node, whether the runtime is busy, and what each pod uses.
 
-pods         the table: state without I/O           auto      takes the best source there is
-containerd   its own events and listings            follow    subscribe, list, hear, start again
-cri          any CRI runtime, CRI-O above all       channel   gRPC over a unix socket
-cgroups      the kubepods cgroup tree               api/      generated from protos/carico/runtime/api
-traits       a sandbox's words: pod and class       meter     what each pod uses and demands
-pod_cgroups  where a pod's cgroup lies              cri_stats the same by a CRI runtime's statistics
+Pods
+    pods.py         the pod table: state without I/O
+    auto.py         selects the best available source
+    containerd.py   source: containerd's events and listings
+    cri.py          source: any CRI runtime, mainly CRI-O
+    cgroups.py      source: the kubepods cgroup tree
+    announce.py     early churn warning from the creation of pod cgroups
+    follow.py       subscribe, list, handle events, reconnect
+    channel.py      gRPC over a unix socket
+    traits.py       pod and class from the fields of a sandbox
+    api/            generated from protos/carico/runtime/api
+
+Use of pods
+    meter.py        use and demand of each pod
+    demand.py       demand from two readings of a pod's counters
+    pod_cgroups.py  finds the cgroup of a pod
+    cri_stats.py    counters from a CRI runtime's statistics
 """
 
 from __future__ import annotations
@@ -13,8 +24,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from carico.clock import Clock
-from carico.runtime.announce import Announced
-from carico.runtime.auto import AutoSource, NoSource, Source
+from carico.runtime.announce import CgroupNotifier
+from carico.runtime.auto import AutoSource, NoSource, RuntimeSource
 from carico.runtime.cgroups import CgroupSource
 from carico.runtime.containerd import containerd
 from carico.runtime.cri import cri
@@ -22,21 +33,23 @@ from carico.runtime.pod_cgroups import PodCgroups
 from carico.runtime.pods import PodTable
 from carico.settings import RuntimeSettings
 
-__all__ = ["PodTable", "Source", "open_source"]
+__all__ = ["PodTable", "RuntimeSource", "open_source"]
 
 
-def open_source(settings: RuntimeSettings, cgroup_root: Path, clock: Clock, proc_root: Path = Path("/proc")) -> Source:
-    """The source that the settings ask for; nothing is read before `run`."""
+def open_source(
+    settings: RuntimeSettings, cgroup_root: Path, clock: Clock, proc_root: Path = Path("/proc")
+) -> RuntimeSource:
+    """The source that the settings select; nothing is read before `run`."""
     table = PodTable(settings)
     cgroups = PodCgroups(cgroup_root, proc_root)
     match settings.runtime:
         case "containerd":
-            return Announced(containerd(settings.containerd_socket, table, clock, cgroups), cgroup_root, clock)
+            return CgroupNotifier(containerd(settings.containerd_socket, table, clock, cgroups), cgroup_root, clock)
         case "cri":
-            return Announced(cri(settings.cri_socket, table, clock, cgroups), cgroup_root, clock)
+            return CgroupNotifier(cri(settings.cri_socket, table, clock, cgroups), cgroup_root, clock)
         case "cgroup":
             return CgroupSource(cgroup_root, table, clock)
         case "none":
             return NoSource(table, clock)
         case _:
-            return Announced(AutoSource(settings, cgroup_root, table, clock, cgroups), cgroup_root, clock)
+            return CgroupNotifier(AutoSource(settings, cgroup_root, table, clock, cgroups), cgroup_root, clock)

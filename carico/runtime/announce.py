@@ -1,8 +1,9 @@
-"""An early word: the kubelet makes a pod's cgroup about 0.3 s before containerd says anything (docs/event-lead.md).
+"""Early churn warning: the kubelet creates a pod's cgroup about 0.3 s before containerd's first event
+(docs/event-lead.md).
 
-containerd 2 sets up a pod's network, which is most of the spike, before its first event about that pod. The cgroup
-comes before both, and inotify tells of it at no cost. It only warns of churn; who runs is the runtime's to say. Where
-the kubepods tree is not to be seen there is no warning, and nothing else changes.
+containerd 2 sets up a pod's network, which is most of the spike, before its first event about that pod. The cgroup is
+created before both, and inotify reports it without polling. It only marks churn; which pods run is determined by the
+runtime. Where the kubepods tree is not visible there is no warning, and nothing else changes.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from pathlib import Path
 
 from carico.clock import Clock
 from carico.errors import SourceMissing
-from carico.runtime.auto import Source
+from carico.runtime.auto import RuntimeSource
 from carico.runtime.cgroups import QOS, kubepods
 from carico.runtime.pods import PodTable
 
-LOOK_AGAIN = 30.0  # s; the kubelet may make its tree later than we start, or make it anew
+LOOK_AGAIN = 30.0  # s; the kubelet may create its tree after the agent starts, or re-create it
 IN_CREATE = 0x100
 IN_ONLYDIR = 0x01000000
 
 
-class Announced:
-    """A source, with an early word from the kubelet's cgroups."""
+class CgroupNotifier:
+    """A source, with an early churn warning from the kubelet's cgroups."""
 
-    def __init__(self, source: Source, cgroup_root: Path, clock: Clock) -> None:
+    def __init__(self, source: RuntimeSource, cgroup_root: Path, clock: Clock) -> None:
         self._source = source
         self._cgroup_root = cgroup_root
         self._clock = clock
@@ -55,13 +56,13 @@ class Announced:
     async def _listen(self) -> None:
         libc = ctypes.CDLL(None, use_errno=True)  # not at import: recordings are read on other systems too
         descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        if descriptor < 0:  # the limit of inotify instances is used up: no warning then
+        if descriptor < 0:  # the limit of inotify instances is reached: no warning
             return
         loop = asyncio.get_running_loop()
         loop.add_reader(descriptor, self._hear, descriptor)
         try:
             while True:
-                for folder in _where_pods_come(self._cgroup_root):  # watching one twice changes nothing
+                for folder in _where_pods_come(self._cgroup_root):  # adding a watch again has no effect
                     libc.inotify_add_watch(descriptor, os.fsencode(folder), IN_CREATE | IN_ONLYDIR)
                 await self._clock.sleep(LOOK_AGAIN)
         finally:

@@ -1,10 +1,11 @@
-"""`runtime: auto` takes the best that can be used: containerd's events, then CRI, then the kubepods cgroups.
+"""`runtime: auto` selects the best available source: containerd's events, then CRI, then the kubepods cgroups.
 
-It decides once, at the start. Only while it has found nothing does it look again: a source that works is not changed
-for a better one under the estimator's feet, and one that breaks is the node's own and comes back.
+It selects once, at the start, and retries only while there is none. A working source is not replaced by a better one
+while the estimator uses it, and a source that fails is the node's runtime and is expected to return.
 
-A machine may have a second containerd, Docker's beside that of k3s: whoever answers is not yet the kubelet's. One that
-has no pod while processes run in the kubelet's cgroups is somebody else's, and the next candidate is tried.
+A machine may have a second containerd, such as Docker's in addition to that of k3s: a runtime that answers is not
+necessarily the kubelet's. If it has no pods while processes run in the kubelet's cgroups, it belongs to something else,
+and the next candidate is tried.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from carico.settings import RuntimeSettings
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN = 10.0  # s
-DOUBT_EVERY = 5.0  # s between two looks whether a runtime without pods is the kubelet's
-# Where distributions that bring their own containerd keep its socket; looked at beside the one of the settings.
+DOUBT_EVERY = 5.0  # s between two checks whether a runtime without pods is the kubelet's
+# Sockets of distributions that include their own containerd; tried after the one of the settings.
 OTHER_CONTAINERDS = (
     Path("/run/k3s/containerd/containerd.sock"),
     Path("/run/k0s/containerd.sock"),
@@ -37,8 +38,8 @@ OTHER_CONTAINERDS = (
 )
 
 
-class Source(Protocol):
-    """Tells which pods run here."""
+class RuntimeSource(Protocol):
+    """Maintains the table of pods on this node."""
 
     @property
     def name(self) -> str: ...
@@ -50,14 +51,14 @@ class Source(Protocol):
 
     @property
     def socket(self) -> Path | None:
-        """Of the runtime that is asked; None where none is."""
+        """The socket of the runtime; None for a source without one."""
 
     async def run(self) -> None:
-        """Keeps the table right, for ever; an outage of the runtime never ends it."""
+        """Keeps the table up to date indefinitely; an outage of the runtime does not end it."""
 
 
 class NoSource:
-    """`runtime: none`: no pods are counted, and that is no problem."""
+    """`runtime: none`: no pods are counted, and no problem is reported."""
 
     name = "none"
     problem: str | None = None
@@ -86,8 +87,8 @@ class AutoSource:
         self._cgroup_root = cgroup_root
         self._cgroups = cgroups or PodCgroups(cgroup_root)
         self._clock = clock
-        self._chosen: Source | None = None
-        self._foreign: dict[Path, str] = {}  # sockets of runtimes that are not the kubelet's, and how that is known
+        self._chosen: RuntimeSource | None = None
+        self._foreign: dict[Path, str] = {}  # sockets of runtimes that are not the kubelet's → the reason
         self._why_none = "no container runtime looked for yet"
 
     @property
@@ -114,7 +115,7 @@ class AutoSource:
                 await self._run_while_it_is_the_kubelets(chosen, chosen.socket)
             self._chosen = None
 
-    async def _run_while_it_is_the_kubelets(self, chosen: Source, socket: Path) -> None:
+    async def _run_while_it_is_the_kubelets(self, chosen: RuntimeSource, socket: Path) -> None:
         tasks = [asyncio.ensure_future(chosen.run()), asyncio.ensure_future(self._until_foreign())]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -129,19 +130,19 @@ class AutoSource:
         self._foreign[socket] = why
 
     async def _until_foreign(self) -> None:
-        """Twice in a row, for a pod's cgroup comes before the runtime knows of it."""
+        """Two checks in a row, since a pod's cgroup is created before the runtime has the pod."""
         suspicious = 0
         while suspicious < 2:
             await self._clock.sleep(DOUBT_EVERY)
             working = self._chosen is not None and self._chosen.problem is None
             suspicious = suspicious + 1 if working and not self.table.counted() and has_pods(self._cgroup_root) else 0
 
-    def _candidates(self) -> Iterator[tuple[Callable[..., Source], Path]]:
+    def _candidates(self) -> Iterator[tuple[Callable[..., RuntimeSource], Path]]:
         yield containerd, self._settings.containerd_socket
         yield from ((containerd, path) for path in OTHER_CONTAINERDS if path.exists())
         yield cri, self._settings.cri_socket
 
-    async def _choose(self) -> Source | None:
+    async def _choose(self) -> RuntimeSource | None:
         why_not = []
         for follow, path in self._candidates():
             if path in self._foreign:

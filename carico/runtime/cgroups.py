@@ -1,12 +1,12 @@
-"""Pods from the cgroups that the kubelet makes for them: no socket, no root, no class.
+"""Pods from the cgroups that the kubelet creates for them: needs no socket and no root, but has no classes.
 
     kubepods/burstable/pod<uid>/<container>                                                      (driver cgroupfs)
     kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/<container>.scope  (driver systemd)
 
-A pod whose cgroup holds a container's is counted, and as workload, since nothing here tells DaemonSet or static pods:
-the scheduler does, with the pods' classes (`PodTable.classified`).
-The trees of cgroup v1 and v2 look alike; in v1 one hierarchy stands for all. Between two full looks only the number of
-sub-folders is compared, which a directory's link count tells: one `stat` per pod instead of reading its thirty files.
+A pod whose cgroup contains a container's is counted, as workload: DaemonSet and static pods cannot be identified here.
+The scheduler identifies them when it sends the pods' classes (`PodTable.classified`).
+The trees of cgroup v1 and v2 have the same layout; in v1 one hierarchy is read. Between two full scans only the number
+of sub-folders is compared, from the directory's link count: one `stat` per pod instead of reading its thirty files.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from pathlib import Path
 
 from carico.clock import Clock
 from carico.errors import SourceError, SourceMissing
-from carico.runtime.pods import Listing, Member, PodTable, Sandbox
+from carico.runtime.pods import Member, PodListing, PodTable, Sandbox
 
 log = logging.getLogger(__name__)
 
 LOOK_EVERY = 1.0  # s
-FULL_LOOK_EVERY = 15.0  # s; finds a pod that took another one's place between two looks
+FULL_LOOK_EVERY = 15.0  # s; detects a pod that replaced another one between two scans
 TOPS = ("kubepods", "kubepods.slice", "kubelet/kubepods", "kubelet.slice/kubelet-kubepods.slice")
-# Version 1 mounts one tree per controller; kubelet makes its cgroups in all of these.
+# cgroup v1 mounts one hierarchy per controller; the kubelet creates its cgroups in all of these.
 HIERARCHIES = ("", "memory", "cpu", "pids", "unified", "systemd")
-UNKNOWN = -1  # links of a folder that changed while we looked, or on a file system that does not count them
+UNKNOWN = -1  # links of a folder that changed during the scan, or on a file system that does not count them
 POD = re.compile(r"(?:^|-)pod([0-9a-f][0-9a-f_-]*)(?:\.slice)?$")
 QOS = re.compile(r"(?:^|-)(?:burstable|besteffort)(?:\.slice)?$")
 
 
 def kubepods(cgroup_root: Path) -> Path:
-    """The kubelet's own top cgroup; SourceMissing where there is none."""
+    """The kubelet's top cgroup; raises SourceMissing where there is none."""
     return _kubepods(cgroup_root)[1]
 
 
@@ -75,7 +75,7 @@ def pod_uid(name: str) -> str | None:
 
 
 class CgroupSource:
-    """Polls the tree as long as `run` runs."""
+    """Polls the tree while `run` runs."""
 
     name = "cgroup"
     socket: Path | None = None
@@ -85,7 +85,7 @@ class CgroupSource:
         self.problem: str | None = "not looked yet"
         self._root = cgroup_root
         self._clock = clock
-        self._links: dict[str, int] = {}  # folder → link count at the last full look
+        self._links: dict[str, int] = {}  # folder → link count at the last full scan
         self._full_look_due = 0.0
         self._since: dict[str, float] = {}  # container's cgroup → s, monotonic, when it was first seen
 
@@ -100,7 +100,7 @@ class CgroupSource:
             await self._clock.sleep(LOOK_EVERY)
 
     def look(self) -> None:
-        """One look at the tree."""
+        """One scan of the tree; a full one if link counts changed or it is due."""
         now = self._clock.monotonic()
         if now < self._full_look_due and self._links and not self._changed():
             return
@@ -128,7 +128,7 @@ class CgroupSource:
         first: dict[str, float] = {}
         for container, (folder, _) in containers.items():
             first[folder] = min(first.get(folder, now), self._since[container])
-        self.table.relisted(Listing(pods, containers, first | self._since), now)
+        self.table.relisted(PodListing(pods, containers, first | self._since), now)
         self._links = links
 
     def _say(self, problem: str) -> None:
@@ -139,7 +139,7 @@ class CgroupSource:
 
 
 def _pods(top: str, links: dict[str, int]) -> Iterator[tuple[str, str]]:
-    """Folder and UID of each pod. Guaranteed pods lie at the top, the others in the folder of their class."""
+    """Folder and UID of each pod. Guaranteed pods are at the top, the others in the folder of their QoS class."""
     for entry in _folders(top, links):
         if (uid := pod_uid(entry.name)) is not None:
             yield entry.path, uid
@@ -148,12 +148,12 @@ def _pods(top: str, links: dict[str, int]) -> Iterator[tuple[str, str]]:
 
 
 def _folders(folder: str, links: dict[str, int]) -> list[os.DirEntry[str]]:
-    """The sub-folders. The link count is noted before they are read: a later change is then seen as one."""
+    """The sub-folders. The link count is read before them, so that a later change is detected."""
     try:
         count = os.stat(folder).st_nlink
         with os.scandir(folder) as entries:
             found = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except FileNotFoundError:  # it went while we looked
+    except FileNotFoundError:  # it was removed during the scan
         return []
     links[folder] = count if count == 2 + len(found) else UNKNOWN
     return found

@@ -1,4 +1,4 @@
-"""A gRPC connection to a runtime's unix socket, and what its failures mean to a person."""
+"""A gRPC connection to a runtime's unix socket, with readable error messages."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from carico.errors import SourceError, SourceMissing
 
 CALL_TIMEOUT = 10.0  # s for one listing or look-up; a healthy runtime needs milliseconds
 OPTIONS = [
-    ("grpc.max_receive_message_length", 64 << 20),  # a listing carries every container's whole specification
-    # Each try is a new channel: it must not inherit the waiting time of the one before, nor go through a proxy.
+    ("grpc.max_receive_message_length", 64 << 20),  # a listing contains the full specification of every container
+    # Each attempt is a new channel: it must not inherit the back-off of the previous one, nor use a proxy.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.http2.bdp_probe", 0),
     ("grpc.enable_http_proxy", 0),
-    # gRPC sends the socket's path as authority, which Go's HTTP/2 refuses.
+    # gRPC sends the socket's path as authority, which Go's HTTP/2 server rejects.
     ("grpc.default_authority", "localhost"),
 ]
 
 
 async def probe(path: Path) -> None:
-    """Raises SourceMissing or SourceError, in plain words, where nobody can be reached at `path`."""
+    """Raises SourceMissing or SourceError, with a readable message, if there is no server at `path`."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.setblocking(False)
         try:
@@ -39,7 +39,7 @@ async def probe(path: Path) -> None:
             raise SourceError(f"no permission to use {path}; run as root or join the socket's group") from None
         except ConnectionRefusedError:
             raise SourceError(f"nobody listens on {path}; is the runtime running?") from None
-        except OSError as error:  # a time-out too
+        except OSError as error:  # includes TimeoutError
             raise SourceError(f"cannot connect to {path}: {error or 'no answer'}") from None
 
 
@@ -51,7 +51,7 @@ async def connected(path: Path) -> AsyncIterator[grpc.aio.Channel]:
 
 
 async def hear(call: grpc.aio.UnaryStreamCall[Any, Any]) -> AsyncGenerator[Any]:
-    """What a stream says. The call itself was made, and so is under way, before anyone listens here."""
+    """The messages of a stream. The call is already in progress before the first message is awaited here."""
     try:
         async for message in call:
             yield message
@@ -60,7 +60,7 @@ async def hear(call: grpc.aio.UnaryStreamCall[Any, Any]) -> AsyncGenerator[Any]:
 
 
 def explain(error: grpc.aio.AioRpcError, path: Path) -> str:
-    """One line out of a failed call."""
+    """A one-line message for a failed call."""
     code, details = error.code(), (error.details() or "").strip()
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return f"{path} speaks gRPC but not this API ({details}); choose another --runtime"

@@ -1,10 +1,10 @@
-"""Pods from containerd's own API (1.6 to 2.x): its events come before the resource spike of the pod that they announce.
+"""Pods from containerd's API (1.6 to 2.x): its events arrive before the resource spike of the pod.
 
-Events carry ids only, so what a new container is has to be asked for. The labels say whether it is a sandbox; who the
-pod is, and whether it is static, stands in the JSON that the CRI plugin keeps beside it. Probes that run a program
-inside a container end with an exit event too: its id is not the container's.
+Events contain ids only, so a new container is looked up. Its labels show whether it is a sandbox; the pod, and whether
+it is static, is in the JSON that the CRI plugin stores with it. Exec probes inside a container end with an exit event
+too; its id is not the container's.
 
-Not seen: sandboxes of a runtime that makes no sandbox container (`sandboxer = "shim"`); the CRI source sees them.
+Not supported: sandboxes of a runtime without a sandbox container (`sandboxer = "shim"`); the CRI source lists them.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from carico.runtime.api.containerd_containers_pb2_grpc import ContainersStub
 from carico.runtime.api.containerd_subscribe_pb2_grpc import EventsStub
 from carico.runtime.api.containerd_tasks_pb2_grpc import TasksStub
 from carico.runtime.channel import CALL_TIMEOUT, connected, hear
-from carico.runtime.follow import Follower
+from carico.runtime.follow import ListWatcher
 from carico.runtime.pod_cgroups import PodCgroups
-from carico.runtime.pods import Listing, Member, PodTable, Sandbox
+from carico.runtime.pods import Member, PodListing, PodTable, Sandbox
 from carico.runtime.traits import part, sandbox_from, specified_image, text, texts
 
-NAMESPACE = "k8s.io"  # where the CRI plugin keeps what is Kubernetes'
+NAMESPACE = "k8s.io"  # of the CRI plugin
 METADATA = (("containerd-namespace", NAMESPACE),)
 KIND = "io.cri-containerd.kind"
 SANDBOX_JSON = "io.cri-containerd.sandbox.metadata"
@@ -48,17 +48,17 @@ PAYLOADS = {
     "/tasks/exit": events_pb.TaskExit,
     "/tasks/delete": events_pb.TaskDelete,
 }
-# Filtered by containerd, so that the many events of images, snapshots and probes wake nobody.
+# Filtered by containerd, so that the many events of images, snapshots and probes do not wake up the agent.
 FILTERS = [f'namespace=="{NAMESPACE}",topic=="{topic}"' for topic in PAYLOADS]
 
 
-def containerd(path: Path, table: PodTable, clock: Clock, cgroups: PodCgroups | None = None) -> Follower:
+def containerd(path: Path, table: PodTable, clock: Clock, cgroups: PodCgroups | None = None) -> ListWatcher:
     @asynccontextmanager
     async def connect() -> AsyncIterator[ContainerdConnection]:
         async with connected(path) as channel:
             yield ContainerdConnection(channel, table, clock, cgroups or PodCgroups())
 
-    return Follower("containerd", path, connect, table, clock)
+    return ListWatcher("containerd", path, connect, table, clock)
 
 
 class ContainerdConnection:
@@ -71,7 +71,7 @@ class ContainerdConnection:
         self._table = table
         self._clock = clock
         self._cgroups = cgroups
-        self._unplaced: dict[str, Sandbox] = {}  # sandboxes whose cgroup their process has to tell, by id
+        self._unplaced: dict[str, Sandbox] = {}  # id → sandbox whose cgroup is only known once its process runs
 
     def subscribe(self) -> AsyncGenerator[Any]:
         return hear(self._events.Subscribe(subscribe_pb.SubscribeRequest(filters=FILTERS), metadata=METADATA))
@@ -83,8 +83,8 @@ class ContainerdConnection:
         running = {task.id: task.pid for task in tasks.tasks if task.status in ALIVE}
         self._table.relisted(self._listing(containers.containers, running), self._clock.monotonic())
 
-    def _listing(self, containers: Iterable[Any], running: dict[str, int]) -> Listing:
-        listing = Listing(sandboxes := {}, members := {}, starts := {})
+    def _listing(self, containers: Iterable[Any], running: dict[str, int]) -> PodListing:
+        listing = PodListing(sandboxes := {}, members := {}, starts := {})
         self._unplaced = {}
         since_epoch = self._clock.wall() - self._clock.monotonic()
         for container in containers:
@@ -92,7 +92,7 @@ class ContainerdConnection:
                 sandboxes[container.id] = sandbox
             elif (member := member_of(container)) is not None:
                 members[container.id] = member
-            if container.id in running:  # created and started are the same second: Kubernetes starts none twice
+            if container.id in running:  # created and started in the same second: Kubernetes starts none twice
                 created = container.created_at.seconds + container.created_at.nanos * 1e-9
                 starts[container.id] = min(created - since_epoch, self._clock.monotonic())
         return listing
@@ -123,7 +123,7 @@ class ContainerdConnection:
         try:
             answer = await self._containers.Get(request, metadata=METADATA, timeout=CALL_TIMEOUT)
         except grpc.aio.AioRpcError as error:
-            if error.code() is not grpc.StatusCode.NOT_FOUND:  # it is gone again already
+            if error.code() is not grpc.StatusCode.NOT_FOUND:  # not found: it was removed already
                 raise
             return
         if (sandbox := self._sandbox(answer.container)) is not None:
@@ -151,7 +151,7 @@ class ContainerdConnection:
 
 def sandbox_of(container: Any, config: dict[str, Any], ignored: tuple[str, ...]) -> Sandbox:
     meta = part(config, "metadata")
-    # The container's own labels hold those of the pause image too.
+    # The container's labels include those of the pause image.
     labels = texts(config.get("labels")) or dict(container.labels)
     return sandbox_from(
         uid=text(meta.get("uid")) or labels.get(UID_LABEL) or container.id,
@@ -165,7 +165,7 @@ def sandbox_of(container: Any, config: dict[str, Any], ignored: tuple[str, ...])
 
 
 def member_of(container: Any) -> Member | None:
-    """A container of a pod; None where it is no pod's."""
+    """A container of a pod; None if it does not belong to a pod."""
     if container.labels.get(KIND) != "container":
         return None
     stored = _stored(container, CONTAINER_JSON)
@@ -176,7 +176,7 @@ def member_of(container: Any) -> Member | None:
 
 
 def _stored(container: Any, key: str) -> dict[str, Any]:
-    """What the CRI plugin keeps beside a container, in {"Version": "v1", "Metadata": {…}}; {} where unreadable."""
+    """What the CRI plugin stores with a container, in {"Version": "v1", "Metadata": {…}}; {} where unreadable."""
     if key not in container.extensions:
         return {}
     try:

@@ -1,8 +1,8 @@
-"""Pods from the Container Runtime Interface, for runtimes other than containerd (CRI-O above all).
+"""Pods from the Container Runtime Interface, for runtimes other than containerd (mainly CRI-O).
 
-Where the runtime streams container events (containerd since 1.7, CRI-O with `enable_pod_events`) they are followed, and
-a listing every ten seconds mends what a full queue may have dropped. Where it does not, the listing alone comes every
-second: pods are then counted up to a second late, and churn is seen after the fact.
+If the runtime streams container events (containerd since 1.7, CRI-O with `enable_pod_events`) they are used, and a
+listing every ten seconds corrects what a full queue may have dropped. Otherwise there is only a listing every second:
+pods are then counted up to a second late, and churn is detected after it happened.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from carico.clock import Clock
 from carico.runtime.api import cri_pb2 as cri_pb
 from carico.runtime.api.cri_pb2_grpc import RuntimeServiceStub
 from carico.runtime.channel import CALL_TIMEOUT, connected, hear
-from carico.runtime.follow import Follower
+from carico.runtime.follow import ListWatcher
 from carico.runtime.pod_cgroups import PodCgroups
-from carico.runtime.pods import Listing, Member, PodTable, Sandbox
+from carico.runtime.pods import Member, PodListing, PodTable, Sandbox
 from carico.runtime.traits import part, sandbox_from, specified_image, text
 
 
-def cri(path: Path, table: PodTable, clock: Clock, cgroups: PodCgroups | None = None) -> Follower:
+def cri(path: Path, table: PodTable, clock: Clock, cgroups: PodCgroups | None = None) -> ListWatcher:
     @asynccontextmanager
     async def connect() -> AsyncIterator[CriConnection]:
         async with connected(path) as channel:
             yield CriConnection(channel, table, clock, cgroups or PodCgroups())
 
-    return Follower("cri", path, connect, table, clock)
+    return ListWatcher("cri", path, connect, table, clock)
 
 
 class CriConnection:
@@ -46,7 +46,7 @@ class CriConnection:
         self._table = table
         self._clock = clock
         self._cgroups = cgroups
-        self._placed: dict[str, str | None] = {}  # sandbox → its pod's cgroup, once it was asked for
+        self._placed: dict[str, str | None] = {}  # sandbox → its pod's cgroup, once it was looked up
         self._listed_at = 0  # ns since the epoch
 
     def subscribe(self) -> AsyncGenerator[Any]:
@@ -60,7 +60,7 @@ class CriConnection:
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise
             self.relist_every = self.relist_without_events
-            await asyncio.Event().wait()  # nothing will ever come
+            await asyncio.Event().wait()  # there will be no events: waits indefinitely
 
     async def relist(self) -> None:
         asked_at = int(self._clock.wall() * 1e9)
@@ -73,19 +73,19 @@ class CriConnection:
             if sandbox.state == cri_pb.SANDBOX_READY:
                 await self._place(sandbox)
 
-    def _listing(self, sandboxes: Any, containers: Any) -> Listing:
+    def _listing(self, sandboxes: Any, containers: Any) -> PodListing:
         alive = [sandbox for sandbox in sandboxes if sandbox.state == cri_pb.SANDBOX_READY]
         alive += [container for container in containers if container.state == cri_pb.CONTAINER_RUNNING]
         now = self._clock.monotonic()
         since_epoch = self._clock.wall() - now
-        return Listing(
+        return PodListing(
             sandboxes={sandbox.id: self._sandbox(sandbox) for sandbox in sandboxes},
             containers={container.id: member_of(container) for container in containers},
             running={one.id: min(one.created_at * 1e-9 - since_epoch, now) for one in alive},
         )
 
     async def handle(self, event: Any) -> None:
-        # A runtime may send again what it kept while nobody listened; the listing knows better.
+        # A runtime may send events that it queued without a subscriber; the listing is newer.
         if event.created_at < self._listed_at:
             return
         now, table, container = self._clock.monotonic(), self._table, event.container_id
@@ -99,7 +99,7 @@ class CriConnection:
                 if container == event.pod_sandbox_status.id:
                     await self._place(event.pod_sandbox_status)
             case cri_pb.CONTAINER_STOPPED_EVENT:
-                table.taken_down(container, now)  # no further event tells when that is done
+                table.taken_down(container, now)  # there is no further event when that is done
             case cri_pb.CONTAINER_DELETED_EVENT:
                 table.removed(container, now)
                 self._placed.pop(container, None)
@@ -109,7 +109,7 @@ class CriConnection:
         if container == status.id:
             self._table.is_sandbox(container, self._sandbox(status))
             return
-        # The image itself may be the runtime's own name for it. Then the next listing tells.
+        # `image` may be an id of the runtime. Then the next listing provides the name.
         asked = [one.image.user_specified_image for one in event.containers_statuses if one.id == container]
         self._table.is_container(container, status.id, *asked)
 
@@ -118,7 +118,7 @@ class CriConnection:
         return sandbox_of(sandbox, ignored, self._placed.get(sandbox.id))
 
     async def _place(self, sandbox: Any) -> None:
-        """Asks once for the cgroup of a pod: no listing tells it, and it never changes."""
+        """Looks up the cgroup of a pod once: it is not in a listing, and it never changes."""
         if sandbox.id in self._placed:
             return
         request = cri_pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox.id, verbose=True)
@@ -127,7 +127,7 @@ class CriConnection:
         except grpc.aio.AioRpcError as error:
             if error.code() not in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNIMPLEMENTED):
                 raise
-            self._placed[sandbox.id] = None  # it is gone again already, or the runtime does not tell
+            self._placed[sandbox.id] = None  # it was removed already, or the runtime does not support it
             return
         parent, pid = cgroup_parent(dict(answer.info))
         self._placed[sandbox.id] = self._cgroups.find(sandbox.metadata.uid, parent, pid)
@@ -136,7 +136,7 @@ class CriConnection:
 
 
 def cgroup_parent(info: dict[str, str]) -> tuple[str, int]:
-    """The sandbox's cgroup parent and its process, out of what containerd and CRI-O add to a verbose status.
+    """The sandbox's cgroup parent and its pid, from what containerd and CRI-O add to a verbose status.
 
     >>> cgroup_parent({"info": '{"pid": 7, "config": {"linux": {"cgroup_parent": "/kubepods/pod1"}}}'})
     ('/kubepods/pod1', 7)
@@ -155,7 +155,7 @@ def cgroup_parent(info: dict[str, str]) -> tuple[str, int]:
 
 
 def sandbox_of(sandbox: Any, ignored: tuple[str, ...], cgroup: str | None) -> Sandbox:
-    """From a sandbox in a listing or its status in an event: both have these fields."""
+    """Takes a sandbox of a listing or its status in an event: both have these fields."""
     return sandbox_from(
         uid=sandbox.metadata.uid or sandbox.id,
         namespace=sandbox.metadata.namespace,

@@ -1,8 +1,8 @@
-"""What pods use by the statistics of a CRI runtime, where their cgroups cannot be seen.
+"""Use of pods from the statistics of a CRI runtime, where their cgroups are not visible.
 
-Once a second, off the tick, and only while somebody asks: a runtime reads the same cgroups for it, at some hundred
-times the cost. It tells nothing of throttling or cpu limits, and of waiting only where it is new (CRI of Kubernetes
-1.33 and later).
+Polled once a second, outside the sampling tick, and only while `read` is called: the runtime reads the same cgroups for
+it, at some hundred times the cost. It does not contain throttling or cpu limits, and PSI only in new versions (CRI of
+Kubernetes 1.33 and later).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 POLL_EVERY = 1.0  # s
 TRY_AGAIN = 10.0  # s after a call that failed
-ASKED_FOR = 5.0  # s for which a question stands
+ASKED_FOR = 5.0  # s for which polling continues after a `read`
 UID_LABEL = "io.kubernetes.pod.uid"
 NANOSECOND = 1e-9
 
@@ -34,7 +34,7 @@ Latest = Mapping[str, tuple[float, PodCounters]]  # pod UID → s, monotonic, an
 
 
 class CriStats:
-    """`read` gives what the last poll brought; `run` polls, for ever."""
+    """`read` returns the result of the last poll; `run` polls indefinitely."""
 
     name = "cri"
 
@@ -50,7 +50,7 @@ class CriStats:
         return self._latest.get(uid)
 
     def keep(self, uids: Collection[str]) -> None:
-        """A poll replaces everything anyway."""
+        """Does nothing: each poll replaces everything."""
 
     async def run(self) -> None:
         while True:
@@ -68,7 +68,7 @@ class CriStats:
             await self._clock.sleep(TRY_AGAIN)
 
     async def _poll(self, runtime: Any) -> None:
-        """Until nobody asks any more."""
+        """Polls until `read` is no longer called."""
         while self._is_asked():
             since_epoch = self._clock.wall() - self._clock.monotonic()
             self._latest = await _all_pods(runtime, since_epoch)
@@ -108,7 +108,7 @@ def by_pods(stats: Iterable[Any], since_epoch: float) -> Latest:
 
 
 def by_containers(stats: Iterable[Any], since_epoch: float) -> Latest:
-    """Of runtimes that add nothing up for pods; a container that ended makes the sum step back, which is noticed."""
+    """For runtimes without sums per pod; a container that ends decreases the sum, which `rates` detects."""
     found: dict[str, tuple[float, PodCounters]] = {}
     for container in stats:
         uid = container.attributes.labels.get(UID_LABEL)
@@ -131,7 +131,7 @@ def _counters(cpu: Any, memory: Any, swap: float) -> PodCounters:
 
 
 def _sum(one: PodCounters, other: PodCounters) -> PodCounters:
-    """Of two containers. Their waiting overlaps by an unknown part: the longer one is a lower bound of both."""
+    """Of two containers. Their PSI times overlap by an unknown part: the larger one is a lower bound of both."""
     some = None
     if one.some_seconds is not None and other.some_seconds is not None:
         some = max(one.some_seconds, other.some_seconds)

@@ -1,19 +1,20 @@
-"""What one pod asks of the node, from two instants of its own accounting: mathematics without I/O.
+"""Demand of one pod, from two readings of its counters. No I/O.
 
-Cpu demand is in tasks that want to run ("cores of demand"): processor time used, and time waited for a processor,
-per second. Two things tell of waiting, and neither tells all:
+Cpu demand is in runnable tasks ("cores of demand"): processor time used plus time waited for a processor, per second.
+There are two measures of waiting, each incomplete:
 
-    some     s in which at least one task of the pod waited: right for one busy thread, and at most 1 however many wait
-    stretch  tasks that want to run per processor of the node: each runs 1/stretch of its time, so usage · stretch is
-             what it wants; right for busy threads of equal weight
+    some     s in which at least one task of the pod waited (PSI, https://docs.kernel.org/accounting/psi.html): correct
+             for one busy thread, and at most 1 however many wait
+    stretch  runnable tasks per processor of the node: each runs 1/stretch of its time, so usage · stretch is its
+             demand; correct for busy threads of equal weight
 
-The larger counts. Where the others have less weight (BestEffort pods beside one with requests) the stretch is theirs
-and not this pod's. Its own pressure tells: no thread waits for a larger share w of its time than `some`, which bounds
-the wait by usage · w/(1 − w). But `some` is a mean over processors, and of a thread that moved from one to another it
-shows a part only: w is taken to be four times as much.
+The larger one is used. If the other pods have less weight (BestEffort pods and one with requests) the stretch applies
+to them and not to this pod. Its own pressure gives a bound: no thread waits for a larger share w of its time than
+`some`, which bounds the wait by usage · w/(1 − w). But `some` is a mean over processors, and includes only a part of
+the wait of a thread that migrated between them: w is assumed to be four times `some`.
 
-Time in which the pod's own cpu limit held it back is no waiting for a processor, and no pod demands more than its
-limit.
+Time in which the pod was throttled by its own cpu limit is not waiting for a processor, and no pod demands more than
+its limit.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from typing import NamedTuple
 
 from carico.types import PodCounters
 
-# Wait up to this share of the usage leaves demand as good as known. Beyond it threads that sleep between bursts look
-# dearer than they are, and those of low weight cheaper.
+# With a wait up to this share of the usage, demand counts as exact. Above it, the demand of threads that sleep between
+# bursts is overestimated, and that of threads with low weight underestimated.
 LITTLE_WAIT = 0.1
 LITTLE_CORES = 0.01
-MOVED = 4.0  # by which `some` may be too low for threads that move between processors
-AT_LIMIT = 0.95  # of a cpu limit, from which on the limit is what holds the pod back
+MOVED = 4.0  # factor by which `some` may be too low for threads that migrate between processors
+AT_LIMIT = 0.95  # share of a cpu limit from which on the limit is what bounds the pod
 
 
 class CpuDemand(NamedTuple):
     cores: float
-    exact: bool  # False: how much the pod would use on a free node is not known
+    exact: bool  # False: how much the pod would use on an idle node is not known
 
 
 def cpu_demand(usage: float, some: float | None, throttled: float, stretch: float, limit: float | None) -> CpuDemand:
@@ -64,7 +65,7 @@ def memory_demand(counters: PodCounters) -> float:
 
 
 class Rates(NamedTuple):
-    """Per second, between two instants."""
+    """Per second, between two readings."""
 
     usage: float
     some: float | None
@@ -72,7 +73,7 @@ class Rates(NamedTuple):
 
 
 def rates(before: PodCounters, after: PodCounters, seconds: float) -> Rates | None:
-    """None when a counter stepped back, because the group was made anew, or no time has passed."""
+    """None if a counter decreased, because the cgroup was re-created, or no time has passed."""
     used = after.usage_seconds - before.usage_seconds
     throttled = after.throttled_seconds - before.throttled_seconds
     some = None
@@ -80,6 +81,6 @@ def rates(before: PodCounters, after: PodCounters, seconds: float) -> Rates | No
         some = after.some_seconds - before.some_seconds
     if seconds <= 0.0 or used < 0.0 or (some is not None and some < 0.0):
         return None
-    # A container with a limit that has ended takes its throttled time with it.
+    # The throttled time of a container with a limit is lost when it ends.
     throttled = max(0.0, throttled)
     return Rates(used / seconds, None if some is None else some / seconds, throttled / seconds)

@@ -1,9 +1,9 @@
-"""How a runtime is followed for ever: subscribe, then list, then hear events; when the stream breaks, do it again.
+"""Follows a runtime indefinitely: subscribe, then list, then handle events; when the stream breaks, start again.
 
-Subscribing comes first, so that nothing falls between the listing and the first event. While a listing is under way no
-event is handled: one that is older than the listing is repeated by what follows it in the stream, one that is newer is
-right. A server says nothing when a subscription has become active, so a second listing follows soon after the first;
-later ones are a safety net.
+The subscription comes first, so that nothing is lost between the listing and the first event. While a listing is in
+progress no event is handled: an event older than the listing is corrected by those that follow it in the stream, a
+newer one is correct. A server does not report when a subscription has become active, so a second listing follows soon
+after the first; later ones correct errors.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from carico.runtime.pods import PodTable
 log = logging.getLogger(__name__)
 
 RELIST_SOON = 1.0  # s
-FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0  # s between two tries to connect
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0  # s of back-off between two connection attempts
 NOT_YET = "not connected yet"
 
 
-class Connection(Protocol):
+class RuntimeConnection(Protocol):
     """One connection to a runtime."""
 
     relist_every: float  # s
 
     def subscribe(self) -> AsyncGenerator[Any]:
-        """Calls at once, so that the call is on its way before a listing, and gives what is heard later."""
+        """Starts the call immediately, so that it is in flight before a listing; yields the events."""
         ...
 
     async def relist(self) -> None: ...
     async def handle(self, event: Any) -> None: ...
 
 
-class Follower:
-    """Keeps `table` right as long as `run` runs. `problem` says why it may not be right at the moment."""
+class ListWatcher:
+    """Keeps `table` up to date while `run` runs. `problem` is the reason why it may be out of date, or None."""
 
     def __init__(
         self,
         name: str,
         path: Path,
-        connect: Callable[[], AbstractAsyncContextManager[Connection]],
+        connect: Callable[[], AbstractAsyncContextManager[RuntimeConnection]],
         table: PodTable,
         clock: Clock,
     ) -> None:
@@ -76,7 +76,7 @@ class Follower:
             await self._clock.sleep(self._pause * random.uniform(0.5, 1.0))
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
-    async def _follow(self, connection: Connection) -> None:
+    async def _follow(self, connection: RuntimeConnection) -> None:
         async with aclosing(connection.subscribe()) as events:
             reading = asyncio.ensure_future(anext(events, None))
             listing_due = asyncio.ensure_future(self._clock.sleep(RELIST_SOON))
@@ -98,13 +98,13 @@ class Follower:
                 listing_due.cancel()
                 await asyncio.gather(reading, listing_due, return_exceptions=True)
 
-    async def _relist(self, connection: Connection) -> None:
+    async def _relist(self, connection: RuntimeConnection) -> None:
         await connection.relist()
         if self.problem is not None:
             log.info("pods are counted by %s at %s", self.name, self.socket)
         self.problem, self._pause = None, FIRST_PAUSE
 
     def _failed(self, problem: str) -> None:
-        if problem != self.problem:  # say it once, not at every try
+        if problem != self.problem:  # log it once, not at every attempt
             log.warning("pods cannot be counted by %s: %s; trying again", self.name, problem)
         self.problem = problem

@@ -1,7 +1,7 @@
-"""What every workload pod uses and demands, read once a second within a bound of time.
+"""Use and demand of every workload pod, read once a second within a time budget.
 
-Young pods are read every second: their class may be new, and the node's room hangs on them. The others take turns
-within `measure_budget`; their figures are then means over the seconds between two readings.
+Young pods are read every second: their class may be new, and the node's room depends on them. The others are read in
+rotation within `measure_budget`; their figures are then means over the seconds between two readings.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from carico.runtime.demand import CpuDemand, cpu_demand, memory_demand, rates
 from carico.runtime.pods import WorkloadPod
 from carico.types import MeasuredPod, PodCounters
 
-ACCOUNTED = ("cpu", "memory")  # dimensions in which pods have an accounting of their own
+ACCOUNTED = ("cpu", "memory")  # dimensions that are accounted per pod
 YOUNG = 20.0  # s since its first container started, or since it was first seen, for which a pod is read every second
-YOUNG_BUDGETS = 10  # budgets that young pods may take together: hundreds may start at once
-LEAST_SECONDS = 0.25  # between two readings that are compared; less says too little
-SILENCE = 10.0  # s without a single reading, though pods run, after which there is no accounting here
+YOUNG_BUDGETS = 10  # budgets that young pods may use together: hundreds may start at once
+LEAST_SECONDS = 0.25  # between two readings that are compared; a shorter interval is too inaccurate
+SILENCE = 10.0  # s without a single reading, though pods run, after which accounting counts as missing
 
 
 class PodStats(Protocol):
-    """Where pods are accounted for: their cgroups, or the container runtime's statistics."""
+    """A source of counters per pod: their cgroups, or the container runtime's statistics."""
 
     @property
     def name(self) -> str: ...
 
     def read(self, uid: str, cgroup: str | None) -> tuple[float, PodCounters] | None:
-        """The instant (s, monotonic) and the counters then; None where there are none for this pod (any more)."""
+        """The time (s, monotonic) and the counters; None if there are none for this pod, or no longer."""
 
     def keep(self, uids: Collection[str]) -> None:
         """Forgets all other pods."""
 
 
 class NoStats:
-    """Where nobody accounts for pods."""
+    """Used where pods are not accounted."""
 
     name = "none"
 
@@ -52,18 +52,18 @@ class Instant(NamedTuple):
     counters: PodCounters
 
 
-class Figures(NamedTuple):
-    """What the last two readings of a pod said."""
+class PodFigures(NamedTuple):
+    """Computed from the last two readings of a pod."""
 
     demand: tuple[float, ...]
     use: tuple[float, ...]
     exact: bool
-    throttled: float  # s per second in which its own limit held it back
+    throttled: float  # s per second in which it was throttled by its own limit
 
 
 def _since_start(before: Instant | None, after: Instant, started: float | None, stretch: float) -> Instant | None:
-    """What to compare a reading with. A pod that has just started is measured from its start on: its counters begin
-    with its group, and one that lives for two seconds would be gone before two readings of it."""
+    """The reading to compare with. A pod that has just started is measured from its start on: its counters begin with
+    its cgroup, and a pod that lives for two seconds would end before its second reading."""
     if started is None or (before is not None and before.at >= started):
         return before
     seconds = after.at - started
@@ -78,18 +78,19 @@ def _since_start(before: Instant | None, after: Instant, started: float | None, 
 class Watched:
     """One pod."""
 
-    __slots__ = ("figures", "fresh", "instant", "looked", "seen")
+    __slots__ = ("figures", "fresh", "instant", "looked", "seen", "young_until")
 
     def __init__(self, now: float) -> None:
         self.seen = now
+        self.young_until = now + YOUNG
         self.looked = -1.0  # s, monotonic, of the second in which it was last read
         self.instant: Instant | None = None
-        self.figures: Figures | None = None
+        self.figures: PodFigures | None = None
         self.fresh = False
 
 
 class PodMeter:
-    """Call `measure` once a second. `throttled` is then the time per second that pods waited for their own limits."""
+    """Call `measure` once a second. `throttled` is then the s per second that pods were throttled by their limits."""
 
     def __init__(
         self,
@@ -107,15 +108,15 @@ class PodMeter:
         self._budget = budget
         self._timer = timer
         self._pods: Mapping[str, WorkloadPod] = {}
-        self._watched: dict[str, Watched] = {}  # in the order of their turns
+        self._watched: dict[str, Watched] = {}  # in the order of rotation
         self._measured_at: float | None = None
         self._stretched = 0.0
-        self._stretches = (0.0, 1.0)  # at which second, and the stretch of the second that ended then
+        self._stretches = (0.0, 1.0)  # end of the last second, and its stretch
         self._read_at = -SILENCE  # s, monotonic, of the last reading of any pod
         self.throttled = 0.0
 
     def measure(self, now: float) -> tuple[MeasuredPod, ...]:
-        """All workload pods, with what was last read of each."""
+        """All workload pods, with the last reading of each."""
         self._pass(now)
         self._update(now)
         for watched in self._watched.values():
@@ -126,7 +127,7 @@ class PodMeter:
         return tuple([self._measured(pod, self._watched[pod.uid], now) for pod in self._pods.values()])
 
     def present(self, now: float) -> tuple[MeasuredPod, ...]:
-        """The pods of this moment, with what was last read of each: nothing is read."""
+        """The current workload pods, with the last reading of each. Does not read."""
         self._update(now)
         return tuple([self._measured(pod, self._watched[pod.uid], now) for pod in self._pods.values()])
 
@@ -140,7 +141,7 @@ class PodMeter:
         return f"no pod can be measured by {self._stats.name}"
 
     def _pass(self, now: float) -> None:
-        """One more second of the node's stretch."""
+        """Adds one second to the integral of the node's stretch."""
         stretch = max(1.0, self._stretch())
         if self._measured_at is not None:
             self._stretched += stretch * max(0.0, now - self._measured_at)
@@ -153,24 +154,23 @@ class PodMeter:
             return
         self._pods = pods
         self._watched = {uid: watched for uid, watched in self._watched.items() if uid in pods}
-        for uid in pods:
-            if uid not in self._watched:
-                self._watched[uid] = Watched(now)
+        for uid, pod in pods.items():
+            watched = self._watched.get(uid)
+            if watched is None:
+                watched = self._watched[uid] = Watched(now)
+            if pod.started is not None:
+                watched.young_until = max(pod.started, watched.seen) + YOUNG
         self._stats.keep(pods.keys())
 
     def _read_young(self, now: float) -> None:
         end = self._timer() + YOUNG_BUDGETS * self._budget
-        for uid in [uid for uid, watched in self._watched.items() if self._is_young(uid, watched, now)]:
+        for uid in [uid for uid, watched in self._watched.items() if now < watched.young_until]:
             self._read(uid, now)
             if self._timer() > end:
                 return
 
-    def _is_young(self, uid: str, watched: Watched, now: float) -> bool:
-        started = self._pods[uid].started
-        return now - (watched.seen if started is None else max(started, watched.seen)) < YOUNG
-
     def _read_others(self, now: float) -> None:
-        """At least one, so that all have their turn at last."""
+        """Reads at least one pod, so that each pod is read eventually."""
         end = self._timer() + self._budget
         for uid in self._turns(now):
             self._read(uid, now)
@@ -178,7 +178,7 @@ class PodMeter:
                 return
 
     def _turns(self, now: float) -> Iterator[str]:
-        """Pods that have not been read in this second; whoever is given goes to the end of the line."""
+        """Pods that have not been read in this second; each one moves to the end of the rotation."""
         for uid in [uid for uid, watched in self._watched.items() if watched.looked < now]:
             self._watched[uid] = self._watched.pop(uid)
             yield uid
@@ -201,7 +201,7 @@ class PodMeter:
         if before is not None and (figures := self._figures(before, after)) is not None:
             watched.figures, watched.fresh = figures, True
 
-    def _figures(self, before: Instant, after: Instant) -> Figures | None:
+    def _figures(self, before: Instant, after: Instant) -> PodFigures | None:
         seconds = after.at - before.at
         counters = after.counters
         rate = rates(before.counters, counters, seconds)
@@ -212,11 +212,11 @@ class PodMeter:
         waited = 1.0 if rate.some is None else rate.some
         return self._ordered(cpu, rate.usage, counters, min(rate.throttled, waited))
 
-    def _ordered(self, cpu: CpuDemand, used: float, counters: PodCounters, throttled: float) -> Figures:
+    def _ordered(self, cpu: CpuDemand, used: float, counters: PodCounters, throttled: float) -> PodFigures:
         memory = memory_demand(counters)
         demand, use = (cpu.cores, memory), (used, counters.memory_working_set)
         order = self._order
-        return Figures(tuple([demand[i] for i in order]), tuple([use[i] for i in order]), cpu.exact, throttled)
+        return PodFigures(tuple([demand[i] for i in order]), tuple([use[i] for i in order]), cpu.exact, throttled)
 
     def _measured(self, pod: WorkloadPod, watched: Watched, now: float) -> MeasuredPod:
         age = 0.0 if pod.started is None else max(0.0, now - pod.started)

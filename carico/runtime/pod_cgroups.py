@@ -1,8 +1,8 @@
-"""Where a pod's cgroup lies, below the mount of each hierarchy.
+"""Finds the cgroup of a pod, as a path below the mount of each hierarchy.
 
-The kubelet tells the runtime the pod's cgroup: a path, or with the systemd driver the name of a slice. That path is
-right as seen from the kubelet. A node in a container (kind, k3d) may be seen from outside, and an agent may see a
-branch of the tree only: then the cgroup of the sandbox's process says it, or an end of the path does.
+The kubelet passes the pod's cgroup to the runtime: a path, or with the systemd driver the name of a slice. That path is
+valid in the kubelet's namespace. A node in a container (kind, k3d) may be observed from outside, and only a part of the
+tree may be visible to an agent: then the cgroup of the sandbox's process is used, or a suffix of the path.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SLICE = ".slice"
-# Version 1 mounts a tree per controller below the root. One is enough: a pod has the same path in all.
+# cgroup v1 mounts a hierarchy per controller below the root. One is enough: a pod has the same path in all.
 HIERARCHIES = ("", "memory", "cpu", "cpu,cpuacct", "cpuacct", "unified", "systemd")
-CONTROLLERS = (b"", b"memory", b"cpu", b"cpu,cpuacct", b"name=systemd")  # in /proc/PID/cgroup; empty: version 2
+CONTROLLERS = (b"", b"memory", b"cpu", b"cpu,cpuacct", b"name=systemd")  # in /proc/PID/cgroup; empty: cgroup v2
 
 
 class PodCgroups:
@@ -25,7 +25,7 @@ class PodCgroups:
         self._proc = str(proc_root)
 
     def find(self, uid: str, parent: str, pid: int = 0) -> str | None:
-        """The path below the hierarchies' mounts; None where it cannot be seen, or where no cgroup is the pod's alone.
+        """The path below the hierarchies' mounts; None if it is not visible, or the pod has no cgroup for itself.
 
         `parent` is the sandbox's cgroup parent and `pid` its process; empty and 0 where they are not known.
         """
@@ -35,7 +35,7 @@ class PodCgroups:
         return None
 
     def _of_process(self, pid: int) -> Iterator[str]:
-        """The folders above those in which a process is."""
+        """The parents of the cgroups of a process."""
         try:
             with open(f"{self._proc}/{pid}/cgroup", "rb") as file:
                 text = file.read()
@@ -47,7 +47,7 @@ class PodCgroups:
                 yield os.path.dirname(os.fsdecode(found[controller]))
 
     def _seen(self, path: str) -> str | None:
-        """The longest end of a path that is there."""
+        """The longest suffix of a path that exists."""
         parts = path.strip("/").split("/")
         for start in range(len(parts)):
             below = "/" + "/".join(parts[start:])
@@ -69,7 +69,7 @@ def slice_path(parent: str) -> str:
 
 
 def is_of_pod(path: str, uid: str) -> bool:
-    """Whether the last folder of a path is named after the pod. Others are shared, and their use is not the pod's.
+    """Whether the last folder of a path is named after the pod. Other folders are shared with other pods.
 
     >>> is_of_pod("/kubepods/pod1-2", "1-2"), is_of_pod("/a.slice/a-pod1_2.slice", "1-2"), is_of_pod("/k8s.io", "1-2")
     (True, True, False)

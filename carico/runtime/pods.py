@@ -1,15 +1,16 @@
-"""Who runs here, and is the runtime busy: state without I/O.
+"""Which pods run on this node, and whether the runtime is busy: state without I/O.
 
-A source (containerd, CRI, cgroups) turns what it hears into calls of `PodTable`, each with the time at which it was
-heard; the agent asks `count(now)` at every tick. A pod is a sandbox whose task runs. What a container *is* and whether
-its task *runs* are kept apart and joined when counted, so that facts may come in any order; a listing overrules all
-that was heard before it.
+A source (containerd, CRI, cgroups) converts events to calls of `PodTable`, each with the time at which the event was
+received; the agent calls `count(now)` at every tick. A pod is a sandbox whose task runs. What a container *is* and
+whether its task *runs* are stored separately and joined when counted, so that events may arrive in any order; a listing
+replaces everything received before it.
 
-Not every pod whose sandbox runs is load, now or soon. One whose containers have all ended only waits to be cleared
-away or for its next restart; one that has been without a running container for long cannot pull its image or crashes
-at every start. Neither counts as running. Both stay `counted`: the node answers for them.
+Not every pod whose sandbox runs is load, now or soon. One whose containers have all ended waits to be removed or for
+its next restart; one that has been without a running container for long cannot pull its image or crashes at every
+start. Neither counts as running. Both remain `counted`: the node's report includes them.
 
-An event touches one pod, and a tick only those whose time has come: no work is proportional to the pods of the node.
+An event updates one pod, and a tick only those that are due: no operation takes time proportional to the pods of the
+node.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ from carico.pod_class import class_of_images
 from carico.settings import RuntimeSettings
 from carico.types import ClassKey, PodCount
 
-FINISHED_FOR = 60.0  # s for which the scheduler is told that a pod has ended
-ANNOUNCED_FOR = 0.6  # s from a pod's cgroup until the runtime itself speaks of it, on a busy node
-CREATING_AT_MOST = 10.0  # s; a start that failed never ends its creation
+FINISHED_FOR = 60.0  # s for which an ended pod is reported to the scheduler
+ANNOUNCED_FOR = 0.6  # s from the creation of a pod's cgroup to the first event of the runtime, on a busy node
+CREATING_AT_MOST = 10.0  # s; there is no event when a creation fails
 STARTING_AT_MOST = 20.0  # s without a running container after which a pod's load is no longer expected
-# s; containerd 2 does not always tell when a sandbox that has exited is cleared away
+# s; containerd 2 does not always send an event when a sandbox that has exited is removed
 TAKING_DOWN_AT_MOST = 2.0
 
-DAEMONSET_LABEL = "pod-template-generation"  # the revision hash would do for DaemonSets, but StatefulSets have it too
+DAEMONSET_LABEL = "pod-template-generation"  # not the revision hash: StatefulSets have that label too
 SOURCE_ANNOTATION = "kubernetes.io/config.source"  # "file" and "http" are static pods
 
 
 class Sandbox(NamedTuple):
     uid: str  # of the pod
-    workload: bool  # placed by a scheduler, as DaemonSet and static pods are not
-    namespace: str = ""  # empty: the source sees neither namespace nor labels
-    key: ClassKey | None = None  # None: only the images tell, or somebody else must
+    workload: bool  # placed by a scheduler; False for DaemonSet and static pods
+    namespace: str = ""  # empty: the source has neither namespace nor labels
+    key: ClassKey | None = None  # None: derived from the images, or sent by the scheduler
     cgroup: str | None = None  # the pod's, below the hierarchy's mount; None: not known
 
 
@@ -47,11 +48,11 @@ class Member(NamedTuple):
     """A container of a pod."""
 
     sandbox: str  # its id
-    image: str = ""  # as the pod asks for it; empty: not known
+    image: str = ""  # as in the pod's specification; empty: not known
 
 
-class Listing(NamedTuple):
-    """All that a runtime has at one moment."""
+class PodListing(NamedTuple):
+    """All sandboxes and containers of a runtime at one time."""
 
     sandboxes: Mapping[str, Sandbox]  # by the sandbox's id; stopped ones too
     containers: Mapping[str, Member]
@@ -59,10 +60,10 @@ class Listing(NamedTuple):
 
 
 class WorkloadPod(NamedTuple):
-    """A pod that a scheduler placed here, and whose sandbox runs."""
+    """A pod that a scheduler placed on this node, and whose sandbox runs."""
 
     uid: str
-    key: ClassKey | None  # None: the source sees no labels, and nobody has told yet
+    key: ClassKey | None  # None: the source has no labels, and no scheduler has sent it yet
     started: float | None  # s, monotonic, when its first container started; None: none has run yet
     running: bool  # whether a container runs
     cgroup: str | None  # path below the hierarchy's mount, e.g. "/kubepods/burstable/pod<uid>"; None: not known
@@ -79,18 +80,18 @@ def is_workload(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bo
 
 
 class _Pod:
-    """What is known of one UID."""
+    """State of one UID."""
 
     __slots__ = ("boxes", "due", "first", "images", "last", "running", "unsettled")
 
     def __init__(self) -> None:
-        self.boxes: set[str] = set()  # ids of its sandboxes: more than one after a sandbox had to be made anew
+        self.boxes: set[str] = set()  # ids of its sandboxes: more than one after a sandbox was re-created
         self.first: float | None = None  # s, when its first container started
         self.last = -math.inf  # s, when the youngest container so far started
-        self.images: set[str] = set()  # of all its containers so far: the runtime forgets init containers
+        self.images: set[str] = set()  # of all its containers so far: the runtime removes init containers
         self.running = 0  # 1 while it counts as running
         self.unsettled = 0  # 1 while it counts as unsettled
-        self.due = math.inf  # s, when one of the two changes by itself
+        self.due = math.inf  # s, when one of the two changes without an event
 
 
 class PodTable:
@@ -102,15 +103,15 @@ class PodTable:
         self._containers: dict[str, Member] = {}
         self._members: dict[str, set[str]] = {}  # sandbox → its containers
         self._running: dict[str, float] = {}
-        self._created: dict[str, float] = {}  # id of what was created and has not started yet → s, when
-        self._busy: dict[str, float] = {}  # id of what is being created or taken down → s, when that must be over
+        self._created: dict[str, float] = {}  # id that was created and has not started yet → s, when it was created
+        self._busy: dict[str, float] = {}  # id that is being created or taken down → s, timeout of that
         self._busy_until = -math.inf
         self._finished: dict[str, float] = {}  # pod UID → when its sandbox ended
         self._listed = False
-        self._now = -math.inf  # s, the latest time heard
+        self._now = -math.inf  # s, the latest time passed in
         self._pods: dict[str, _Pod] = {}
         self._told: dict[str, ClassKey | None] = {}  # by the scheduler, for UIDs in `_pods`
-        self._due: list[tuple[float, str]] = []  # heap of `_Pod.due`; an entry that differs from the pod's is old
+        self._due: list[tuple[float, str]] = []  # heap of `_Pod.due`; an entry that differs from the pod's is stale
         self._count_running = 0
         self._count_unsettled = 0
         self._uids: set[str] = set()
@@ -139,14 +140,14 @@ class PodTable:
         return self._workload_view
 
     def finished(self, now: float) -> frozenset[str]:
-        """UIDs of pods that ended a short while ago and do not run again."""
+        """UIDs of pods that ended less than FINISHED_FOR ago and do not run again."""
         self._finished = {uid: at for uid, at in self._finished.items() if now - at < FINISHED_FOR}
         return frozenset(self._finished.keys() - self._uids)
 
     def classified(self, classes: Mapping[str, ClassKey | None]) -> None:
-        """What the scheduler knows of pods, by UID; None: it is no workload (DaemonSet and static pods).
+        """Stores the classes of pods by UID from the scheduler; None: not a workload (DaemonSet and static pods).
 
-        Counts where the source sees no labels. What the labels say is not overruled.
+        Used where the source has no labels. Labels take precedence.
         """
         for uid, key in classes.items():
             if uid in self._pods:
@@ -154,7 +155,7 @@ class PodTable:
                 self._recount(uid)
 
     def announced(self, now: float) -> None:
-        """A pod will be created in a moment."""
+        """A pod is about to be created."""
         self._busy_for(now, ANNOUNCED_FOR)
 
     def creating(self, container: str, now: float) -> None:
@@ -187,7 +188,7 @@ class PodTable:
     def started(self, container: str, now: float) -> None:
         self._busy.pop(container, None)
         self._created.pop(container, None)
-        self._running.setdefault(container, now)  # an event older than the listing does not make it younger
+        self._running.setdefault(container, now)  # an event older than the listing does not change its start
         self._busy_for(now, self.settings.churn_after_start)
         self._changed(container, now)
 
@@ -201,7 +202,7 @@ class PodTable:
         self._end(container, now)
 
     def removed(self, container: str, now: float) -> None:
-        """The runtime forgot it."""
+        """The runtime deleted it."""
         self._busy.pop(container, None)
         self._end(container, now)
         if container in self._sandboxes:
@@ -211,8 +212,8 @@ class PodTable:
             if not self._members[member.sandbox]:
                 del self._members[member.sandbox]
 
-    def relisted(self, listing: Listing, now: float) -> None:
-        """Replaces everything. Who started or ended unseen since the listing before did so now."""
+    def relisted(self, listing: PodListing, now: float) -> None:
+        """Replaces everything. A start or end without an event since the previous listing counts as happening now."""
         came = listing.running.keys() - self._running.keys()
         for container in self._running.keys() - listing.running.keys():
             self._end(container, now)
@@ -227,7 +228,7 @@ class PodTable:
         self._created = {id: at for id, at in self._created.items() if id in waiting}
         self._take_over(listing)
 
-    def _take_over(self, listing: Listing) -> None:
+    def _take_over(self, listing: PodListing) -> None:
         for id in self._sandboxes.keys() - listing.sandboxes.keys():
             self._forget_sandbox(id)
         self._containers = dict(listing.containers)
@@ -273,7 +274,7 @@ class PodTable:
             self._recount(sandbox.uid)
 
     def _recount(self, uid: str) -> None:
-        """One pod anew; the sums take in what became different of it."""
+        """Recomputes one pod and updates the sums by the difference."""
         pod = self._pods[uid]
         boxes = [id for id in pod.boxes if id in self._running]
         members = [member for id in boxes for member in self._members.get(id, ())]
@@ -295,13 +296,13 @@ class PodTable:
         self._show(uid, self._workload_pod(sandbox, pod, bool(starts)) if sandbox and workload else None)
 
     def _load(self, pod: _Pod, boxes: list[str], members: list[str], starts: list[float]) -> tuple[int, int, float]:
-        """Whether it counts as running and as unsettled, and when that changes by itself."""
+        """Whether it counts as running and as unsettled, and when that changes without an event."""
         if starts:
             settled = max(starts) + self.settings.settle
             return (1, 1, settled) if self._now < settled else (1, 0, math.inf)
         created = [self._created[member] for member in members if member in self._created]
         sandbox_started = max(self._running[id] for id in boxes)
-        if not created and pod.last >= sandbox_started:  # they ran, and have all ended
+        if not created and pod.last >= sandbox_started:  # all its containers ran and have ended
             return 0, 0, math.inf
         given_up = max([sandbox_started, *created]) + STARTING_AT_MOST
         return (1, 1, given_up) if self._now < given_up else (0, 0, math.inf)

@@ -1,4 +1,4 @@
-"""What a runtime's words about a sandbox come to: the pod and its class."""
+"""The pod and its class from a runtime's fields of a sandbox."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sandbox_from(
 
 
 def specified_image(asked: str, image: str) -> str:
-    """The image as the pod asks for it; empty where only its identity is known.
+    """The image as in the pod's specification; empty where only its id is known.
 
     >>> specified_image("nginx:1.27", "sha256:…"), specified_image("", "nginx:1.27"), specified_image("", "f" * 64)
     ('nginx:1.27', 'nginx:1.27', '')
@@ -38,12 +38,12 @@ def text(value: Any) -> str:
 
 
 def texts(value: Any) -> dict[str, str]:
-    """A mapping of texts to texts out of somebody's JSON."""
+    """The string values of a mapping in decoded JSON."""
     return {k: v for k, v in value.items() if isinstance(v, str)} if isinstance(value, dict) else {}
 
 
 def part(whole: Any, *keys: str) -> dict[str, Any]:
-    """The mapping at the end of the keys; {} where there is none."""
+    """The nested mapping at the path `keys`; {} where there is none."""
     for key in keys:
         whole = whole.get(key) if isinstance(whole, dict) else None
     return whole if isinstance(whole, dict) else {}

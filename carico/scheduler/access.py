@@ -1,8 +1,8 @@
-"""Who may ask for the private pages where more than this machine can reach them: whoever the API server lets.
+"""Authentication and authorization of the private pages, where they are reachable from outside this host.
 
-As kube-scheduler's own port: the bearer token is shown to the API server (TokenReview), which then says whether its
-owner may `get` or `post` this path (SubjectAccessReview). Answers are kept for some seconds, good and bad ones. Reviews
-are sent at a bounded rate, so that nobody makes the API server work by guessing tokens.
+As on kube-scheduler's own port: the API server authenticates the bearer token (TokenReview) and then authorizes its
+user to `get` or `post` the path (SubjectAccessReview). Positive and negative answers are cached for some seconds.
+Reviews are sent at a limited rate, so that clients that guess tokens cannot load the API server.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import msgspec
 
 from carico.clock import Clock
 from carico.errors import CaricoError
-from carico.http.head import Head
+from carico.http.head import RequestHead
 from carico.http.message import RefusedError
 from carico.kube.client import Client
 
 log = logging.getLogger(__name__)
 
-KEPT = 10.0  # s that an answer is kept, as kube-scheduler does
+KEPT = 10.0  # s that an answer is cached, as in kube-scheduler
 REMEMBERED = 1000  # answers
 REVIEWS = 10.0  # requests/s to the API server
-BURST = 20.0  # of them at once
-PATIENCE = 5.0  # s for one
+BURST = 20.0  # requests at once
+PATIENCE = 5.0  # s: timeout of one request
 _BEARER = re.compile(r"[Bb]earer +([A-Za-z0-9._~+/-]{1,8192}=*)")
 
 
@@ -44,8 +44,8 @@ class AccessReview:
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
         self._tokens, self._at = BURST, clock.monotonic()
 
-    async def check(self, head: Head) -> None:
-        """Raises RefusedError for a caller who may not."""
+    async def check(self, head: RequestHead) -> None:
+        """Raises RefusedError for a caller that is not authorized."""
         found = _BEARER.fullmatch(head.headers.get("authorization", ""))
         if found is None:
             raise _unknown("a bearer token is needed")
@@ -56,7 +56,7 @@ class AccessReview:
             kept = _Kept(self._clock.monotonic() + KEPT, await self._review(found[1], verb, head.path))
             self._keep(key, kept)
         if kept.refused is not None:
-            raise kept.refused
+            raise kept.refused.with_traceback(None)  # else each raise of the kept error adds to its traceback
 
     def _keep(self, key: bytes, kept: _Kept) -> None:
         self._kept[key] = kept

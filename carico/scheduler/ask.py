@@ -1,9 +1,9 @@
 """`carico explain` and `carico simulate-placement`.
 
-A running scheduler is asked, which knows the Pod-Capacity of every node (remote.py finds it). Where none can be reached
-the objects are read from the API server and judged here, by everything but Pod-Capacity. A pod that does not exist yet
-is first shown to the API server, which says what it would store of it; the scheduler itself never needs the right to
-create pods.
+Both ask a running scheduler, which knows the Pod-Capacity of every node (remote.py finds it). Where none can be
+reached, they read the objects from the API server and evaluate the pod here, with every plugin but Pod-Capacity. A pod
+that does not exist yet is first sent to the API server as a dry-run create, which returns it as it would be stored; the
+scheduler itself never needs the right to create pods.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import json
 import logging
+from http import HTTPStatus
 from urllib.parse import quote
 
 import msgspec
@@ -27,11 +28,11 @@ from carico.scheduler.assembly import assemble
 from carico.scheduler.explain import explain
 from carico.scheduler.explanation import Explanation, as_table
 from carico.scheduler.page_client import PageClient
-from carico.scheduler.watches import Watches
+from carico.scheduler.watches import Informers
 from carico.settings import SchedulerSettings
 
-PATIENCE = 30.0  # s for an answer
-INVALID = (400, 422)  # the API server's answers to a pod that cannot be
+PATIENCE = 30.0  # s: timeout of an answer
+INVALID = (400, 422)  # status codes of the API server for an invalid pod
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ async def _explained(args: argparse.Namespace) -> Explanation:
 
 
 async def _simulated(args: argparse.Namespace) -> Explanation:
-    """Asks the API server first what it would store, with the rights of whoever runs this command."""
+    """Starts with a dry-run create, with the rights of the user who runs this command."""
     wanted = manifest.read(args.file, args.namespace or flags.namespace_of(args))
     stored, note = await _stored(args, wanted)
     async with remote.reach(args) as pages:
@@ -80,7 +81,7 @@ async def _simulated(args: argparse.Namespace) -> Explanation:
 
 
 async def _stored(args: argparse.Namespace, wanted: manifest.Plain) -> tuple[manifest.Plain, str]:
-    """The pod as the API server would store it; else as it was written, with a sentence about what is missing in it."""
+    """The pod as the API server would store it; else as in the file, with a sentence about what is missing in it."""
     try:
         client = Client(flags.find(args))
         try:
@@ -105,20 +106,21 @@ async def _ask(client: PageClient, path: str, body: bytes | None) -> Explanation
 
 
 async def _here(args: argparse.Namespace, pod: Pod | None, name: tuple[str, str] | None, why_here: str) -> Explanation:
-    """Reads the cluster once and judges with every default plugin but Capacity."""
+    """Reads the cluster once and evaluates the pod with every default plugin but Capacity."""
     client = Client(flags.find(args))
     settings = SchedulerSettings(profiles={"carico": {"disable": ["Capacity"]}})
     clock = SystemClock()
     parts = assemble(settings, clock, client)
-    watches = Watches(client, parts.cluster, clock)
+    watches = Informers(client, parts.cluster, clock)
     following = asyncio.create_task(watches.run())
     try:
         if name is not None:
-            pod = await binding.get_pod(client, *name)
+            pod = await _pod(client, *name)
         async with asyncio.timeout(PATIENCE):
             await watches.synced()
         assert pod is not None
         result = explain(parts, pod, clock.monotonic())
+        result.waits_in = ""  # it would be the queue that was made here for this answer
         result.notes.append(f"Pod-Capacity, which only a running scheduler knows, is not considered: {why_here}")
         return result
     except TimeoutError as error:
@@ -127,6 +129,15 @@ async def _here(args: argparse.Namespace, pod: Pod | None, name: tuple[str, str]
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
         await client.close()
+
+
+async def _pod(client: Client, namespace: str, name: str) -> Pod:
+    try:
+        return await binding.get_pod(client, namespace, name)
+    except ApiError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        raise CaricoError(f"there is no pod {namespace}/{name}") from error
 
 
 def _show(args: argparse.Namespace, result: Explanation) -> int:

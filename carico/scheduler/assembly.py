@@ -1,4 +1,4 @@
-"""The parts of a scheduler put together from its settings, without anything that speaks to the network.
+"""Builds the parts of a scheduler from its settings, without anything that uses the network.
 
 Tests, benchmarks, `explain` and the extender use the same parts as the process.
 """
@@ -15,9 +15,9 @@ from carico import metrics as pages
 from carico.clock import Clock
 from carico.errors import UsageError
 from carico.kube.client import Client
-from carico.scheduler.class_costs import ClassTable
-from carico.scheduler.cluster import Cluster
-from carico.scheduler.decisions import Ring
+from carico.scheduler.class_costs import ClassCostTable
+from carico.scheduler.cluster import ClusterCache
+from carico.scheduler.decisions import DecisionLog
 from carico.scheduler.framework import Code, error
 from carico.scheduler.ledger import Ledger
 from carico.scheduler.metrics import SchedulerMetrics
@@ -25,7 +25,7 @@ from carico.scheduler.plugins import registry as plugins
 from carico.scheduler.plugins.capacity import CapacityRules
 from carico.scheduler.profiles import Profile, chosen, release_of, weights_of
 from carico.scheduler.queue import Gate, Queue
-from carico.scheduler.rows import Rows
+from carico.scheduler.rows import RowIndex
 from carico.scheduler.slots import PluginClient, Slots
 from carico.scheduler.snapshot import Snapshot
 from carico.scheduler.template import PodInfo
@@ -34,28 +34,28 @@ from carico.settings import SchedulerSettings
 
 
 @dataclass(slots=True)
-class Parts:
+class Components:
     snapshot: Snapshot
     ledger: Ledger
-    classes: ClassTable
+    classes: ClassCostTable
     queue: Queue
-    cluster: Cluster
+    cluster: ClusterCache
     profiles: dict[str, Profile]
     metrics: SchedulerMetrics
     registry: CollectorRegistry
-    ring: Ring
+    ring: DecisionLog
     slots: Slots
     waiting: WaitingPods
 
 
 def assemble(
     settings: SchedulerSettings, clock: Clock, client: Client | None, may_bind: Callable[[], bool] = lambda: True
-) -> Parts:
+) -> Components:
     registry = pages.new_registry("scheduler")
     metrics = SchedulerMetrics(registry)
-    rows = Rows()
+    rows = RowIndex()
     snapshot = Snapshot(rows)
-    classes = ClassTable(
+    classes = ClassCostTable(
         settings.first_cost_cores,
         settings.first_cost_memory,
         settings.class_costs_max_age,
@@ -71,7 +71,7 @@ def assemble(
     )
     slots, waiting = Slots(settings.binders), WaitingPods(clock)
     limited = None if client is None else PluginClient(client, slots, may_bind)
-    tools = plugins.Tools(
+    tools = plugins.PluginTools(
         snapshot=snapshot, ledger=ledger, classes=classes, clock=clock, client=limited, waiting=waiting
     )
     profiles = {name: _profile(name, table, settings, tools, metrics) for name, table in settings.profiles.items()}
@@ -80,14 +80,14 @@ def assemble(
             "[scheduler.profiles] is empty: name at least one schedulerName, e.g. [scheduler.profiles.carico]"
         )
     queue = _queue(settings, profiles)
-    cluster = Cluster(snapshot, ledger, queue, profiles, clock.monotonic, classes)
+    cluster = ClusterCache(snapshot, ledger, queue, profiles, clock.monotonic, classes)
     cluster.on_pod, cluster.on_node_removed = waiting.pod_changed, waiting.node_removed
-    ring = Ring(settings.decisions)
-    return Parts(snapshot, ledger, classes, queue, cluster, profiles, metrics, registry, ring, slots, waiting)
+    ring = DecisionLog(settings.decisions)
+    return Components(snapshot, ledger, classes, queue, cluster, profiles, metrics, registry, ring, slots, waiting)
 
 
 def _profile(
-    name: str, table: dict[str, Any], settings: SchedulerSettings, tools: plugins.Tools, metrics: SchedulerMetrics
+    name: str, table: dict[str, Any], settings: SchedulerSettings, tools: plugins.PluginTools, metrics: SchedulerMetrics
 ) -> Profile:
     names = chosen(name, table, list(plugins.known()), plugins.DEFAULT)
     rules = CapacityRules(
@@ -104,7 +104,7 @@ def _profile(
 
 
 def _queue(settings: SchedulerSettings, profiles: dict[str, Profile]) -> Queue:
-    """One queue for all profiles, in the order of the first one's sort plugin, as in Kubernetes."""
+    """One queue for all profiles, sorted by their common QueueSort plugin, as in kube-scheduler."""
     sorts = [sort for profile in profiles.values() for sort in profile.sorts]
     if not sorts or len({sort.name for sort in sorts}) > 1:
         raise UsageError("all profiles share one queue: each needs the same queue sort plugin, e.g. PrioritySort")

@@ -1,7 +1,7 @@
-"""Which audiences a pod can belong to at all, found by its namespace and labels instead of asking each of them.
+"""An index of the audiences that a pod can belong to, by its namespace and labels.
 
-A cluster has an audience per Service, controller and affinity term: asking hundreds of them about every pod that comes
-or goes would cost more than all the rest. Nearly all of them name their namespaces and demand a certain label.
+A cluster has an audience per Service, controller and affinity term: matching hundreds of them against every pod that is
+added or removed would cost more than everything else. Nearly all of them name their namespaces and require one label.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Generic, TypeVar
 
-from carico.scheduler.terms import Audience
+from carico.scheduler.terms import PodSet
 
 T = TypeVar("T", bound=Hashable)
 
-ANY = "*"  # stands for all namespaces, where they are chosen by their labels
-Place = tuple[str, str, str]  # namespace, key and value of a label; no key: nothing is known before it is asked
+ANY = "*"  # any namespace: for audiences that select namespaces by labels
+Place = tuple[str, str, str]  # namespace, key and value of a label; no key: no label is required
 
 
 class AudienceIndex(Generic[T]):
-    """Things by the audience that they are about.
+    """Objects, indexed by their audience.
 
     >>> from carico.kube.selectors import NOTHING, from_labels
     >>> index = AudienceIndex()
-    >>> index.add(Audience(frozenset({"shop"}), NOTHING, from_labels({"app": "web"})), "web")
+    >>> index.add(PodSet(frozenset({"shop"}), NOTHING, from_labels({"app": "web"})), "web")
     >>> list(index.candidates("shop", {"app": "web", "pod": "web-1"})), list(index.candidates("shop", {"app": "db"}))
     (['web'], [])
     """
@@ -34,7 +34,7 @@ class AudienceIndex(Generic[T]):
     def __len__(self) -> int:
         return len(self._places)
 
-    def add(self, audience: Audience, thing: T) -> None:
+    def add(self, audience: PodSet, thing: T) -> None:
         places = self._places[thing] = self._chosen(audience)
         for place in places:
             self._things.setdefault(place, {})[thing] = None
@@ -46,14 +46,14 @@ class AudienceIndex(Generic[T]):
                 del self._things[place]
 
     def candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterator[T]:
-        """Everything about audiences to which such a pod may belong, each once."""
+        """The objects whose audience may contain such a pod, each once."""
         for name in (namespace, ANY):
             yield from self._things.get((name, "", ""), ())
             for key, value in labels.items():
                 yield from self._things.get((name, key, value), ())
 
-    def _chosen(self, audience: Audience) -> tuple[Place, ...]:
-        """Under one demanded label: of several, the one that shares its place with the fewest others."""
+    def _chosen(self, audience: PodSet) -> tuple[Place, ...]:
+        """The keys of one required label: of several, the one with the fewest entries in the index."""
         if audience.selector.never:
             return ()
         names = audience.namespaces if audience.namespace_selector.never else (ANY,)

@@ -1,6 +1,6 @@
-"""YAML in which aliases cannot make much of little.
+"""A YAML loader that limits the expansion of aliases.
 
-Nine lines, each of which repeats the line before nine times, are a billion values once they are written out.
+Nine lines, each of which repeats the line before nine times, expand to a billion values.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
-MOST = 100_000  # values, counted as often as aliases repeat them; a pod has some hundred
+MOST = 100_000  # values after expansion of aliases; a pod has some hundred
 
 
 def load(text: str) -> Any:
-    """As yaml.safe_load; YAMLError also for what would grow too large, or holds itself."""
+    """As yaml.safe_load; YAMLError also where aliases expand to more than MOST values, or recursively."""
     loader = yaml.SafeLoader(text)
     try:
         node = loader.get_single_node()
@@ -26,7 +26,7 @@ def load(text: str) -> Any:
 
 
 def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """Values in `node`; `sizes` has what was counted already, and 0 for what is being counted."""
+    """Values in `node`; `sizes` has the nodes already counted, and 0 for those in progress."""
     if id(node) in sizes:
         if not sizes[id(node)]:
             raise yaml.YAMLError("an alias repeats what it stands in")

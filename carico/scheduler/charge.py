@@ -1,8 +1,8 @@
-"""What a pod takes of the node that it is on.
+"""What a pod takes of its node.
 
-A `Claim` is what of a pod decides that: its class, its requests, and the units that somebody wrote on it. A `Charge` is
-the answer of the class table (class_costs.py) at one moment. Nodes that report room are charged amounts per resource;
-nodes of older agents, which report Pod-Capacity alone, are charged units.
+A `Claim` holds the properties of a pod that determine that: its class, its requests, and the units of its annotation. A
+`Charge` is computed from it by the class table (class_costs.py) at one moment. Nodes that report room are charged
+amounts per resource; nodes of older agents, which report Pod-Capacity alone, are charged units.
 """
 
 from __future__ import annotations
@@ -22,49 +22,50 @@ NUMBER = {name: number for number, name in enumerate(RESOURCES)}
 
 
 class Claim(NamedTuple):
-    """What of a pod decides how much it takes."""
+    """The properties of a pod that determine how much it takes."""
 
     key: ClassKey
-    units: float | None = None  # by annotation: times what the mean recent pod of the node costs. None: by its class
+    units: float | None = None  # by annotation: multiples of the mean recent pod of the node. None: by its class
     requests: Requests = {}  # noqa: RUF012  never changed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Charge:
-    """What a pod takes, wherever it goes. `cost` None: as many mean recent pods of the node as its units say."""
+    """What a pod takes, on any node. `cost` None: `units` times the mean recent pod of the node."""
 
     units: float = 1.0  # pods, on a node that reports no room
-    cost: Vector | None = None  # absolute, one per RESOURCES; zero: nothing, or nothing is known
-    probe: ClassKey | None = None  # nobody has measured a pod of this class yet
-    numbers: tuple[int, ...] = field(init=False)  # the resources that it takes anything of
+    cost: tuple[float, ...] | None = None  # absolute, one per RESOURCES; zero: nothing, or nothing is known
+    probe: ClassKey | None = None  # no pod of this class has been measured yet
+    numbers: tuple[int, ...] = field(init=False)  # indices of the resources with a nonzero cost
 
     def __post_init__(self) -> None:
-        found = () if self.cost is None else tuple(np.flatnonzero(self.cost).tolist())
+        found = () if self.cost is None else tuple([i for i, amount in enumerate(self.cost) if amount])
         object.__setattr__(self, "numbers", found)
 
 
 @dataclass(slots=True)
 class Sum:
-    """Several charges together."""
+    """The sum of several charges. Plain floats: numpy is slower for a handful of resources."""
 
     units: float = 0.0  # of all of them
-    by_units: float = 0.0  # of those that have no cost of their own
-    cost: Vector = field(default_factory=lambda: np.zeros(len(RESOURCES)))
+    by_units: float = 0.0  # of those that have no cost
+    cost: list[float] = field(default_factory=lambda: [0.0] * len(RESOURCES))
 
     def add(self, charge: Charge, times: float = 1.0) -> None:
         self.units += times * charge.units
         if charge.cost is None:
             self.by_units += times * charge.units
         else:
-            self.cost += times * charge.cost
+            for number in charge.numbers:
+                self.cost[number] += times * charge.cost[number]
 
-    def amounts(self, mean: Vector) -> Vector:
+    def amounts(self, mean: list[float]) -> list[float]:
         """On a node whose mean recent pod costs `mean`."""
-        return self.cost + self.by_units * mean
+        return [cost + self.by_units * one for cost, one in zip(self.cost, mean, strict=True)]
 
 
 def vector(names: Iterable[str], values: Iterable[float], missing: float = 0.0) -> Vector:
-    """Amounts in the order of RESOURCES; names that no agent of ours uses are left out.
+    """Amounts in the order of RESOURCES; unknown names are left out.
 
     >>> vector(("memory", "cpu", "invented"), (5.0, 2.0, 9.0)).tolist()[:3]
     [2.0, 5.0, 0.0]

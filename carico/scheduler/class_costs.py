@@ -1,11 +1,11 @@
-"""What a pod of each class costs, as far as anybody has measured it.
+"""The cost of a pod of each class, from the first source that has measured it:
 
-    the aggregator's word ─► what nodes say in their reports ─► of another revision of the family ─► a guess
+    the aggregator ─► reports of nodes ─► other revisions of the family ─► a guess
 
-The aggregator knows all nodes, so its word goes first. Where it has none, or is away for longer than `max_age`, what
-the nodes themselves report is merged here. A class that nobody has measured is charged a first guess, raised by the
-pod's requests, and is marked as a probe: few of its pods go to one node until the first was measured (probes.py).
-Requests alone never open a node: they are often a fraction of the truth.
+The aggregator knows all nodes, so it takes precedence. Where it has no figures, or has sent none for `max_age`, the
+reports of the nodes are merged here. A class that was never measured is charged a first guess, raised to the pod's
+requests, and is marked as a probe: few of its pods go to one node until the first was measured (probes.py). Requests
+alone never decide that a pod fits: they are often a fraction of the real use.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from carico.estimate.class_cost import cost_of
-from carico.pod_class import DEFAULT_IGNORED, class_of
-from carico.scheduler.charge import Charge, Claim, vector
+from carico.pod_class import DEFAULT_IGNORED, class_of, needs_images
+from carico.scheduler.charge import NUMBER, Charge, Claim, vector
 from carico.scheduler.class_merge import merged
 from carico.scheduler.requests import CPU, MEMORY
 from carico.scheduler.template import PodInfo
 from carico.scheduler.units import ANNOTATION, units_of
 from carico.types import ClassCost, ClassKey, NodeReport, Vector
 
-CLASSES = 5000  # classes whose reports are kept; those that were not reported for longest go first
-NODES = 16  # nodes whose figures of one class are kept
-MOVED = 0.02  # share by which a cost has to move before pods are charged anew
+CLASSES = 5000  # classes whose reports are kept; the least recently reported is dropped first
+NODES = 16  # nodes whose figures are kept, per class
+MOVED = 0.02  # relative change of a cost at which pods are charged again
 GUESSES = 1000  # charges of unmeasured classes that are kept
-LOOK_EVERY = 1.0  # s between two merges of what the nodes say of a class that is known already
+LOOK_EVERY = 1.0  # s between two merges of node reports, for classes that are known already
 
 
-class Figures(NamedTuple):
-    """What is known of a class."""
+class ClassFigures(NamedTuple):
+    """The measured cost of a class."""
 
     cost: ClassCost
     resources: tuple[str, ...]
@@ -42,7 +43,7 @@ class Figures(NamedTuple):
     source: str  # "aggregator" or "nodes"
 
 
-class ClassTable:
+class ClassCostTable:
     def __init__(
         self,
         first_cores: float = 1.0,
@@ -51,22 +52,23 @@ class ClassTable:
         ignored: tuple[str, ...] = DEFAULT_IGNORED,
     ) -> None:
         self._first = vector(("cpu", "memory"), (first_cores, first_memory))
-        self._largest = np.zeros_like(self._first)  # what the largest node holds, as far as nodes have said it
+        self._guess: list[float] = self._first.tolist()
+        self._largest = np.zeros_like(self._first)  # size of the largest node that reported
         self._max_age, self._ignored = max_age, ignored
-        self._aggregated: dict[ClassKey, Figures] = {}
-        self._heard = -np.inf  # s, monotonic: the aggregator's last word
-        self._reported: OrderedDict[ClassKey, dict[str, Figures]] = OrderedDict()  # by node
-        # What counts, by family and revision, and what a pod is charged by it.
-        self._known: dict[str, dict[str, tuple[Figures, Vector]]] = {}
-        self._guesses: dict[tuple[ClassKey, int, int], Charge] = {}  # of classes that nobody has measured
-        self._charges: dict[ClassKey, Charge] = {}  # of measured classes, as long as nothing changes
-        self._moved: set[ClassKey] = set()  # reported since the last look
+        self._aggregated: dict[ClassKey, ClassFigures] = {}
+        self._heard = -np.inf  # s, monotonic: the aggregator's last message
+        self._reported: OrderedDict[ClassKey, dict[str, ClassFigures]] = OrderedDict()  # by node
+        # The figures in force, by family and revision, and the charge of a pod that follows from them.
+        self._known: dict[str, dict[str, tuple[ClassFigures, Vector]]] = {}
+        self._guesses: dict[tuple[ClassKey, int, int], Charge] = {}  # of unmeasured classes
+        self._charges: dict[ClassKey, Charge] = {}  # of measured classes, until their figures change
+        self._moved: set[ClassKey] = set()  # reported since the last tick
         self._looked = -np.inf
 
-    # --- questions ---
+    # --- lookups ---
 
     def claim(self, info: PodInfo) -> Claim:
-        """What of the pod decides how much it takes."""
+        """The properties of the pod that determine how much it takes."""
         if info.claim is None:
             units = units_of(info.pod) if ANNOTATION in info.pod.metadata.annotations else None
             info.claim = Claim(self._class_of(info), units, info.requests)
@@ -82,28 +84,28 @@ class ClassTable:
                 return self._guessed(claim)
             itself = family.get(claim.key.revision)
             price = itself[1] if itself is not None else _price(_of_family(claim.key, family.values()))
-            charge = self._charges[claim.key] = Charge(1.0, price)
+            charge = self._charges[claim.key] = Charge(1.0, tuple(price.tolist()))
         return charge
 
-    def figures(self, key: ClassKey) -> Figures | None:
-        """Of the class itself, else of the other revisions of its family; None: nobody has measured it."""
+    def figures(self, key: ClassKey) -> ClassFigures | None:
+        """Of the class itself, else of the other revisions of its family; None: never measured."""
         family = self._known.get(key.family)
         if family is None:
             return None
         itself = family.get(key.revision)
         return itself[0] if itself is not None else _of_family(key, family.values())
 
-    def __iter__(self) -> Iterator[tuple[ClassKey, Figures]]:
-        """Every class that was measured."""
+    def __iter__(self) -> Iterator[tuple[ClassKey, ClassFigures]]:
+        """The measured classes."""
         return ((figures.cost.key, figures) for family in self._known.values() for figures, _ in family.values())
 
     def __len__(self) -> int:
         return sum(map(len, self._known.values()))
 
-    # --- news; each returns the families whose pods cost something else now ---
+    # --- updates; each returns the families whose pods have a different cost now ---
 
     def aggregated(self, costs: Mapping[ClassKey, ClassCost], resources: tuple[str, ...], now: float) -> set[str]:
-        """All that the aggregator knows."""
+        """The aggregator's complete table."""
         before, self._heard = self._aggregated, now
         self._aggregated = {}
         changed = before.keys() - costs.keys()
@@ -111,13 +113,13 @@ class ClassTable:
             old = before.get(key)
             if old is None or old.cost != cost or old.resources != resources:
                 changed.add(key)
-                old = Figures(replace(cost, key=key), resources, now, "aggregator")
+                old = ClassFigures(replace(cost, key=key), resources, now, "aggregator")
             self._aggregated[key] = old
             self._reported.pop(key, None)
         return self._settle(changed)
 
     def reported(self, report: NodeReport, now: float) -> set[str]:
-        """What a node measured; at once where nothing was known of the class, else at the next look."""
+        """A node's figures; applied at once where the class was unknown, else at the next tick."""
         fresh: set[ClassKey] = set()
         if report.full:
             self._note_size(report)
@@ -127,9 +129,10 @@ class ClassTable:
             by_node = self._reported.setdefault(cost.key, {})
             self._reported.move_to_end(cost.key)
             by_node.pop(report.node, None)
-            by_node[report.node] = Figures(_bounded(cost, report.full), report.dimensions, now, "nodes")
-            if len(by_node) > NODES:
-                del by_node[next(iter(by_node))]
+            by_node[report.node] = ClassFigures(_bounded(cost, report.full), report.dimensions, now, "nodes")
+            oldest = next(iter(by_node))  # nodes are in the order of their last report
+            if len(by_node) > NODES or now - by_node[oldest].at > self._max_age:
+                del by_node[oldest]
             known = cost.key.revision in self._known.get(cost.key.family, {})
             (self._moved if known else fresh).add(cost.key)
         while len(self._reported) > CLASSES:
@@ -137,7 +140,7 @@ class ClassTable:
         return self._settle(fresh)
 
     def tick(self, now: float) -> set[str]:
-        """Merges what has come in, and forgets what is too old."""
+        """Merges the reports since the last tick, and drops figures older than `max_age`."""
         if now - self._looked < LOOK_EVERY:
             return set()
         self._looked = now
@@ -145,7 +148,7 @@ class ClassTable:
         if self._aggregated and now - self._heard > self._max_age:
             moved |= self._aggregated.keys()
             self._aggregated = {}
-        for key, by_node in list(self._reported.items()):  # those reported longest ago come first
+        for key, by_node in list(self._reported.items()):  # the least recently reported class first
             if all(now - figures.at <= self._max_age for figures in by_node.values()):
                 break
             for node in [node for node, figures in by_node.items() if now - figures.at > self._max_age]:
@@ -158,35 +161,41 @@ class ClassTable:
     # --- inside ---
 
     def _guessed(self, claim: Claim) -> Charge:
-        """Of a class that nobody has measured; kept, because one decision asks several times."""
+        """The charge of an unmeasured class; cached, because one scheduling cycle needs it several times."""
         asked = claim.requests.get(CPU, 0), claim.requests.get(MEMORY, 0)
         charge = self._guesses.get((claim.key, *asked))
         if charge is None:
             if len(self._guesses) >= GUESSES:
                 self._guesses.clear()
-            cost = np.maximum(self._guess(), vector(("cpu", "memory"), (asked[0] / 1000, asked[1])))
-            charge = self._guesses[claim.key, *asked] = Charge(1.0, cost, probe=claim.key)
+            cost = self._guess.copy()
+            for number, amount in ((NUMBER["cpu"], asked[0] / 1000), (NUMBER["memory"], float(asked[1]))):
+                cost[number] = max(cost[number], amount)
+            charge = self._guesses[claim.key, *asked] = Charge(1.0, tuple(cost), probe=claim.key)
         return charge
-
-    def _guess(self) -> Vector:
-        """The first guess, but no more than half of the largest node: a pod that no node takes is never measured."""
-        known = self._largest > 0
-        return np.where(known, np.minimum(self._first, self._largest / 2), self._first)
 
     def _note_size(self, report: NodeReport) -> None:
         full = vector(report.dimensions, report.full)
         if (full > self._largest).any():
             self._largest = np.maximum(self._largest, full)
+            # At most half of the largest node: a pod that fits no node is never measured.
+            self._guess = np.where(self._largest > 0, np.minimum(self._first, self._largest / 2), self._first).tolist()
             self._guesses.clear()
 
     def _class_of(self, info: PodInfo) -> ClassKey:
-        meta, spec = info.pod.metadata, info.template.spec
-        found = None if meta.annotations else info.identity.classes.get(info.template)
-        if found is None:
-            images = [container.image for container in (*spec.containers, *spec.init_containers)]
-            found = class_of(meta.namespace, meta.name, meta.labels, meta.annotations, images, self._ignored)
-            if not meta.annotations:
-                info.identity.classes[info.template] = found
+        """Computed once for pods with the same labels, and once per template where the images determine it."""
+        meta, spec, identity = info.pod.metadata, info.template.spec, info.identity
+        known = identity.class_key or (identity.classes.get(info.template) if identity.classes is not None else None)
+        if known is not None and not meta.annotations:
+            return known
+        images = [container.image for container in (*spec.containers, *spec.init_containers)]
+        found = class_of(meta.namespace, meta.name, meta.labels, meta.annotations, images, self._ignored)
+        if meta.annotations:
+            return found
+        if not needs_images(meta.labels, {}, self._ignored):
+            identity.class_key = found
+        else:
+            identity.classes = WeakKeyDictionary() if identity.classes is None else identity.classes
+            identity.classes[info.template] = found
         return found
 
     def _settle(self, keys: set[ClassKey]) -> set[str]:
@@ -211,7 +220,7 @@ class ClassTable:
         return families
 
 
-def _price(figures: Figures) -> Vector:
+def _price(figures: ClassFigures) -> Vector:
     return vector(figures.resources, cost_of(figures.cost, figures.resources, ()))
 
 
@@ -219,7 +228,7 @@ def _is_near(new: Vector, old: Vector) -> bool:
     return bool((np.abs(new - old) <= MOVED * old).all())
 
 
-def _of_nodes(key: ClassKey, by_node: Mapping[str, Figures] | None) -> Figures | None:
+def _of_nodes(key: ClassKey, by_node: Mapping[str, ClassFigures] | None) -> ClassFigures | None:
     if not by_node:
         return None
     newest = max(by_node.values(), key=lambda figures: figures.at)
@@ -227,8 +236,8 @@ def _of_nodes(key: ClassKey, by_node: Mapping[str, Figures] | None) -> Figures |
     return newest._replace(cost=merged(key, alike))
 
 
-def _of_family(key: ClassKey, revisions: Iterable[tuple[Figures, Vector]]) -> Figures:
-    """What other revisions cost; one that changes the program may cost something else, so little weight is in it."""
+def _of_family(key: ClassKey, revisions: Iterable[tuple[ClassFigures, Vector]]) -> ClassFigures:
+    """The cost of other revisions; a new revision may cost something else, so the weight is only 1."""
     found = [figures for figures, _ in revisions]
     newest = max(found, key=lambda figures: figures.at)
     alike = [figures.cost for figures in found if figures.resources == newest.resources]
@@ -236,7 +245,7 @@ def _of_family(key: ClassKey, revisions: Iterable[tuple[Figures, Vector]]) -> Fi
 
 
 def _bounded(cost: ClassCost, full: tuple[float, ...]) -> ClassCost:
-    """A pod cannot need more than the node that ran it holds."""
+    """Limits the cost to the size of the node that ran the pod."""
     if len(full) != len(cost.mean):
         return cost
     mean, high, use = (tuple(map(min, values, full)) for values in (cost.mean, cost.high, cost.use_high))

@@ -18,7 +18,7 @@ from carico.table import table
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "only classes of this namespace (default: all)"
     parser.add_argument("-n", "--namespace", metavar="NAMESPACE", help=about)
-    about = "what comes first: the largest difference between requests and truth, the dearest, most pods, or by name"
+    about = "sort by the difference between requests and use, by cost, by pods (largest first) or by name"
     parser.add_argument("--sort", choices=tuple(ORDERS), default="difference", metavar="|".join(ORDERS), help=about)
     output.add_flag(parser, ("json", "yaml", "name", "wide"), name="the classes")
     remote.add_flags(parser)

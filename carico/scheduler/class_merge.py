@@ -1,7 +1,7 @@
-"""One cost out of what several nodes measured of a class, so that no node alone can move it far.
+"""Merges the costs that several nodes measured for one class, robustly against a single wrong node.
 
-Medians by weight: with three nodes and more, one that lies has no say unless it ran most of the pods. Of two, the
-dearer one is believed.
+The merge takes weighted medians: of three nodes or more, one with wrong figures has no influence unless it ran most of
+the pods. Of two with equal weight, the more expensive one is used.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def merged(key: ClassKey, costs: Sequence[ClassCost]) -> ClassCost:
 
 
 def _middle(values: Sequence[tuple[float, ...]], weight: Vector) -> tuple[Vector, Vector]:
-    """The median of each column, and how far the others lie from it, as a standard deviation."""
+    """The median of each column, and the deviation from it, scaled to a standard deviation."""
     table = np.array(values, dtype=np.float64)
     middle = np.array([_median(column, weight) for column in table.T])
     spread = np.array([_median(np.abs(column - m), weight) for column, m in zip(table.T, middle, strict=True)])

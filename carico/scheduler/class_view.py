@@ -1,7 +1,7 @@
-"""Classes of pods as people look at them: how many, what one uses, and what its request should say.
+"""Classes of pods as they are displayed: number of pods, use of one pod, and the suggested request.
 
-The suggested request is a high quantile of what pods of the class really used, of processor time and of the working
-set; never of demand, which counts threads that wait for a processor.
+The suggested request is a high quantile of the measured CPU time and working set of the pods; never of demand, which
+also counts threads that wait for a CPU.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from carico.scheduler.accounts import Entry
+from carico.scheduler.accounts import PodEntry
 from carico.scheduler.charge import Claim
-from carico.scheduler.class_costs import ClassTable, Figures
+from carico.scheduler.class_costs import ClassCostTable, ClassFigures
 from carico.scheduler.class_merge import merged
 from carico.scheduler.ledger import Ledger
 from carico.scheduler.requests import CPU, MEMORY
 
 SHOWN = ("cpu", "memory")
-CORE = 4 * 2.0**30  # bytes of memory that weigh as much as a core, in the order of the list
+CORE = 4 * 2.0**30  # bytes of memory that weigh as much as a core when rows are sorted
 STEP = {"cpu": 0.01, "memory": 2.0**20}  # to which a suggestion is rounded up
 
 
@@ -29,20 +29,20 @@ class ClassRow(msgspec.Struct, frozen=True, omit_defaults=True):
     family: str
     namespace: str
     pods: int = 0  # on nodes now
-    measured: float = 0.0  # pods behind the figures, older ones counting less; 0: nobody has measured one
+    measured: float = 0.0  # pods behind the figures, older ones weighted less; 0: none was measured
     nodes: int = 0  # that measured it
     revisions: int = 0  # that were measured
     source: str = ""  # aggregator or nodes
-    age: float = 0.0  # s since the last news of it
+    age: float = 0.0  # s since the last update
     charged: dict[str, float] = {}  # what is reserved for one pod, as demand
     uses: dict[str, float] = {}  # the mean
     spread: dict[str, float] = {}  # standard deviation between pods
     requests: dict[str, float] = {}  # the mean of its pods
-    suggested: dict[str, float] = {}  # what a request should say
+    suggested: dict[str, float] = {}  # suggested request of one pod
 
     @property
     def difference(self) -> float:
-        """How much the requests of all its pods together differ from the truth, in cores."""
+        """How much the requests of all its pods together differ from the suggested ones, in cores."""
         if not self.suggested:
             return 0.0
         cpu, memory = (abs(self.requests.get(name, 0.0) - self.suggested.get(name, 0.0)) for name in SHOWN)
@@ -62,9 +62,9 @@ ORDERS: dict[str, Callable[[ClassRow], tuple[float, str]]] = {
 }
 
 
-def class_rows(classes: ClassTable, ledger: Ledger, now: float, order: str = "difference") -> list[ClassRow]:
+def class_rows(classes: ClassCostTable, ledger: Ledger, now: float, order: str = "difference") -> list[ClassRow]:
     """Every family that was measured or has a pod on a node."""
-    known: dict[str, list[Figures]] = {}
+    known: dict[str, list[ClassFigures]] = {}
     for key, figures in classes:
         known.setdefault(key.family, []).append(figures)
     families = dict.fromkeys([*known, *ledger.families()])
@@ -72,7 +72,9 @@ def class_rows(classes: ClassTable, ledger: Ledger, now: float, order: str = "di
     return sorted(rows, key=ORDERS[order])
 
 
-def _row(family: str, known: list[Figures], pods: Iterable[Entry], classes: ClassTable, now: float) -> ClassRow:
+def _row(
+    family: str, known: list[ClassFigures], pods: Iterable[PodEntry], classes: ClassCostTable, now: float
+) -> ClassRow:
     entries = list(pods)
     key = entries[0].claim.key if entries else known[0].cost.key
     row = ClassRow(family, key.namespace, pods=len(entries), requests=_mean_requests(entries))
@@ -90,14 +92,14 @@ def _row(family: str, known: list[Figures], pods: Iterable[Entry], classes: Clas
         revisions=len(known),
         source=newest.source,
         age=round(now - newest.at, 1),
-        charged={} if charge.cost is None else {name: float(charge.cost[i]) for i, name in enumerate(SHOWN)},
+        charged={} if charge.cost is None else {name: charge.cost[i] for i, name in enumerate(SHOWN)},
         uses={name: min(cost.mean[i], use_high[name]) if use_high[name] else cost.mean[i] for name, i in index.items()},
         spread={name: math.sqrt(max(0.0, cost.variance[i])) for name, i in index.items()},
         suggested={name: rounded_up(amount, STEP[name]) for name, amount in use_high.items() if amount > 0},
     )
 
 
-def _mean_requests(entries: list[Entry]) -> dict[str, float]:
+def _mean_requests(entries: list[PodEntry]) -> dict[str, float]:
     if not entries:
         return {}
     cores = sum(entry.claim.requests.get(CPU, 0) for entry in entries) / 1000
@@ -114,7 +116,7 @@ def rounded_up(amount: float, step: float) -> float:
 
 
 def quantities(amounts: dict[str, float]) -> str:
-    """As they stand in a manifest: cpu, memory.
+    """As in a manifest: cpu, memory.
 
     >>> quantities({"cpu": 0.35, "memory": 461373440}), quantities({"cpu": 2.0, "memory": 0.0}), quantities({})
     ('350m, 440Mi', '2, none', '?')

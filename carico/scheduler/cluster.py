@@ -1,11 +1,10 @@
-"""What the watches say, told to snapshot, ledger and queue, in the one order that keeps the three in agreement.
+"""Applies watch events to snapshot, ledger and queue, in the one order that keeps the three consistent.
 
-A pod is on a node as soon as this scheduler has decided so (`assume`), in snapshot and ledger alike; the watch's own
-news of the binding replaces the assumption, and `unassume` takes it back if the binding failed. Everything here is
-synchronous.
+A pod counts on its node as soon as this scheduler has assumed it there (`assume`), in snapshot and ledger; the watch
+event of the binding confirms it, and `unassume` removes it if the binding failed. Everything here is synchronous.
 
-Room becomes free in many ways: a pod ends, is deleted before or after its binding, is moved by somebody else, is
-resized, its binding fails, its nomination ends. All of them go through `_room_freed` or `_nomination_ended`.
+Room becomes free in many ways: a pod ends, is deleted before or after its binding, is bound elsewhere by another
+client, is resized, its binding fails, its nomination ends. All go through `_room_freed` or `_nomination_ended`.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ import msgspec
 from carico.kube.decode import Tree, text_at
 from carico.kube.meta import KubeObject, ObjectMeta, ObjectName
 from carico.kube.objects import Node, Pod, PodSpec
-from carico.scheduler.changes import Action, Change, node_change, pod_change
-from carico.scheduler.class_costs import ClassTable
+from carico.scheduler.changes import Action, ClusterEvent, node_change, pod_change
+from carico.scheduler.class_costs import ClassCostTable
 from carico.scheduler.ledger import Ledger
 from carico.scheduler.queue import Queue, is_waiting
 from carico.scheduler.snapshot import Snapshot
@@ -28,7 +27,7 @@ from carico.scheduler.units import counts
 from carico.types import ClassCost, ClassKey, NodeReport, Vector
 
 
-class Cluster:
+class ClusterCache:
     def __init__(
         self,
         snapshot: Snapshot,
@@ -36,20 +35,20 @@ class Cluster:
         queue: Queue,
         ours: Container[str],
         now: Callable[[], float],
-        classes: ClassTable,
+        classes: ClassCostTable,
     ) -> None:
         self.snapshot, self.ledger, self.queue, self.classes = snapshot, ledger, queue, classes
         self._ours, self._now = ours, now
         self.assumed: dict[str, str] = {}  # UID to node, until the watch confirms the binding
-        self._rows: set[int] = set()  # rows whose pods or Node changed and that may take more
-        # A node and what it has left, None where that is not known: for pods that wait elsewhere.
-        self.on_room: Callable[[str, Vector | None], object] = _ignore
+        self._rows: set[int] = set()  # rows whose pods or Node changed and that may have room for more
+        # A node and what it has left, None where unknown: for pods that wait in another scheduler.
+        self.on_room: Callable[[str, Vector | None], object] | None = None
         self.on_reprice: Callable[[Collection[str]], object] = _ignore  # families of classes
         self.on_pod: Callable[[Pod | None, Pod | None], object] = _ignore  # for pods in flight
         self.on_node: Callable[[Node], object] = _ignore
         self.on_node_removed: Callable[[str], object] = _ignore
 
-    # --- what the watches bring ---
+    # --- watch events ---
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         now = self._now()
@@ -65,7 +64,7 @@ class Cluster:
         self._wake(now)
 
     def pod_undecodable(self, name: ObjectName, content: Tree | None) -> None:
-        """What is known of a pod stands; of an unknown one only the node that it takes room on matters.
+        """Keeps the known state of a pod; of an unknown one only the node that it takes room on is used.
 
         None: the pod is gone, or can be decoded now.
         """
@@ -85,7 +84,8 @@ class Cluster:
             assert old is not None
             self.snapshot.remove_node(old.name)
             self.ledger.node_removed(old.name)
-            self.on_room(old.name, None)
+            if self.on_room is not None:
+                self.on_room(old.name, None)
             self.on_node_removed(old.name)
         else:
             self.snapshot.set_node(new)
@@ -96,17 +96,17 @@ class Cluster:
         self._wake(now)
 
     def thing_changed(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        """Anything that is neither pod nor node."""
+        """An object that is neither pod nor node."""
         thing = new or old
         assert thing is not None
         self.snapshot.put(thing) if new is not None else self.snapshot.remove(thing)
         action = Action.ADD if old is None else Action.DELETE if new is None else Action.UPDATE
-        self.queue.on_change(Change(type(thing).__name__, action, old, new), self._now())
+        self.queue.on_change(ClusterEvent(type(thing).__name__, action, old, new), self._now())
 
-    # --- what the scheduler itself does ---
+    # --- actions of the scheduler itself ---
 
     def assume(self, info: PodInfo, node: str) -> None:
-        """The pod gets this node: from now on it takes its room there."""
+        """Assumes the pod on the node: from now on it takes room there."""
         now = self._now()
         self.assumed[info.uid] = node
         self.snapshot.add_pod(info, node)
@@ -117,7 +117,7 @@ class Cluster:
         self._wake(now)
 
     def unassume(self, info: PodInfo) -> None:
-        """The binding failed. If the watch has already confirmed the pod somewhere, that stands."""
+        """Reverts `assume` after a failed binding; no effect if a watch event has already confirmed the pod."""
         now = self._now()
         if self.assumed.pop(info.uid, None) is not None:
             self.ledger.release(info.uid)
@@ -125,7 +125,7 @@ class Cluster:
             self._wake(now)
 
     def nominate(self, info: PodInfo, node: str, victims: tuple[PodInfo, ...]) -> list[PodInfo]:
-        """Keeps the node for the pod while the victims leave; returns pods of lower priority that lose it thereby."""
+        """Nominates the node while the victims terminate; returns pods of lower priority that lose their nomination."""
         now = self._now()
         self._nomination_ended(info.uid, now)
         losers = [
@@ -150,20 +150,20 @@ class Cluster:
         self._wake(self._now())
 
     def reported(self, report: NodeReport) -> None:
-        """A node says what it has left, and what it has measured of the classes that run there."""
+        """A node's report: what it has left, and the measured costs of the classes that run there."""
         now = self._now()
         self.ledger.report(report, now)
         self._reprice(self.classes.reported(report, now), now)
         self._wake(now)
 
     def aggregated(self, costs: Mapping[ClassKey, ClassCost], resources: tuple[str, ...]) -> None:
-        """All that the aggregator knows of classes."""
+        """The aggregator's complete table of class costs."""
         now = self._now()
         self._reprice(self.classes.aggregated(costs, resources, now), now)
         self._wake(now)
 
     def tick(self) -> None:
-        """What time alone changes; called every second."""
+        """Expires what depends on time alone; called every second."""
         now = self._now()
         self._reprice(self.classes.tick(now), now)
         self.ledger.expire(now)
@@ -192,7 +192,7 @@ class Cluster:
             now = self._now()
             if (row := self.snapshot.rows.number.get(node)) is not None:
                 self._rows.add(row)
-            self.queue.on_change(Change("Pod", Action.DELETE, left, None), now)
+            self.queue.on_change(ClusterEvent("Pod", Action.DELETE, left, None), now)
             self._wake(now)
 
     def _pod_assigned(self, old: Pod | None, new: Pod, now: float) -> None:
@@ -202,7 +202,7 @@ class Cluster:
         first = old is None or not old.spec.node_name
         self.assumed.pop(new.uid, None)
         if not there:
-            self._room_freed(new.uid, now)  # bound elsewhere than we meant
+            self._room_freed(new.uid, now)  # bound to another node than the assumed one
         info = PodInfo(new)
         self.snapshot.add_pod(info, node)
         self._nomination_ended(new.uid, now)
@@ -211,7 +211,7 @@ class Cluster:
         else:
             self.ledger.forget(new.uid)
         self.queue.delete(new.uid, now)
-        change = Change("Pod", Action.ADD, None, new) if first else pod_change(old, new)
+        change = ClusterEvent("Pod", Action.ADD, None, new) if first else pod_change(old, new)
         if there and change.action & Action.POD_SCALE_DOWN:
             self._rows.add(self.snapshot.rows.number[node])
         self.queue.on_change(change, now)
@@ -232,9 +232,9 @@ class Cluster:
             self.queue.add(info, now)
 
     def _follow_nomination(self, old: Pod | None, info: PodInfo, now: float) -> None:
-        """What the API server says of a nomination counts when it changes; what we decided since then stands.
+        """Takes over `nominatedNodeName` when the API server changes it; our later decisions take precedence.
 
-        The patch that carries our own decision comes back late, and other updates of the pod come before it.
+        The watch event of our own patch comes late, and other updates of the pod come before it.
         """
         said = info.pod.status.nominated_node_name
         mine = self.snapshot.nominated.get(info.uid)
@@ -250,7 +250,7 @@ class Cluster:
             self.queue.activate(info.uid, now)
 
     def _room_freed(self, uid: str, now: float) -> None:
-        """The pod no longer takes room on its node, assumed or bound, whatever the reason: those who wait may try."""
+        """Removes the pod from its node, assumed or bound, and requeues the pods that this could help."""
         known = self.snapshot.pods.get(uid)
         if known is None:
             return
@@ -262,39 +262,40 @@ class Cluster:
             if nominated.victims.pop(uid, None) is not None:
                 nominated.vacated_at = now
         there = _on_node(info.pod, node)
-        self.queue.on_change(Change("Pod", Action.DELETE, there, None), now)
+        self.queue.on_change(ClusterEvent("Pod", Action.DELETE, there, None), now)
 
     def _nomination_ended(self, uid: str, now: float) -> None:
-        """The node is no longer kept for the pod: those that were refused it for its sake may try."""
+        """Ends the pod's nomination and requeues the pods that were rejected because of it."""
         if node := self.snapshot.unnominate(uid):
             row = self.snapshot.rows.number.get(node)
             if row is not None:
                 self.queue.on_row(row, now)
 
     def _wake(self, now: float) -> None:
-        """Pods that wait for an amount, on rows that may have more of it than before."""
+        """Wakes up pods that wait for an amount, on rows that may have more of it than before."""
         rows, self._rows = self._rows | self.ledger.touched, set()
-        for row in self.ledger.touched:
-            if name := self.snapshot.rows.names[row]:
-                self.on_room(name, self.ledger.amounts(row) if self.ledger.is_fresh(row, now) else None)
+        if self.on_room is not None:
+            for row in self.ledger.touched:
+                if name := self.snapshot.rows.names[row]:
+                    self.on_room(name, self.ledger.amounts(row) if self.ledger.is_fresh(row, now) else None)
         self.ledger.touched.clear()
         for row in rows:
             self.queue.on_row(row, now)
 
 
 def _on_node(pod: Pod, node: str) -> Pod:
-    """The pod as hints expect it: with the node that it was on, also if it was only meant to be bound there."""
+    """The pod as queueing hints expect it: with the node that it was on, also if it was only assumed there."""
     if pod.spec.node_name == node:
         return pod
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
 
 
 def _ignore(*_: object) -> None:
-    """Nothing listens."""
+    """The default callback."""
 
 
 def ledger_differences(have: Ledger, fresh: Ledger) -> list[str]:
-    """What two ledgers disagree about, node by node; none after the same pods and reports, however they came."""
+    """The differences of two ledgers, by node; none after the same pods and reports, in any order."""
     found: list[str] = []
     theirs = dict(fresh.accounts())
     for node, mine in have.accounts():

@@ -1,8 +1,8 @@
 """Labels of all nodes, one column of small integers per key, so that a requirement is a comparison of arrays.
 
-A column is made when a key is first asked for and kept up to date from then on: clusters have hundreds of labels, of
-which pods ask for a handful. Nothing here grows with time: columns that nobody asks for go, and so do the values of
-nodes that have gone.
+A column is created when its key is first used and kept up to date from then on: clusters have hundreds of labels, of
+which pods use a handful. Memory is bounded: the least recently used columns are dropped, and so are the values that no
+node has any more.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from carico.scheduler.rows import Mask, RowArray, among, grown
 MISSING = -1  # the code of a row whose node lacks the label; also the last entry of a lookup table
 
 
-KEPT = 256  # columns; the one not asked for longest goes first
-SPARE = 64  # values that no node has any more, kept in case that they come back
+KEPT = 256  # columns; the least recently used is dropped first
+SPARE = 64  # unused values that are kept, in case a node gets them again
 
 
 class Column:
     """The values of one label: `codes[row]` is an index into `values`, or MISSING.
 
-    `values` may hold some that no row has any more; when they become too many, the codes are given anew.
+    `values` may hold some that no row has any more; when they become too many, the codes are renumbered.
 
     >>> column = Column(["a", "b", None])
     >>> column.set(0, "b")
@@ -44,7 +44,7 @@ class Column:
 
     @property
     def living(self) -> int:
-        """Values that some row has."""
+        """Number of values that at least one row has."""
         return len(self.values) - self._unused
 
     def fit(self, length: int) -> None:
@@ -58,7 +58,7 @@ class Column:
             self._left(before)
 
     def _entered(self, value: str | None) -> int:
-        """One more row has this value."""
+        """Counts one more row with this value; returns its code."""
         if value is None:
             return MISSING
         code = self.code.get(value)
@@ -73,7 +73,7 @@ class Column:
         return code
 
     def _left(self, code: int) -> None:
-        """One row less has the value of this code."""
+        """Counts one row less with the value of this code."""
         if code == MISSING:
             return
         self._rows[code] -= 1
@@ -93,7 +93,7 @@ class Column:
         self._unused, self._integers = 0, None
 
     def admitted(self, requirement: Requirement, codes: NDArray[np.int32]) -> Mask:
-        """Which of `codes` a requirement lets pass."""
+        """Which of `codes` meet the requirement."""
         operator = requirement.operator
         if operator in ("Exists", "DoesNotExist"):
             missing: Mask = codes == MISSING
@@ -117,7 +117,7 @@ class Column:
         return passed[codes]
 
     def _numbers(self) -> tuple[NDArray[np.int64], Mask]:
-        """Every value as a number, and whether it is one; the last entry stands for MISSING."""
+        """Every value as a number, and whether it is one; the last entry is for MISSING."""
         if self._integers is None:
             read = [as_integer(value) for value in self.values]
             numbers = np.array([*(0 if n is None else n for n in read), 0], dtype=np.int64)
@@ -144,17 +144,17 @@ class LabelColumns:
             column = self._columns[key] = Column(self._labels_of(row).get(key) for row in rows)
         else:
             self._columns.move_to_end(key)
-            column.fit(self._length())  # rows of nodes that are not known yet come without news of labels
+            column.fit(self._length())  # rows can be added without a call of `update`
         return column
 
     def update(self, row: int) -> None:
-        """The node of this row is new, changed or gone."""
+        """Call when the node of this row was added, changed or removed."""
         labels = self._labels_of(row)
         for key, column in self._columns.items():
             column.set(row, labels.get(key))
 
     def trim(self) -> None:
-        """Forgets what nobody asks for. Between two cycles only: a column that is made again has other codes."""
+        """Drops unused columns. Only between two cycles: a column that is re-created has different codes."""
         while len(self._columns) > KEPT:
             self._columns.popitem(last=False)
 

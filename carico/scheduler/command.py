@@ -10,7 +10,7 @@ import signal
 import sys
 
 from carico.flags import CommandParser, add_settings, settings_of
-from carico.scheduler.garbage import Garbage
+from carico.scheduler.garbage import GcControl
 from carico.scheduler.run import Scheduler
 from carico.settings import SchedulerSettings
 
@@ -29,14 +29,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _fast_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's, imported here so that no other command of `carico` pays for it."""
+    """uvloop's, imported here so that no other command of `carico` loads it."""
     import uvloop
 
     return uvloop.new_event_loop()
 
 
 async def _serve(settings: SchedulerSettings) -> None:
-    scheduler = Scheduler(settings, garbage=Garbage(ours=True))
+    scheduler = Scheduler(settings, garbage=GcControl(ours=True))
     end = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -47,7 +47,7 @@ async def _serve(settings: SchedulerSettings) -> None:
 
 
 def _dump(scheduler: Scheduler) -> None:
-    """The ring of decisions, and whether the ledger still adds up, to standard error."""
+    """Writes the ring of decisions to standard error, and logs whether the ledger is consistent."""
     sys.stderr.write(scheduler.parts.ring.dump().decode())
     try:
         scheduler.parts.ledger.validate()

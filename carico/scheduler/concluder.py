@@ -1,4 +1,4 @@
-"""What is done when the way of a pod to its binding has come to an end: kept, given back, told, counted."""
+"""Ends a binding cycle: keeps or releases the reservation, requeues the pod, writes Event, record and metrics."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from carico.clock import Clock
-from carico.kube.binding import Bound, Outcome
-from carico.kube.events import Event, Recorder
-from carico.scheduler.cluster import Cluster
+from carico.kube.binding import BindOutcome, BindResult
+from carico.kube.events import Event, EventRecorder
+from carico.scheduler.cluster import ClusterCache
 from carico.scheduler.cycle import Decision, unreserve
-from carico.scheduler.decisions import Record, Ring
+from carico.scheduler.decisions import DecisionLog, DecisionRecord
 from carico.scheduler.framework import Code
 from carico.scheduler.metrics import SchedulerMetrics
 from carico.scheduler.profiles import Profile
 from carico.scheduler.queue import Queued
 from carico.scheduler.template import PodInfo
-from carico.scheduler.unschedulable import Refusal
+from carico.scheduler.unschedulable import Diagnosis
 from carico.scheduler.waiting import InFlightPod
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A pod that was given a node, and how it came to that."""
+    """A pod that was assigned a node, and the decision behind it."""
 
     profile: Profile
     queued: Queued
@@ -45,18 +45,18 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A plugin did not permit the pod."""
+    """A Permit plugin rejected the pod."""
 
     plugin: str
     why: str
 
 
-class Concluder:
+class BindingFinisher:
     def __init__(
         self,
-        cluster: Cluster,
-        recorder: Recorder,
-        ring: Ring,
+        cluster: ClusterCache,
+        recorder: EventRecorder,
+        ring: DecisionLog,
         metrics: SchedulerMetrics,
         clock: Clock,
         on_failure: Callable[[Queued, Decision], object],
@@ -65,28 +65,28 @@ class Concluder:
         self._metrics, self._clock, self._on_failure = metrics, clock, on_failure
         self.bound = 0
 
-    def conclude(self, attempt: Attempt, outcome: Outcome | Rejection) -> None:
-        """An outcome that is known."""
-        bound = outcome.bound if isinstance(outcome, Outcome) else None
-        if bound is Bound.DONE:
+    def conclude(self, attempt: Attempt, outcome: BindOutcome | Rejection) -> None:
+        """Handles a known outcome; see `note_unknown` for the other case."""
+        bound = outcome.bound if isinstance(outcome, BindOutcome) else None
+        if bound is BindResult.DONE:
             self._done(attempt)
-        elif isinstance(outcome, Outcome) and bound in (Bound.GONE, Bound.ELSEWHERE):
+        elif isinstance(outcome, BindOutcome) and bound in (BindResult.GONE, BindResult.ELSEWHERE):
             self._needless(attempt, outcome)
-        elif attempt.info.uid not in self._cluster.queue:  # it went while something else went wrong
-            self._needless(attempt, Outcome(Bound.GONE, outcome.why))
+        elif attempt.info.uid not in self._cluster.queue:  # it was deleted in the meantime
+            self._needless(attempt, BindOutcome(BindResult.GONE, outcome.why))
         elif isinstance(outcome, Rejection):
             self._rejected(attempt, outcome)
         else:
             self._failed(attempt, outcome)
 
-    def note_unknown(self, attempt: Attempt, outcome: Outcome) -> None:
-        """The binding was sent and nobody knows what came of it: the pod keeps its node."""
+    def note_unknown(self, attempt: Attempt, outcome: BindOutcome) -> None:
+        """The binding was sent and its outcome is not known: the pod keeps its reservation."""
         log.warning("whether %s was bound to %s is not known yet: %s", attempt.info.pod.key, attempt.node, outcome.why)
         self._metrics.conflicts.labels(outcome.bound.value).inc()
 
     @staticmethod
     def note_exception(profile: Profile, plugin: str, error: Exception) -> str:
-        """A plugin raised: never the end of anything but this pod's attempt."""
+        """A plugin raised an exception: only this pod's attempt fails. Returns the message."""
         profile.contain(plugin, error)
         return f"plugin {plugin} broke: {type(error).__name__}: {error}"
 
@@ -105,12 +105,12 @@ class Concluder:
             except Exception as error:
                 self.note_exception(attempt.profile, plugin.name, error)
 
-    def _needless(self, attempt: Attempt, outcome: Outcome) -> None:
-        """The pod is gone, or somebody else bound it."""
+    def _needless(self, attempt: Attempt, outcome: BindOutcome) -> None:
+        """The pod is gone, or another client bound it."""
         info = attempt.info
         self._unreserve(attempt)
         if outcome.pod is not None and info.uid in self._cluster.assumed:
-            self._cluster.pod_changed(info.pod, outcome.pod)  # what the watch will say soon
+            self._cluster.pod_changed(info.pod, outcome.pod)  # ahead of the watch event
         else:
             self._cluster.unassume(info)
         self._cluster.queue.done(info.uid, self._clock.monotonic())
@@ -121,18 +121,18 @@ class Concluder:
         self._release(attempt)
         self._record(attempt, "rejected", rejection.why)
         self._count(attempt, "unschedulable")
-        refusal = Refusal(frozenset({rejection.plugin}), attempt.profile.interests({rejection.plugin}))
+        refusal = Diagnosis(frozenset({rejection.plugin}), attempt.profile.interests({rejection.plugin}))
         self._requeue(attempt, rejection.why, Code.UNSCHEDULABLE, refusal)
 
-    def _failed(self, attempt: Attempt, outcome: Outcome) -> None:
+    def _failed(self, attempt: Attempt, outcome: BindOutcome) -> None:
         log.warning("binding %s to %s failed: %s", attempt.info.pod.key, attempt.node, outcome.why)
         self._release(attempt)
         self._record(attempt, outcome.bound.value, outcome.why)
         self._metrics.conflicts.labels(outcome.bound.value).inc()
         self._count(attempt, "error")
-        self._requeue(attempt, f"binding to {attempt.node} failed: {outcome.why}", Code.ERROR, Refusal())
+        self._requeue(attempt, f"binding to {attempt.node} failed: {outcome.why}", Code.ERROR, Diagnosis())
 
-    def _requeue(self, attempt: Attempt, message: str, code: Code, refusal: Refusal) -> None:
+    def _requeue(self, attempt: Attempt, message: str, code: Code, refusal: Diagnosis) -> None:
         decision = Decision(attempt.decision.cycle, message=message, code=code, refusal=refusal)
         self._on_failure(attempt.queued, decision)
 
@@ -146,7 +146,7 @@ class Concluder:
     def _record(self, attempt: Attempt, result: str, why: str) -> None:
         pod = attempt.info.pod
         self._ring.add(
-            Record(
+            DecisionRecord(
                 self._clock.wall(), pod.key, pod.uid, attempt.profile.name, attempt.queued.attempts, attempt.node,
                 result, reasons=why,
             )

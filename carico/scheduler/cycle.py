@@ -1,9 +1,9 @@
-"""The way of one pod, from the queue to the promise of a node.
+"""The scheduling cycle of one pod, from the queue to the reservation of a node.
 
-    pre-filter ─► filter ─► score ─► choose ─► reserve ─► assumed: outside, permit ─► pre-bind ─► bind (binder.py)
+    pre-filter ─► filter ─► score ─► choose ─► reserve ─► assume; then permit ─► pre-bind ─► bind (binder.py)
                     └ no node ─► post-filter: would evicting pods make room? ─► back to the queue, with reasons
 
-Nothing here waits: from the first filter to the reservation the cluster stands still.
+Nothing here awaits: snapshot and ledger do not change between the first filter and the reservation.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from carico.scheduler.changes import Action, Interest
-from carico.scheduler.cluster import Cluster
-from carico.scheduler.feasible import Feasibility
+from carico.scheduler.changes import Action, EventInterest
+from carico.scheduler.cluster import ClusterCache
+from carico.scheduler.feasible import FilterResult
 from carico.scheduler.framework import Code, Cycle, Nomination, Status, Wait
 from carico.scheduler.profiles import Profile
 from carico.scheduler.rows import Mask
 from carico.scheduler.template import PodInfo
-from carico.scheduler.unschedulable import Refusal, Scope
+from carico.scheduler.unschedulable import Diagnosis, Scope
 from carico.types import Vector
 
-NO_NODES = "no nodes"  # stands for a plugin where there is no node that one could refuse
+NO_NODES = "no nodes"  # in place of a plugin, where the cluster has no node to reject
 
 
 @dataclass(slots=True)
 class Decision:
-    """What one cycle came to. Exactly one of `node` and `message` is filled."""
+    """The result of one scheduling cycle. Exactly one of `node` and `message` is filled."""
 
     cycle: Cycle
     node: str = ""
     message: str = ""
-    code: Code = Code.SUCCESS  # UNSCHEDULABLE, or ERROR when a plugin broke
+    code: Code = Code.SUCCESS  # UNSCHEDULABLE, or ERROR when a plugin failed
     feasible: int = 0  # nodes that could have taken the pod
     free_before: float = 0.0  # pods of free capacity on the chosen node
     remark: str = ""  # for the Event, when the node was chosen without a recent report
-    refusal: Refusal | None = None
-    preemption: Nomination | Wait | None = None  # evict pods, wait for those that are leaving, or neither
+    refusal: Diagnosis | None = None
+    preemption: Nomination | Wait | None = None  # evict pods, wait for terminating victims, or neither
 
 
-def decide(profile: Profile, cluster: Cluster, pod: PodInfo, rng: np.random.Generator) -> Decision:
+def decide(profile: Profile, cluster: ClusterCache, pod: PodInfo, rng: np.random.Generator) -> Decision:
     """One attempt. On success the pod is reserved and assumed on the node."""
     cycle = Cycle(pod, cluster.snapshot, times=profile.sampled())
     with profile.timed("Filter"):
@@ -56,21 +56,21 @@ def decide(profile: Profile, cluster: Cluster, pod: PodInfo, rng: np.random.Gene
     return _commit(profile, cluster, cycle, row, len(rows))
 
 
-def _nominated_row(cycle: Cycle, feasibility: Feasibility) -> int | None:
-    """The node on which others were evicted for this pod, if it is still good."""
+def _nominated_row(cycle: Cycle, feasibility: FilterResult) -> int | None:
+    """The row of the pod's nominated node, if it is feasible."""
     nominated = cycle.snapshot.nominated.get(cycle.pod.uid)
     row = cycle.snapshot.rows.number.get(nominated.node) if nominated is not None else None
     return row if row is not None and row < len(feasibility.mask) and feasibility.mask[row] else None
 
 
 def _best(scores: Vector, rng: np.random.Generator) -> int:
-    """The index of the highest score; one of them by chance, so that equal nodes fill alike."""
+    """The index of the highest score; a random one of several, so that equal nodes fill evenly."""
     best = np.flatnonzero(scores == scores.max())
     return int(best[0] if len(best) == 1 else best[rng.integers(len(best))])
 
 
-def _commit(profile: Profile, cluster: Cluster, cycle: Cycle, row: int, feasible: int) -> Decision:
-    """Reserves the node for the pod, or says which plugin could not."""
+def _commit(profile: Profile, cluster: ClusterCache, cycle: Cycle, row: int, feasible: int) -> Decision:
+    """Runs Reserve and assumes the pod; on failure the decision names the plugin that rejected it."""
     node = cycle.snapshot.name(row)
     free, remark = 0.0, ""
     if profile.capacity is not None:
@@ -95,12 +95,12 @@ def _commit(profile: Profile, cluster: Cluster, cycle: Cycle, row: int, feasible
 
 def _not_reserved(profile: Profile, cycle: Cycle, plugin: str, status: Status) -> Decision:
     code = Code.ERROR if status.code is Code.ERROR else Code.UNSCHEDULABLE
-    refusal = Refusal(frozenset({plugin}), profile.interests({plugin}))
+    refusal = Diagnosis(frozenset({plugin}), profile.interests({plugin}))
     return Decision(cycle, message=status.message, code=code, refusal=refusal)
 
 
 def unreserve(profile: Profile, cycle: Cycle, node: str) -> None:
-    """Undoes every `reserve`, also when one of the plugins breaks."""
+    """Calls `unreserve` of every plugin, in reverse order, also if one of them raises."""
     for plugin in reversed(profile.reserves):
         try:
             plugin.unreserve(cycle, node)
@@ -108,7 +108,7 @@ def unreserve(profile: Profile, cycle: Cycle, node: str) -> None:
             profile.contain(plugin.name, error)
 
 
-def _refused(profile: Profile, cycle: Cycle, feasibility: Feasibility) -> Decision:
+def _refused(profile: Profile, cycle: Cycle, feasibility: FilterResult) -> Decision:
     code = Code.ERROR if feasibility.status.code is Code.ERROR else Code.UNSCHEDULABLE
     decision = Decision(cycle, message=_message(profile, cycle, feasibility), code=code)
     if code is not Code.ERROR:
@@ -118,8 +118,8 @@ def _refused(profile: Profile, cycle: Cycle, feasibility: Feasibility) -> Decisi
     return decision
 
 
-def _message(profile: Profile, cycle: Cycle, feasibility: Feasibility) -> str:
-    """Why there is no node, one clause per reason, and what the pod needs where that is the reason."""
+def _message(profile: Profile, cycle: Cycle, feasibility: FilterResult) -> str:
+    """Why there is no node, one clause per reason, and what the pod needs where Capacity rejected nodes."""
     message = feasibility.message()
     if profile.capacity is not None and profile.capacity.name in feasibility.refusing and feasibility.verdicts:
         message += profile.capacity.sentence(cycle.pod)
@@ -133,7 +133,7 @@ def _may_preempt(profile: Profile, cycle: Cycle, decision: Decision) -> bool:
     return allowed and decision.preemption is None and lowest < cycle.pod.priority
 
 
-def _post_filter(profile: Profile, cycle: Cycle, feasibility: Feasibility) -> Nomination | Wait | None:
+def _post_filter(profile: Profile, cycle: Cycle, feasibility: FilterResult) -> Nomination | Wait | None:
     for plugin in profile.post_filters:
         if cycle.times is None:
             answer = plugin.post_filter(cycle, feasibility)
@@ -144,24 +144,24 @@ def _post_filter(profile: Profile, cycle: Cycle, feasibility: Feasibility) -> No
     return None
 
 
-def refusal_of(profile: Profile, cycle: Cycle, feasibility: Feasibility, *, may_preempt: bool = False) -> Refusal:
-    """Who refused the pod, and what could help it; `may_preempt`: a report could, by letting it evict others."""
+def refusal_of(profile: Profile, cycle: Cycle, feasibility: FilterResult, *, may_preempt: bool = False) -> Diagnosis:
+    """Which plugins rejected the pod, and what could help it; `may_preempt`: a new report could allow preemption."""
     if not feasibility.snapshot.node_count and not feasibility.refusing:
-        return Refusal(frozenset({NO_NODES}), (Interest("Node", Action.ADD),))
+        return Diagnosis(frozenset({NO_NODES}), (EventInterest("Node", Action.ADD),))
     plugins = frozenset(feasibility.refusing)
-    if not feasibility.verdicts:  # a pre-filter refused it, which may look at anything of the pod
-        return Refusal(plugins, profile.interests(plugins))
+    if not feasibility.verdicts:  # rejected by a pre-filter, which may depend on any field of the pod
+        return Diagnosis(plugins, profile.interests(plugins))
     concerned = frozenset(feasibility.concerned())
     kept = frozenset(feasibility.nominated)
-    # A node that is kept for this pod is kept from all others that are like it.
+    # A node nominated for this pod is not available to similar pods: its verdict does not hold for them.
     nominated = cycle.pod.uid in cycle.snapshot.nominated
     scope = Scope.POD if nominated else profile.scope(cycle.pod, concerned)
     supplies = [p for p in profile.supplies if p.name not in cycle.skipped]
     if not concerned.intersection(p.name for p in supplies):
-        return Refusal(plugins or concerned, profile.interests(concerned), kept=kept, scope=scope)
+        return Diagnosis(plugins or concerned, profile.interests(concerned), kept=kept, scope=scope)
     needs = tuple(need for p in supplies for need in p.needs(cycle))
     mask = feasibility.without({p.name for p in supplies})
-    refusal = Refusal(plugins or concerned, profile.interests(concerned), needs, _bits(mask), kept, scope=scope)
+    refusal = Diagnosis(plugins or concerned, profile.interests(concerned), needs, _bits(mask), kept, scope=scope)
     if may_preempt:
         measured = profile.feasible.measured
         unreported = feasibility.refused_by(measured) & feasibility.resolvable(ignoring=measured)
@@ -175,7 +175,7 @@ def _bits(mask: Mask) -> bytes:
     return np.packbits(mask, bitorder="little").tobytes()
 
 
-def broken(cluster: Cluster, pod: PodInfo, error: Exception) -> Decision:
-    """A plugin raised: that is its fault and not the pod's, which is tried again after its pause."""
+def broken(cluster: ClusterCache, pod: PodInfo, error: Exception) -> Decision:
+    """The decision after a plugin raised an exception: the pod is retried after its back-off."""
     message = f"a plugin broke: {type(error).__name__}: {error}"
-    return Decision(Cycle(pod, cluster.snapshot), message=message, code=Code.ERROR, refusal=Refusal())
+    return Decision(Cycle(pod, cluster.snapshot), message=message, code=Code.ERROR, refusal=Diagnosis())

@@ -1,8 +1,8 @@
-"""A bounded ring of what was decided, to be read (`/debug/decisions`), dumped and replayed.
+"""A bounded ring of decisions, to be read (`/debug/decisions`), dumped and replayed.
 
-One record is one line of JSON. `replay` goes through a dump in its order and holds every decision to the rules again,
-its own or another threshold: a node that was promised with less free capacity than the pod needs, a pod that was
-promised two nodes. `carico decisions` does that for people (review.py).
+One record is one line of JSON. `replay` goes through a dump in order and checks every decision again, against its own
+or another threshold: it finds nodes that were reserved with less free capacity than the pod needs, and pods that were
+reserved on two nodes. `carico decisions` is the command for that (review.py).
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ import msgspec
 ROUNDED = 0.0005  # pods; records are rounded to three places
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+class DecisionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     at: float  # s since the epoch
     pod: str  # namespace/name
     uid: str
     profile: str
     attempt: int
     node: str = ""  # empty: none was found
-    result: str = "scheduled"  # scheduled, unschedulable, error, and later: gone, elsewhere, failed, rejected
+    result: str = "scheduled"  # scheduled, unschedulable, error; after the cycle: gone, elsewhere, failed, rejected
     feasible: int = 0
     nodes: int = 0
-    free_before: float | None = None  # pods; None: the node was not judged by its report
+    free_before: float | None = None  # pods; None: the report of the node was not used
     units: float = 1.0
     reasons: str = ""
-    micros: float = 0.0  # the cycle's time
+    micros: float = 0.0  # duration of the cycle
     need: float | None = None  # pods of free capacity that the pod took: threshold × units; None in older dumps
 
 
-class Ring:
+class DecisionLog:
     def __init__(self, size: int) -> None:
-        self._records: deque[Record] = deque(maxlen=size)
-        self.added = 0  # in all, with those that have fallen out again
+        self._records: deque[DecisionRecord] = deque(maxlen=size)
+        self.added = 0  # total, including those that were overwritten
 
-    def add(self, record: Record) -> None:
+    def add(self, record: DecisionRecord) -> None:
         self._records.append(record)
         self.added += 1
 
     def __len__(self) -> int:
         return len(self._records)
 
-    def of_pod(self, key: str) -> list[Record]:
+    def of_pod(self, key: str) -> list[DecisionRecord]:
         return [record for record in self._records if record.pod == key]
 
-    def latest(self, most: int) -> list[Record]:
+    def latest(self, most: int) -> list[DecisionRecord]:
         """The last `most` records, the newest first."""
         return list(islice(reversed(self._records), most))
 
@@ -57,19 +57,19 @@ class Ring:
         return b"".join(msgspec.json.encode(record) + b"\n" for record in self._records)
 
 
-def load(dump: bytes) -> list[Record]:
-    """The records of a dump; lines that are none, such as a log around them, are passed over."""
-    decoder, records = msgspec.json.Decoder(Record), []
+def load(dump: bytes) -> list[DecisionRecord]:
+    """The records of a dump; other lines, such as log lines between them, are skipped."""
+    decoder, records = msgspec.json.Decoder(DecisionRecord), []
     for line in dump.splitlines():
         with suppress(msgspec.DecodeError):
             records.append(decoder.decode(line))
     return records
 
 
-def replay(records: Iterable[Record], threshold: float | None = None) -> list[str]:
-    """Decisions that broke the rule `free ≥ threshold × units`, or gave one pod two nodes without a failure between.
+def replay(records: Iterable[DecisionRecord], threshold: float | None = None) -> list[str]:
+    """Decisions that violate `free ≥ threshold × units`, or assign one pod two nodes without a failure between.
 
-    Each is held to the threshold that was in force when it was made, unless another one is given.
+    Each is checked against the threshold that was in force when it was made, unless another one is given.
     """
     wrong: list[str] = []
     placed: dict[str, str] = {}
@@ -86,7 +86,7 @@ def replay(records: Iterable[Record], threshold: float | None = None) -> list[st
     return wrong
 
 
-def _need(record: Record, threshold: float | None) -> float:
+def _need(record: DecisionRecord, threshold: float | None) -> float:
     if threshold is None and record.need is not None:
         return record.need
     return record.units if threshold is None else threshold * record.units

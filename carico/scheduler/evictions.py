@@ -1,7 +1,7 @@
-"""Evictions for pods that were nominated, until the API server has taken them all.
+"""Evicts the victims of nominated pods, until the API server has accepted all evictions.
 
-A preemptor is held out of the queue meanwhile: it could only find out that its victims are still there. An eviction
-that the API server refuses for good ends the nomination, and the preemptor is tried again.
+A preemptor is held out of the queue meanwhile: an attempt would only find its victims still there. An eviction that the
+API server rejects permanently ends the nomination, and the preemptor is retried.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from functools import partial
 from carico.clock import Clock
 from carico.kube import pod_writes
 from carico.kube.client import Client
-from carico.kube.events import Event, Recorder
-from carico.kube.writer import Writer
-from carico.scheduler.cluster import Cluster
+from carico.kube.events import Event, EventRecorder
+from carico.kube.writer import ApiWriter
+from carico.scheduler.cluster import ClusterCache
 from carico.scheduler.framework import Nomination
 from carico.scheduler.template import PodInfo
 
@@ -22,14 +22,16 @@ log = logging.getLogger(__name__)
 
 
 class Evictions:
-    def __init__(self, client: Client, cluster: Cluster, writer: Writer, recorder: Recorder, clock: Clock) -> None:
+    def __init__(
+        self, client: Client, cluster: ClusterCache, writer: ApiWriter, recorder: EventRecorder, clock: Clock
+    ) -> None:
         self._client, self._cluster, self._writer, self._recorder = client, cluster, writer, recorder
         self._clock = clock
-        self._preemptors: dict[str, dict[str, PodInfo]] = {}  # victim to the pods that it is evicted for, by UID
-        self._left: dict[str, set[str]] = {}  # preemptor to victims whose eviction has not been answered
+        self._preemptors: dict[str, dict[str, PodInfo]] = {}  # victim to its preemptors, by UID
+        self._left: dict[str, set[str]] = {}  # preemptor to victims with an open eviction
 
     def __len__(self) -> int:
-        """Evictions that have not been answered."""
+        """Open evictions."""
         return len(self._preemptors)
 
     def start(self, preemptor: PodInfo, nomination: Nomination) -> None:
@@ -41,7 +43,7 @@ class Evictions:
         self._finish_if_done(preemptor.uid)
 
     def withdraw(self, preemptor: str) -> None:
-        """The pod has lost its nomination: what was not sent for it alone is not sent any more."""
+        """The pod has lost its nomination: evictions for it alone that were not sent yet are dropped."""
         if self._left.pop(preemptor, None) is not None:
             self._cluster.queue.unhold(preemptor, self._clock.monotonic())
 
@@ -58,7 +60,7 @@ class Evictions:
         self._writer.put(write)
 
     def _is_wanted(self, victim: str) -> bool:
-        """Whether a pod is still nominated for which it is evicted; forgets those that are not."""
+        """Whether a preemptor of the victim is still nominated; drops preemptors that are not."""
         preemptors = self._preemptors.get(victim, {})
         nominated = self._cluster.snapshot.nominated
         standing = {

@@ -1,8 +1,8 @@
-"""Why this node, why not that one: the verdict of every plugin about every node, numbers included.
+"""Explains a placement: the verdict of every plugin about every node, with numbers.
 
-The same filters and scores as in a real cycle, and nothing is reserved. What has to be seen at one moment is done in
-one go, with arrays; what is told of each node is put together from copies of them, a few hundred nodes at a time, so
-that a scheduler of thousands of nodes goes on working meanwhile.
+The filters and scores are those of a real cycle, and nothing is reserved. All plugins run in one step, over a
+consistent state; the answer per node is then built from copies, a few hundred nodes at a time, so that a scheduler of
+thousands of nodes continues to work meanwhile.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from carico.clock import Clock
 from carico.kube.objects import Pod
 from carico.scheduler import requests, words
 from carico.scheduler.accounts import Account
-from carico.scheduler.assembly import Parts
+from carico.scheduler.assembly import Components
 from carico.scheduler.charge import RESOURCES, Sum
 from carico.scheduler.explanation import Explanation, NodeVerdict
-from carico.scheduler.feasible import Feasibility
+from carico.scheduler.feasible import FilterResult
 from carico.scheduler.framework import Cycle, Nomination, Reason, Verdict
 from carico.scheduler.plugins.capacity import STARTING
 from carico.scheduler.profiles import Profile
@@ -33,20 +33,20 @@ from carico.scheduler.rows import Mask, RowArray
 from carico.scheduler.template import PodInfo
 from carico.scheduler.units import counts, units_of
 
-SLICE = 200  # nodes that are told of in a row
+SLICE = 200  # nodes per step of the event loop
 OLDEST = 3  # starting pods that are named
-PREEMPTION_ROWS = 50  # nodes on which evicting pods is thought through, at some 2 ms each
-WAITING = 8  # explanations that may be asked for while another is worked on
+PREEMPTION_ROWS = 50  # nodes on which evicting pods is simulated, at some 2 ms each
+WAITING = 8  # explanations that may wait while another is in progress
 
 
 class Busy(Exception):
-    """Too many explanations are asked for at once."""
+    """Too many explanations are requested at once."""
 
 
 class Explainer:
-    """For a scheduler at work: one explanation at a time, and the event loop turns in between."""
+    """For a running scheduler: one explanation at a time, and the event loop runs between its steps."""
 
-    def __init__(self, parts: Parts, clock: Clock) -> None:
+    def __init__(self, parts: Components, clock: Clock) -> None:
         self._parts, self._clock = parts, clock
         self._turn = asyncio.Lock()
         self._waiting = 0
@@ -65,8 +65,8 @@ class Explainer:
             self._waiting -= 1
 
 
-def explain(parts: Parts, pod: Pod, now: float) -> Explanation:
-    """In one go, for who has nothing else to do. For a pod that runs already: as if it were not there."""
+def explain(parts: Components, pod: Pod, now: float) -> Explanation:
+    """The same in one step, for commands. A pod that runs already is hypothetically removed."""
     judged = judge(parts, pod, now)
     for _ in judged.slices():
         pass
@@ -74,7 +74,7 @@ def explain(parts: Parts, pod: Pod, now: float) -> Explanation:
 
 
 class _Figures(NamedTuple):
-    """What the ledger has of each node; lists with one entry per node."""
+    """The ledger's figures; lists with one entry per node."""
 
     known: list[bool]
     fresh: list[bool]
@@ -83,27 +83,27 @@ class _Figures(NamedTuple):
     reserved: list[float]
     sampled: list[float | None]  # s, monotonic; None: it never reported
     left: list[list[float] | None]  # absolute demand, per RESOURCES; None: no room is reported
-    busy: list[str]  # how much of its cpu a node uses, in words
+    busy: list[str]  # how much of its cpu a node uses, as text
 
 
 @dataclass(slots=True)
 class Judged:
-    """Everything that plugins and ledger said at one moment; `slices` tells it node by node."""
+    """The results of plugins and ledger at one moment; `slices` turns them into verdicts per node."""
 
     result: Explanation
     now: float  # s, monotonic
     names: list[str]  # of the nodes, in order
     feasible: list[bool]
     refusals: list[tuple[str, list[int], tuple[Reason, ...]]]  # plugin, bits and what they mean
-    everywhere: dict[str, list[str]]  # reasons of plugins that refused the pod before any node was looked at
+    everywhere: dict[str, list[str]]  # reasons of pre-filters that rejected the pod as a whole
     scores: list[tuple[str, dict[str, float]]]  # plugin, and weighted score by node
     totals: dict[str, float]
-    nominated: dict[str, str]  # nodes that are kept for another pod, and why
+    nominated: dict[str, str]  # nodes that are nominated for another pod, and why
     starting: dict[str, list[str]]
     figures: _Figures
 
     def slices(self) -> Iterator[None]:
-        """Fills `result.nodes`, and stops for breath after every SLICE of them."""
+        """Fills `result.nodes`, and yields after every SLICE of them."""
         for start in range(0, len(self.names), SLICE):
             self.result.nodes += [self._told(i) for i in range(start, min(start + SLICE, len(self.names)))]
             yield
@@ -133,8 +133,8 @@ def _texts(bits: int, reasons: tuple[Reason, ...]) -> list[str]:
     return [reason.text for i, reason in enumerate(reasons) if bits >> i & 1]
 
 
-def judge(parts: Parts, pod: Pod, now: float) -> Judged:
-    """Asks all plugins. For a pod that runs already: as if it were not there, and not bound yet."""
+def judge(parts: Components, pod: Pod, now: float) -> Judged:
+    """Runs all plugins. A pod that runs already is hypothetically removed, and treated as unbound."""
     name = pod.spec.scheduler_name if pod.spec.scheduler_name in parts.profiles else next(iter(parts.profiles))
     profile = parts.profiles[name]
     info = PodInfo(pod)
@@ -151,7 +151,7 @@ def judge(parts: Parts, pod: Pod, now: float) -> Judged:
             result.message = result.message or feasibility.message()
             _tell_preemption(profile, cycle, feasibility, result)
         result.notes += _partly_asked(profile, feasibility)
-        # Copies: what the plugins answered is good until the next cycle only.
+        # Copies: the plugins' answers are valid only until the next cycle.
         rows = np.array(sorted(np.flatnonzero(parts.snapshot.present).tolist(), key=parts.snapshot.name), dtype=np.intp)
         refusals = [(plugin, v.bits[rows].tolist(), v.reasons) for plugin, v in feasibility.verdicts if v.bits.any()]
         status = list(feasibility.status.reasons)
@@ -171,21 +171,23 @@ def judge(parts: Parts, pod: Pod, now: float) -> Judged:
 
 
 @contextmanager
-def _without(parts: Parts, info: PodInfo) -> Iterator[None]:
-    """The snapshot as if the pod were not in it."""
+def _without(parts: Components, info: PodInfo) -> Iterator[None]:
+    """Removes the pod from the snapshot while the context lasts."""
     known = parts.snapshot.pods.get(info.uid)
-    if known is not None:
-        parts.snapshot.remove_pod(info.uid)
+    if known is None:
+        yield
+        return
+    node = parts.snapshot.name(known[1])
+    parts.snapshot.remove_pod(info.uid)
     try:
         yield
     finally:
-        if known is not None:
-            parts.snapshot.add_pod(known[0], info.pod.spec.node_name or parts.snapshot.name(known[1]))
+        parts.snapshot.add_pod(known[0], node)
 
 
 @contextmanager
-def _given_back(parts: Parts, profile: Profile, cycle: Cycle) -> Iterator[dict[int, Sum]]:
-    """What the pod itself holds of a node, wherever the ledger has it, counts as free; by row."""
+def _given_back(parts: Components, profile: Profile, cycle: Cycle) -> Iterator[dict[int, Sum]]:
+    """Counts the pod's own charge in the ledger as free while the context lasts; returns it by row."""
     entry = parts.ledger.entry(cycle.pod.uid)
     account = parts.ledger.account(entry.node) if entry is not None else None
     if entry is None or account is None or profile.capacity is None or not counts(cycle.pod.pod):
@@ -201,9 +203,9 @@ def _given_back(parts: Parts, profile: Profile, cycle: Cycle) -> Iterator[dict[i
         parts.ledger.starting[account.row] += entry.starting
 
 
-def _opening(parts: Parts, profile: Profile, info: PodInfo) -> Explanation:
+def _opening(parts: Components, profile: Profile, info: PodInfo) -> Explanation:
     result = Explanation(info.pod.key, profile.name, units_of(info.pod), bound_to=info.pod.spec.node_name)
-    if profile.capacity is not None and counts(info.pod) and parts.ledger.has_room.any():
+    if profile.capacity is not None and counts(info.pod) and parts.ledger.nodes_with_room:
         result.needs = words.need(parts.classes, parts.classes.claim(info))
     queued = parts.queue.get(info.uid)
     if queued is not None:
@@ -216,7 +218,7 @@ def _opening(parts: Parts, profile: Profile, info: PodInfo) -> Explanation:
 def _scored(
     profile: Profile, cycle: Cycle, rows: RowArray
 ) -> tuple[dict[str, float], list[tuple[str, dict[str, float]]]]:
-    """The total of every feasible node, and what each plugin gave it; rounded, as it is shown."""
+    """The total of every feasible node, and the weighted score of each plugin; rounded for display."""
     names = [cycle.snapshot.name(row) for row in rows.tolist()]
     total = np.zeros(len(rows))
     by_plugin: list[tuple[str, dict[str, float]]] = []
@@ -227,21 +229,21 @@ def _scored(
     return dict(zip(names, np.round(total, 3).tolist(), strict=True)), by_plugin
 
 
-def _tell_preemption(profile: Profile, cycle: Cycle, feasibility: Feasibility, result: Explanation) -> None:
+def _tell_preemption(profile: Profile, cycle: Cycle, feasibility: FilterResult, result: Explanation) -> None:
     limited, hopeful = _limited(feasibility)
     for plugin in profile.post_filters:
         found = plugin.post_filter(cycle, limited)
         if isinstance(found, Nomination):
             result.preemption = {"node": found.node, "victims": [victim.pod.key for victim in found.victims]}
-        elif found is not None:  # victims of an earlier attempt are leaving
+        elif found is not None:  # victims of an earlier attempt are terminating
             nominated = cycle.snapshot.nominated.get(cycle.pod.uid)
             result.preemption = {"node": nominated.node if nominated is not None else "", "victims": []}
     if hopeful > PREEMPTION_ROWS:
         result.notes.append(f"evicting pods was thought through for {PREEMPTION_ROWS} of {hopeful} nodes")
 
 
-def _limited(feasibility: Feasibility) -> tuple[Feasibility, int]:
-    """The same result with a bounded number of nodes on which evicting pods could help, and how many there were."""
+def _limited(feasibility: FilterResult) -> tuple[FilterResult, int]:
+    """The result limited to PREEMPTION_ROWS nodes on which evicting pods could help, and how many there were."""
     hopeful = np.flatnonzero(feasibility.resolvable())
     beyond: Mask = np.zeros(len(feasibility.mask), dtype=np.bool_)
     beyond[hopeful[PREEMPTION_ROWS:]] = True
@@ -249,8 +251,8 @@ def _limited(feasibility: Feasibility) -> tuple[Feasibility, int]:
     return dataclasses.replace(feasibility, verdicts=[*feasibility.verdicts, ("", verdict)]), len(hopeful)
 
 
-def _partly_asked(profile: Profile, feasibility: Feasibility) -> list[str]:
-    """Plugins that go node by node are not asked about nodes that are out of the question already."""
+def _partly_asked(profile: Profile, feasibility: FilterResult) -> list[str]:
+    """Notes about costly plugins, which are not called for nodes that are rejected already."""
     asked = {name for name, _ in feasibility.verdicts}
     costly = [p.name for p in profile.plugins if getattr(p, "costly", False) and p.name in asked]
     others = [verdict.bits for name, verdict in feasibility.verdicts if name not in costly]
@@ -259,7 +261,7 @@ def _partly_asked(profile: Profile, feasibility: Feasibility) -> list[str]:
     return [f"{name} was not asked about nodes that plugins before it refused" for name in costly]
 
 
-def _figures(parts: Parts, rows: RowArray, given_back: dict[int, Sum], now: float) -> _Figures:
+def _figures(parts: Components, rows: RowArray, given_back: dict[int, Sum], now: float) -> _Figures:
     ledger = parts.ledger
     ledger.extend()
     free, left = ledger.free.copy(), ledger.left.copy()
@@ -279,8 +281,8 @@ def _figures(parts: Parts, rows: RowArray, given_back: dict[int, Sum], now: floa
     )
 
 
-def _busy(parts: Parts, account: Account | None) -> str:
-    """ "; 3.8 of 4 cores busy": use, where room is demand, of which a node of `cpu: mean` holds twice its cores."""
+def _busy(parts: Components, account: Account | None) -> str:
+    """ "; 3.8 of 4 cores busy": use; room is demand, of which a node with `cpu: mean` holds twice its cores."""
     report = account.report if account is not None else None
     node = parts.snapshot.nodes[account.row] if account is not None and account.row < len(parts.snapshot) else None
     if report is None or node is None or "cpu" not in report.dimensions or not report.full or not report.estimate.room:
@@ -291,8 +293,8 @@ def _busy(parts: Parts, account: Account | None) -> str:
     return f"; {used:.1f} of {cores:g} cores busy" if cores else ""
 
 
-def _starting(parts: Parts, feasibility: Feasibility, itself: str, now: float) -> dict[str, list[str]]:
-    """Where a node is refused because too many pods are starting there: which of them have been at it longest."""
+def _starting(parts: Components, feasibility: FilterResult, itself: str, now: float) -> dict[str, list[str]]:
+    """For nodes that are rejected because too many pods are starting there: the oldest of these pods."""
     found: dict[str, list[str]] = {}
     for _, verdict in feasibility.verdicts:
         wanted = sum(1 << i for i, reason in enumerate(verdict.reasons) if reason.text == STARTING)
@@ -305,6 +307,6 @@ def _starting(parts: Parts, feasibility: Feasibility, itself: str, now: float) -
     return found
 
 
-def _key(parts: Parts, uid: str) -> str:
+def _key(parts: Components, uid: str) -> str:
     known = parts.snapshot.pods.get(uid)
     return known[0].pod.key if known is not None else f"pod {uid}"

@@ -1,4 +1,4 @@
-"""What `explain` answers, and how people read it."""
+"""The answer of `explain`, as a structure and as a table."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ class NodeVerdict(msgspec.Struct, omit_defaults=True):
     reserved: float = 0.0
     report_age: float | None = None  # s
     stale: bool = False
-    left: dict[str, float] = {}  # by resource, absolute demand: what is not reserved; empty where none is reported
-    room: str = ""  # the same in words
-    starting: list[str] = []  # where too many pods are: those that have been at it longest, "NAMESPACE/NAME for 95 s"
+    left: dict[str, float] = {}  # by resource, absolute demand: what is not reserved; empty where no room is reported
+    room: str = ""  # the same as text
+    starting: list[str] = []  # where too many pods are starting: the oldest, "NAMESPACE/NAME for 95 s"
 
 
 class Explanation(msgspec.Struct, omit_defaults=True):
     pod: str
     profile: str
     units: float
-    needs: str = ""  # in words, and how that is known
+    needs: str = ""  # as text, with its source
     message: str = ""
     choice: list[str] = []  # nodes with the highest score: one of them would be chosen
     bound_to: str = ""
     waits_in: str = ""  # the queue
-    preemption: dict[str, Any] = {}  # node and victims, if evicting pods would help; no victims: they are leaving
+    preemption: dict[str, Any] = {}  # node and victims, if evicting pods would help; no victims: terminating already
     notes: list[str] = []  # what this answer does not take into account
     nodes: list[NodeVerdict] = []
 
 
 def as_table(result: Explanation, *, wide: bool = False) -> str:
-    """`wide` adds what the node said of itself and what is reserved for other pods there.
+    """`wide` adds the node's report and what is reserved for other pods there.
 
     >>> print(as_table(Explanation("default/a", "carico", 1.0, nodes=[NodeVerdict("n1", True, free=2.5, total=90.0)])))
     default/a, profile carico, 1 unit

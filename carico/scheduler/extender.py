@@ -10,18 +10,18 @@
       weight: 5
       nodeCacheCapable: true
 
-kube-scheduler decides on the next pod while the one before is still on its way to the API server: in flight. With
-`bindVerb` it hands the pod over here with the node that it chose. That is the last word: the node is asked once more,
-by the same filter, and charged before the binding is sent, so no burst can run away. A refusal there sends the pod back
-to kube-scheduler's queue. So does a binding whose answer was lost: until its outcome is known, the charge stands and no
-other node is good for the pod.
+kube-scheduler decides on the next pod while the binding of the one before is still in flight. With `bindVerb` it
+delegates the binding to the extender, with the node that it chose. The extender then runs the same filter on that node
+again and charges it before the binding is sent, so that a burst cannot overcommit a node. A rejection there sends the
+pod back to kube-scheduler's queue. So does a binding whose answer was lost: until its outcome is known, the charge
+stays, and the filter accepts no other node for the pod.
 
-Without `bindVerb` nobody tells an extender which node was chosen. The node that it scored best itself is charged then,
-for some seconds or until the watch brings the binding. kube-scheduler may weigh otherwise; until the watch tells, one
-node carries a charge too many and another one too few, and the error is bounded by the pods in flight.
+Without `bindVerb` an extender does not learn which node was chosen. It then charges the node that it scored best
+itself, for some seconds or until the watch event of the binding. kube-scheduler may choose another node; until the
+watch event, one node has a charge too many and another one too few. The pods in flight bound the error.
 
-What a caller says of a pod only names it. Charged, remembered and bound is the pod that the watch has under this name
-and UID, and only if no profile of ours schedules it.
+The pod in a request is used as a reference only. The extender charges, remembers and binds the pod that the watch has
+under this name and UID, and only if no profile of this scheduler applies to it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ import numpy as np
 from carico.clock import Clock
 from carico.http.message import Page, Request
 from carico.http.routes import POST, Route
-from carico.kube.binding import Binding, Bound, Outcome
+from carico.kube.binding import Binding, BindOutcome, BindResult
 from carico.kube.client import Client
 from carico.kube.objects import Pod
-from carico.kube.writer import Writer
-from carico.scheduler.assembly import Parts
-from carico.scheduler.charges import BOUND, UNTIL_KNOWN, Charges
+from carico.kube.writer import ApiWriter
+from carico.scheduler.assembly import Components
+from carico.scheduler.charges import BOUND, UNTIL_KNOWN, ExtenderReservations
 from carico.scheduler.extender_messages import (
     Arguments,
     BindingArguments,
@@ -51,7 +51,7 @@ from carico.scheduler.extender_messages import (
     nonsense,
 )
 from carico.scheduler.framework import Code, Cycle
-from carico.scheduler.nudge import Nudge
+from carico.scheduler.nudge import ExtenderWakeup
 from carico.scheduler.plugins.capacity import NO_REPORT, Capacity
 from carico.scheduler.rows import RowArray
 from carico.scheduler.template import PodInfo
@@ -59,7 +59,7 @@ from carico.scheduler.unknown_outcome import settle
 from carico.scheduler.waiting import InFlightPod
 
 HIGHEST = 10  # an extender scores from 0 to this
-REMEMBERED = 1000  # pods that were filtered and may come to be bound
+REMEMBERED = 1000  # filtered pods for which a bind request may follow
 ARGUMENTS_LIMIT = 16 << 20  # bytes: what a kube-scheduler sends about 5,000 nodes
 STANDBY = "this replica does not hold the Lease; try again"
 
@@ -67,21 +67,23 @@ STANDBY = "this replica does not hold the Lease; try again"
 class Extender:
     def __init__(
         self,
-        parts: Parts,
+        parts: Components,
         clock: Clock,
         pods: Mapping[str, Pod],
         client: Client | None = None,
-        writer: Writer | None = None,
+        writer: ApiWriter | None = None,
         may_bind: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`pods` are those that the watch has, by namespace/name."""
+        """`pods` is the watch's cache, by namespace/name."""
         self._parts, self._clock, self._pods, self._client = parts, clock, pods, client
         self._may_bind = may_bind
-        self.charges = Charges(parts.ledger, parts.classes, clock.monotonic)
-        self.nudge = Nudge(client, writer, clock)
+        self.charges = ExtenderReservations(parts.ledger, parts.classes, clock.monotonic)
+        self.nudge = ExtenderWakeup(client, writer, clock)
         self._filtered: OrderedDict[str, None] = OrderedDict()  # UIDs
         self._in_flight: dict[str, InFlightPod] = {}  # by UID: bindings whose outcome is not known
         self._settling: set[asyncio.Task[None]] = set()
+        self._settled = asyncio.Event()  # a binding's outcome became known
+        self._draining = False
         parts.cluster.on_room, parts.cluster.on_reprice = self.nudge.changed, self.nudge.repriced
         found = next((p.capacity for p in parts.profiles.values() if p.capacity is not None), None)
         self._capacity = found or Capacity(parts.ledger, clock.monotonic, classes=parts.classes)
@@ -104,7 +106,7 @@ class Extender:
             self._count("filter", "in flight")
             return filtered_page(request, _only(in_flight.node, asked.names), names_only=asked.node_names is not None)
         pod = self._find(asked.pod.namespace, asked.pod.name, asked.pod.uid)
-        if pod is None:  # kube-scheduler's watch may be ahead of ours
+        if pod is None:  # kube-scheduler's watch may be ahead of this one
             answer = self._judge(asked.pod, asked.names)
         else:
             self.charges.withdraw(pod.uid)
@@ -133,62 +135,77 @@ class Extender:
             return nonsense("ExtenderBindingArgs")
         outcome = await self._bind(asked)
         self._count("bind", outcome.bound.value)
-        return json_page({"Error": "" if outcome.bound is Bound.DONE else outcome.why or outcome.bound.value})
+        return json_page({"Error": "" if outcome.bound is BindResult.DONE else outcome.why or outcome.bound.value})
+
+    @property
+    def under_way(self) -> int:
+        """Bindings that were sent and whose outcome is not known."""
+        return len(self._in_flight)
+
+    async def drain(self) -> None:
+        """Accepts no more bindings and waits for the outcome of those that were sent."""
+        self._draining = True
+        while self._in_flight:
+            self._settled.clear()
+            await self._settled.wait()
 
     async def close(self) -> None:
-        """Follows no binding any further."""
+        """Cancels the tasks that wait for unknown outcomes."""
         for task in self._settling:
             task.cancel()
         await asyncio.gather(*self._settling, return_exceptions=True)
 
     # --- inside ---
 
-    async def _bind(self, asked: BindingArguments) -> Outcome:
+    async def _bind(self, asked: BindingArguments) -> BindOutcome:
         if self._client is None:
-            return Outcome(Bound.FAILED, "nothing is bound in a dry run")
+            return BindOutcome(BindResult.FAILED, "nothing is bound in a dry run")
         if asked.uid in self._in_flight:
             return _in_flight(self._in_flight[asked.uid].node)
-        if not self._may_bind():
-            return Outcome(Bound.FAILED, STANDBY)
+        if self._draining or not self._may_bind():
+            return BindOutcome(BindResult.FAILED, STANDBY)
         pod = self._find(asked.pod_namespace, asked.pod_name, asked.uid)
         if pod is None:
-            return Outcome(Bound.FAILED, "no such pod of another scheduler is known here; try again")
-        # Nothing waits from here to the charge: two bindings cannot both take the last place.
+            return BindOutcome(BindResult.FAILED, "no such pod of another scheduler is known here; try again")
+        # No await from here to the charge: two bindings cannot both take the last free place.
         self.charges.withdraw(pod.uid)
         if why := self._whatever_is_wrong(pod, asked.node):
-            return Outcome(Bound.FAILED, why)
+            return BindOutcome(BindResult.FAILED, why)
         answer = self._judge(pod, [asked.node])
         if not answer.good:
             why = (answer.failed | answer.hopeless)[asked.node]
-            return Outcome(Bound.FAILED, f"{asked.node} {why} any more")
+            return BindOutcome(BindResult.FAILED, f"{asked.node} {why} any more")
         self.charges.put(pod, asked.node, UNTIL_KNOWN)
         in_flight = self._in_flight[pod.uid] = self._parts.waiting.enter(PodInfo(pod), asked.node)
         in_flight.sent = True
         sent = Binding(self._client, pod, asked.node, self._clock, self._may_bind)
         outcome = await sent.send()
-        if outcome.bound is Bound.UNKNOWN:
+        if outcome.bound is BindResult.UNKNOWN:
             task = asyncio.create_task(self._follow(sent, in_flight))
             self._settling.add(task)
             task.add_done_callback(self._settling.discard)
-            return Outcome(Bound.UNKNOWN, f"it is not known yet whether {asked.node} got the pod: {outcome.why}")
+            return BindOutcome(
+                BindResult.UNKNOWN, f"it is not known yet whether {asked.node} got the pod: {outcome.why}"
+            )
         self._known(in_flight, outcome)
         return outcome
 
     async def _follow(self, sent: Binding, in_flight: InFlightPod) -> None:
         self._known(in_flight, await settle(sent, in_flight, self._parts.slots))
 
-    def _known(self, in_flight: InFlightPod, outcome: Outcome) -> None:
-        """The charge becomes what the binding became."""
+    def _known(self, in_flight: InFlightPod, outcome: BindOutcome) -> None:
+        """Withdraws or confirms the charge, by the outcome of the binding."""
         pod = in_flight.info.pod
         del self._in_flight[pod.uid]
+        self._settled.set()
         self._parts.waiting.leave(in_flight)
-        if in_flight.ended is not None or outcome.bound in (Bound.GONE, Bound.FAILED):
-            self.charges.withdraw(pod.uid)  # what the watch has said already stands
+        if in_flight.ended is not None or outcome.bound in (BindResult.GONE, BindResult.FAILED):
+            self.charges.withdraw(pod.uid)  # an entry that a watch event confirmed stays
         else:
             self.charges.put(pod, outcome.pod.spec.node_name if outcome.pod else in_flight.node, BOUND)
 
     def _find(self, namespace: str, name: str, uid: str) -> Pod | None:
-        """The pod as the watch has it, if it is one that a kube-scheduler may decide on."""
+        """The pod from the watch, if no profile here applies to it: kube-scheduler may then schedule it."""
         pod = self._pods.get(f"{namespace}/{name}")
         if pod is None or pod.uid != uid or pod.spec.scheduler_name in self._parts.profiles:
             return None
@@ -204,11 +221,11 @@ class Extender:
             info = PodInfo(pod)
             family = self._parts.classes.claim(info).key.family
             self.nudge.refused(pod.uid, lambda: self._capacity.least(info), family)
-        if len(answer.good) == 1:  # there is nothing to prioritize then, and kube-scheduler does not ask
+        if len(answer.good) == 1:  # kube-scheduler sends no prioritize request for a single node
             self.charges.put(pod, answer.good[0])
 
     def _whatever_is_wrong(self, pod: Pod, node: str) -> str:
-        """Asks every filter about a pod that was not filtered here: by another replica, or before a restart."""
+        """Runs every filter for a pod that was not filtered here, but by another replica or before a restart."""
         if pod.uid in self._filtered:
             del self._filtered[pod.uid]
             return ""
@@ -240,7 +257,7 @@ class Extender:
             else:
                 where = answer.hopeless if any(reason.unresolvable for reason in reasons) else answer.failed
                 where[name] = ", ".join(reason.text for reason in reasons)
-        for name in set(names).difference(known):  # so new that no watch has brought it
+        for name in set(names).difference(known):  # nodes that the watch has not delivered yet
             if self._capacity.rules.on_stale == "requests":
                 answer.good.append(name)
             else:
@@ -259,11 +276,11 @@ class Extender:
         self._parts.metrics.extender.labels(verb, result).inc()
 
 
-def _in_flight(node: str) -> Outcome:
-    return Outcome(Bound.UNKNOWN, f"its binding to {node} is under way")
+def _in_flight(node: str) -> BindOutcome:
+    return BindOutcome(BindResult.UNKNOWN, f"its binding to {node} is under way")
 
 
 def _only(node: str, names: list[str]) -> NodesAnswer:
-    """The answer about a pod that may be bound to this node already."""
+    """The filter result of a pod that may be bound to this node already."""
     why = f"waits for the outcome of the pod's binding to {node}"
     return NodesAnswer([name for name in names if name == node], {name: why for name in names if name != node}, {})

@@ -1,4 +1,4 @@
-"""What kube-scheduler and an extender say to each other: the JSON of its extender API v1."""
+"""The messages between kube-scheduler and an extender: the JSON of its extender API v1."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BindingArguments(msgspec.Struct, rename="pascal"):
 
 
 class NodesAnswer(msgspec.Struct):
-    """Which nodes may take a pod, and why the others may not: evicting pods might help there, or not."""
+    """Feasible nodes, and the others with reasons: evicting pods might help on `failed`, not on `hopeless` ones."""
 
     good: list[str]
     failed: dict[str, str]
@@ -65,8 +65,8 @@ def filtered_page(request: Request, answer: NodesAnswer, *, names_only: bool) ->
     said: dict[str, Any] = {"FailedNodes": answer.failed, "FailedAndUnresolvableNodes": answer.hopeless, "Error": ""}
     if names_only:
         return json_page({"NodeNames": answer.good, **said})
-    # Without nodeCacheCapable the nodes travel whole, and must come back as they came.
-    items = msgspec.json.decode(request.body)["Nodes"].get("items") or []
+    # Without nodeCacheCapable the request has whole Node objects, and the answer must return them unchanged.
+    items = (msgspec.json.decode(request.body).get("Nodes") or {}).get("items") or []
     good = set(answer.good)
     kept = [item for item in items if item["metadata"]["name"] in good]
     return json_page({"Nodes": {"apiVersion": "v1", "kind": "NodeList", "items": kept}, **said})

@@ -1,7 +1,7 @@
-"""What happens to a pod that found no node: others may have to make room, people are told, and it waits.
+"""Handles a pod that found no node: preemption, condition and Event, and return to the queue.
 
-Everything that is told goes through the one writer, which retries and coalesces: a pod that fails again before its
-condition was written is written once, with the latest reason.
+All writes go through the one writer, which retries and coalesces: for a pod that fails again before its condition was
+written, the condition is written once, with the latest reason.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from carico.clock import Clock
 from carico.kube import pod_writes
 from carico.kube.client import Client
-from carico.kube.events import Event, Recorder
+from carico.kube.events import Event, EventRecorder
 from carico.kube.objects import Pod
-from carico.kube.writer import Writer
-from carico.scheduler.cluster import Cluster
+from carico.kube.writer import ApiWriter
+from carico.scheduler.cluster import ClusterCache
 from carico.scheduler.cycle import Decision
 from carico.scheduler.evictions import Evictions
 from carico.scheduler.framework import WAIT, Code, Nomination
@@ -20,16 +20,16 @@ from carico.scheduler.metrics import SchedulerMetrics
 from carico.scheduler.plugins.unsupported import Unsupported, unsupported
 from carico.scheduler.queue import Queued
 from carico.scheduler.template import PodInfo
-from carico.scheduler.unschedulable import Refusal
+from carico.scheduler.unschedulable import Diagnosis
 
 
 class Failures:
     def __init__(
         self,
         client: Client,
-        writer: Writer,
-        cluster: Cluster,
-        recorder: Recorder,
+        writer: ApiWriter,
+        cluster: ClusterCache,
+        recorder: EventRecorder,
         metrics: SchedulerMetrics,
         clock: Clock,
     ) -> None:
@@ -43,7 +43,7 @@ class Failures:
         if decision.refusal is not None and Unsupported.name in decision.refusal.plugins:
             for feature in unsupported(decision.cycle):
                 self._metrics.unsupported.labels(feature).inc()
-        self._cluster.queue.fail(queued, decision.refusal or Refusal(), self._clock.monotonic(), blindly=broke)
+        self._cluster.queue.fail(queued, decision.refusal or Diagnosis(), self._clock.monotonic(), blindly=broke)
         if isinstance(decision.preemption, Nomination):
             self._preempt(info, decision.preemption)
         elif decision.preemption is not WAIT and not broke:
@@ -51,7 +51,7 @@ class Failures:
         self.tell(info.pod, "SchedulerError" if broke else "Unschedulable", decision.message)
 
     def tell(self, pod: Pod, reason: str, message: str) -> None:
-        """Condition and Event of a pod that has to wait."""
+        """Writes condition and Event of an unschedulable pod."""
         self._recorder.put(Event(pod, "Warning", "FailedScheduling", "Scheduling", message))
         said = next((c for c in pod.status.conditions if c.type == "PodScheduled"), None)
         if said is None or (said.status, said.reason, said.message) != ("False", reason, message):
@@ -69,7 +69,7 @@ class Failures:
         self.evictions.start(info, nomination)
 
     def _clear_nomination(self, info: PodInfo) -> None:
-        """Evicting pods would not help this one any more."""
+        """Ends the pod's nomination: evicting pods would not help any more."""
         if info.uid in self._cluster.snapshot.nominated or info.pod.status.nominated_node_name:
             self._cluster.unnominate(info.uid)
             self._writer.put(pod_writes.nomination(self._client, info.pod, ""))

@@ -1,8 +1,8 @@
-"""Which nodes can take a pod: pre-filters, filters, and what was kept from the last pod of the same template.
+"""Feasible nodes of a pod: pre-filters, filters, and the cached verdicts of the last pod of the same template.
 
-Filters that depend on nothing but the template and the row (`Reuse.NODE`, `Reuse.ROW`) are asked about all rows once,
-and from then on only about rows that changed. The others are asked every time. A node on which room is being made for
-a pod of the same or a higher priority must take the pod both with and without that one, as in Kubernetes.
+Filters that depend only on the template and the row (`Reuse.NODE`, `Reuse.ROW`) run over all rows once, and from then
+on only over rows that changed. The others run every time. A node that is nominated for a pod of the same or a higher
+priority must pass the filters both with and without that pod, as in kube-scheduler.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from carico.scheduler.framework import (
 )
 from carico.scheduler.rows import Mask, RowArray
 from carico.scheduler.snapshot import Snapshot
-from carico.scheduler.template import PodInfo, Template
+from carico.scheduler.template import PodInfo, PodTemplate
 
-LEAST_TEMPLATES, MOST_TEMPLATES = 128, 2048  # whose answers are kept
+LEAST_TEMPLATES, MOST_TEMPLATES = 128, 2048  # whose verdicts are cached
 KEPT_ROWS = 1 << 21  # rows of all of them together; at 20,000 nodes a template takes some 100 KB
 
 
 @dataclass(slots=True)
-class Feasibility:
-    """The result: `rows` can take the pod; for the others `verdicts` say why not. Good until the next cycle."""
+class FilterResult:
+    """The result: `rows` can take the pod; for the others `verdicts` have the reasons. Valid until the next cycle."""
 
     snapshot: Snapshot
-    filters: Feasible
+    filters: FilterRunner
     mask: Mask
-    status: Status = OK  # of the pre-filters; when it is not OK no node was looked at
-    refusing: set[str] = field(default_factory=set)  # plugins that refused the pod or a node
+    status: Status = OK  # of the pre-filters; when it is not OK no filter was run
+    refusing: set[str] = field(default_factory=set)  # plugins that rejected the pod or a node
     verdicts: list[tuple[str, Verdict]] = field(default_factory=list)  # in the profile's order, over all rows
-    nominated: dict[int, str] = field(default_factory=dict)  # rows refused for the sake of a pod that room is made for
-    kept_by: set[str] = field(default_factory=set)  # plugins that refuse those rows while that pod is thought there
+    nominated: dict[int, str] = field(default_factory=dict)  # rows rejected because they are nominated for another pod
+    kept_by: set[str] = field(default_factory=set)  # plugins that reject those rows with that pod hypothetically added
 
     @property
     def rows(self) -> RowArray:
         return np.flatnonzero(self.mask)
 
     def reasons(self) -> Counter[str]:
-        """How many nodes were refused for what; a node counts for the first plugin that refused it."""
+        """Number of rejected nodes by reason; a node counts for the first plugin that rejected it."""
         counts: Counter[str] = Counter()
         standing = self.snapshot.present.copy()
         for _, verdict in self.verdicts:
@@ -75,18 +75,18 @@ class Feasibility:
         return f"{head}: {', '.join(parts)}." if parts else f"{head}."
 
     def why(self, row: int) -> dict[str, list[Reason]]:
-        """For one node, everything that every plugin has against it."""
+        """For one node, the reasons of every plugin that rejected it."""
         return {name: verdict.at(row) for name, verdict in self.verdicts if verdict.bits[row]}
 
     def concerned(self) -> set[str]:
-        """Every plugin that has anything against any node, also where another one was first."""
+        """Every plugin that rejected a node, also where another one rejected it first."""
         if not self.verdicts:
             return set(self.refusing)
         present = self.snapshot.present
         return self.kept_by | {name for name, verdict in self.verdicts if np.any(verdict.bits[present])}
 
     def without(self, names: Collection[str]) -> Mask:
-        """Nodes that would be feasible if these plugins had nothing against them."""
+        """Nodes that would be feasible without these plugins."""
         mask = self.snapshot.present.copy()
         for name, verdict in self.verdicts:
             if name not in names:
@@ -95,7 +95,7 @@ class Feasibility:
         return mask
 
     def refused_by(self, names: Collection[str]) -> Mask:
-        """Nodes that one of these plugins refused."""
+        """Nodes that one of these plugins rejected."""
         mask = np.zeros(len(self.mask), dtype=np.bool_)
         for name, verdict in self.verdicts:
             if name in names:
@@ -103,7 +103,7 @@ class Feasibility:
         return mask
 
     def resolvable(self, ignoring: Collection[str] = ()) -> Mask:
-        """Nodes that were refused, but only for reasons that evicting pods could remove, or by plugins to ignore."""
+        """Nodes that were rejected only for reasons that evicting pods could remove, or by plugins to ignore."""
         mask = self.snapshot.present & ~self.mask
         if self.status.code is not Code.SUCCESS:
             return np.zeros_like(mask)
@@ -118,7 +118,7 @@ class Feasibility:
 
 @dataclass(slots=True)
 class _Kept:
-    """Answers of the reusable filters for one template."""
+    """Cached verdicts of the reusable filters for one template."""
 
     mask: Mask
     verdicts: dict[str, Verdict]
@@ -126,29 +126,29 @@ class _Kept:
     pod_mark: int
 
 
-class Feasible:
+class FilterRunner:
     """The filters of one profile."""
 
     def __init__(self, plugins: Sequence[Plugin]) -> None:
         self._pre_filters = [p for p in plugins if isinstance(p, PreFilter)]
         self._filters = [p for p in plugins if isinstance(p, Filter)]
-        # Amounts that nodes report: they lag behind what the API server says, and come back by themselves.
+        # Amounts that nodes report: they lag behind the API server, and recover without an event.
         self.measured = {p.name for p in self._filters if isinstance(p, Supply) and p.reuse is Reuse.NEVER}
         self._extensions = [p for p in plugins if isinstance(p, PreFilterExtensions)]
-        self._kept: OrderedDict[Template, _Kept] = OrderedDict()
-        self.hits = 0  # cycles that found answers kept, and those that did not
+        self._kept: OrderedDict[PodTemplate, _Kept] = OrderedDict()
+        self.hits = 0  # cycles with and without cached verdicts
         self.misses = 0
 
-    def run(self, cycle: Cycle, *, everywhere: bool = False) -> Feasibility:
-        """`everywhere`: ask every plugin about every node, as explaining needs, not only where it still matters."""
+    def run(self, cycle: Cycle, *, everywhere: bool = False) -> FilterResult:
+        """`everywhere`: run every filter on every node, also the costly ones on nodes that are rejected already."""
         snapshot = cycle.snapshot
-        snapshot.labels.trim()  # nobody holds codes of the cycle before any more
+        snapshot.labels.trim()  # codes of the previous cycle are not in use any more
         status, plugin = self._pre_filter(cycle)
         if status.code is not Code.SUCCESS:
-            return Feasibility(snapshot, self, np.zeros(len(snapshot), dtype=np.bool_), status, {plugin})
+            return FilterResult(snapshot, self, np.zeros(len(snapshot), dtype=np.bool_), status, {plugin})
         kept = self._reused(cycle)
         alive = kept.mask & snapshot.present
-        result = Feasibility(snapshot, self, alive)
+        result = FilterResult(snapshot, self, alive)
         for plugin_ in self._filters:
             if plugin_.name in cycle.skipped:
                 continue
@@ -176,7 +176,7 @@ class Feasible:
         return OK, ""
 
     def _asked(self, plugin: Filter, cycle: Cycle, alive: Mask, everywhere: bool) -> Verdict:
-        """A filter that goes node by node is only asked about those that are still in question."""
+        """Runs a filter; a costly one, which goes node by node, only on rows that are still feasible."""
         if everywhere or not getattr(plugin, "costly", False):
             return _filtered(plugin, cycle, None)
         rows = np.flatnonzero(alive)
@@ -204,7 +204,7 @@ class Feasible:
 
     @staticmethod
     def _worth_patching(kept: _Kept, snapshot: Snapshot, nodes: RowArray, pods: RowArray) -> bool:
-        """Asking about scattered rows costs more per row than asking about all of them."""
+        """Filtering scattered rows costs more per row than filtering all of them."""
         return len(kept.mask) == len(snapshot) and len(nodes) + len(pods) <= max(16, len(snapshot) // 8)
 
     def _reusable(self, cycle: Cycle) -> Iterator[Filter]:
@@ -230,7 +230,7 @@ class Feasible:
             good &= verdict.bits[either] == 0
         kept.mask[either] = good
 
-    def _refusing(self, result: Feasibility) -> set[str]:
+    def _refusing(self, result: FilterResult) -> set[str]:
         names = set(result.kept_by)
         standing = result.snapshot.present.copy()
         for name, verdict in result.verdicts:
@@ -240,7 +240,7 @@ class Feasible:
                 standing &= ~refused
         return names
 
-    def _respect_nominated(self, cycle: Cycle, result: Feasibility) -> None:
+    def _respect_nominated(self, cycle: Cycle, result: FilterResult) -> None:
         for row, waiting in self._kept_for_others(cycle).items():
             if result.mask[row]:
                 with self.pretending(cycle, row, add=waiting):
@@ -264,7 +264,7 @@ class Feasible:
     def pretending(
         self, cycle: Cycle, row: int, *, add: Sequence[PodInfo] = (), remove: Sequence[PodInfo] = ()
     ) -> Iterator[None]:
-        """The world as if some pods were on the row, or gone from it; for filters that look beyond the row, too."""
+        """Pods hypothetically added to or removed from the row; also for filters that depend on other rows."""
         with ExitStack() as undo:
             undo.enter_context(cycle.snapshot.pretending(row, add=list(add), remove=list(remove)))
             for plugin in self._extensions:
@@ -279,7 +279,7 @@ class Feasible:
             yield
 
     def fits(self, cycle: Cycle, row: int) -> bool:
-        """Whether one node can take the pod as the snapshot stands; the pre-filters have run."""
+        """Whether one node can take the pod in the present snapshot; the pre-filters have run."""
         if self._refuses(cycle, row) is not None:
             return False
         waiting = self._kept_for_others(cycle).get(row)
@@ -289,7 +289,7 @@ class Feasible:
             return self._refuses(cycle, row) is None
 
     def fits_but_for_reports(self, cycle: Cycle, row: int) -> bool:
-        """The same, whatever the node's report says of it at the moment."""
+        """The same without the filters that depend on the node's report."""
         waiting = self._kept_for_others(cycle).get(row, ())
         with self.pretending(cycle, row, add=waiting):
             return self._refuses(cycle, row, self.measured) is None

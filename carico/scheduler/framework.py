@@ -1,15 +1,15 @@
 """The contract between the scheduler and its plugins.
 
 A plugin is any object with a `name` and one or more of the methods below; each method is one extension point, named as
-in Kubernetes. The order in which a pod meets them is written once, in cycle.py:
+in kube-scheduler. They are called in this order (cycle.py, binder.py):
 
     pre_enqueue ─ sort_key ─ pre_filter ─ filter ─(no node)─ post_filter
                                             └ pre_score ─ score ─ reserve ─ permit ─ │ pre_bind ─ bind ─ post_bind
-                                                                                     └ outside the cycle, may await
+                                                                                     └ binding cycle, may await
 
-Plugins answer for many nodes at once: `rows` are row numbers (rows.py), and a filter's `Verdict` or a score's vector
-has one entry for each of them. Nothing here awaits before `pre_bind`: between `pre_filter` and `permit` the world
-stands still. A verdict is a value with reasons that end in `kubectl describe pod`, never an exception.
+Plugins evaluate many nodes at once: `rows` are row numbers (rows.py), and a filter's `Verdict` or a score's vector has
+one entry for each of them. Nothing here awaits before `pre_bind`: snapshot and ledger do not change between
+`pre_filter` and `permit`. A verdict is a value with reasons that appear in `kubectl describe pod`, never an exception.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from carico.scheduler.changes import Interest
+from carico.scheduler.changes import EventInterest
 from carico.scheduler.rows import Mask, RowArray
 from carico.scheduler.supply import Needs
 from carico.scheduler.template import PodInfo
 from carico.types import Vector
 
 if TYPE_CHECKING:
-    from carico.scheduler.feasible import Feasibility
+    from carico.scheduler.feasible import FilterResult
     from carico.scheduler.plugin_times import PluginTimes
     from carico.scheduler.snapshot import Snapshot
 
@@ -37,15 +37,15 @@ MAX_SCORE = 100.0
 
 class Code(IntEnum):
     SUCCESS = 0
-    SKIP = 1  # nothing to say about this pod: the plugin's next points are not called
+    SKIP = 1  # does not apply to this pod: the plugin's next extension points are not called
     UNSCHEDULABLE = 2  # not now; evicting other pods might help
     UNRESOLVABLE = 3  # not now, and evicting pods would not help
-    ERROR = 4  # something broke: try again after a back-off, whatever happens in the cluster
+    ERROR = 4  # internal error: retried after a back-off, independent of events
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The answer of a plugin about the pod as a whole."""
+    """A plugin's result for the pod as a whole."""
 
     code: Code
     reasons: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ def error(*reasons: str) -> Status:
 
 
 class Reason(NamedTuple):
-    """Why a node was refused, as people read it: "0/19 nodes are available: 12 Insufficient cpu, …"."""
+    """Why a node was rejected, as in "0/19 nodes are available: 12 Insufficient cpu, …"."""
 
     text: str
     unresolvable: bool = False  # evicting pods from the node would not help
@@ -87,7 +87,7 @@ Bits = NDArray[np.unsignedinteger[Any]]
 
 @dataclass(slots=True)
 class Verdict:
-    """A filter's answer, one entry per row asked for: 0 is yes, else bit i stands for reasons[i].
+    """A filter's result, one entry per row: 0 is feasible, else bit i means reasons[i].
 
     Several bits may be set. The unsigned type must hold all reasons (uint8 for up to eight).
     """
@@ -101,13 +101,13 @@ class Verdict:
         return cls(refused.view(np.uint8), (Reason(text, unresolvable),))
 
     def at(self, index: int) -> list[Reason]:
-        """Why the row at this index of the answer was refused; empty when it was not."""
+        """Why the row at this index of the result was rejected; empty when it was not."""
         bits = int(self.bits[index])
         return [reason for i, reason in enumerate(self.reasons) if bits >> i & 1]
 
 
 class Reuse(Enum):
-    """How long a filter's answer for a row holds for other pods of the same template."""
+    """How long a filter's result for a row is valid for other pods of the same template."""
 
     NODE = "node"  # until the Node object changes
     ROW = "row"  # until the Node object or the pods on it change
@@ -116,27 +116,27 @@ class Reuse(Enum):
 
 @dataclass(slots=True)
 class Cycle:
-    """One attempt to place one pod. Plugins keep what they computed in `state`, under their own name."""
+    """One attempt to schedule one pod. Plugins keep computed values in `state`, under their name."""
 
     pod: PodInfo
     snapshot: Snapshot
     state: dict[str, Any] = field(default_factory=dict)
-    skipped: set[str] = field(default_factory=set)  # plugins whose pre_filter said SKIP
-    times: PluginTimes | None = None  # where it is noted how long each plugin takes, if this cycle is measured
+    skipped: set[str] = field(default_factory=set)  # plugins whose pre_filter returned SKIP
+    times: PluginTimes | None = None  # records the duration of each plugin, if this cycle is sampled
 
 
 class Plugin(Protocol):
-    """What all plugins have. `interests` lists the changes that could turn a refusal of this plugin."""
+    """Common to all plugins. `interests` lists the events that could make this plugin accept a rejected pod."""
 
     @property
     def name(self) -> str: ...
     @property
-    def interests(self) -> tuple[Interest, ...]: ...
+    def interests(self) -> tuple[EventInterest, ...]: ...
 
 
 @runtime_checkable
 class PreEnqueue(Protocol):
-    """Asked before a pod enters the active queue; refused, it stays out until its `interests` say otherwise."""
+    """Called before a pod enters the active queue; a rejected pod stays gated until an event of its `interests`."""
 
     name: str
 
@@ -167,7 +167,7 @@ class PreFilter(Protocol):
 
 @runtime_checkable
 class PreFilterExtensions(Protocol):
-    """For a filter that looks beyond the row: tell it of pods that are only thought away, or thought there.
+    """For a filter that depends on other rows: called for pods that are hypothetically added or removed.
 
     The snapshot's row has been changed already. Every call is undone by its opposite before the cycle ends.
     """
@@ -180,46 +180,46 @@ class PreFilterExtensions(Protocol):
 
 @runtime_checkable
 class Filter(Protocol):
-    """Which nodes can take the pod at all. Must not change anything."""
+    """Which nodes are feasible for the pod. Must not have side effects."""
 
     name: str
     reuse: Reuse
 
     def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
-        """An answer for each of `rows`; None means every row of the snapshot, 0 … len − 1."""
+        """A result for each of `rows`; None means every row of the snapshot, 0 … len − 1."""
         ...
 
 
 @runtime_checkable
 class Supply(Protocol):
-    """A filter that refuses a row exactly when the row has less of something than the pod needs.
+    """A filter that rejects a row exactly when the row has less of something than the pod needs.
 
-    Pods that it refused are woken by amounts instead of hints (supply.py): whenever a row changes, those that the row
-    can hold. `filter` and `available` must agree, or the pod waits for the next change that a hint recognises.
+    Pods that it rejected are woken up by amounts instead of queueing hints (supply.py): whenever a row changes, those
+    that the row can hold. `filter` and `available` must agree, or the pod waits for the next event that a hint accepts.
     """
 
     name: str
-    supply: str  # what the amounts are called in Need.supply; the same for plugins that answer alike
+    supply: str  # name of the amounts in Need.supply; the same for plugins with equal results
 
     def needs(self, cycle: Cycle) -> Needs:
         """What the pod of this cycle needs; the pre-filter has run."""
         ...
 
     def available(self, resource: str, row: int) -> float:
-        """What the row has; −inf where the filter would refuse the row whatever the pod needs."""
+        """What the row has; −inf where the filter would reject the row for any need."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """Make room: evict `victims` and keep the node for the pod."""
+    """Evict `victims` and nominate the node for the pod."""
 
     node: str
     victims: tuple[PodInfo, ...]
 
 
 class Wait:
-    """Nothing new has to be done: victims of an earlier nomination are still leaving. The nomination stays."""
+    """Nothing to do: victims of an earlier nomination are still terminating. The nomination stays."""
 
 
 WAIT = Wait()
@@ -227,14 +227,14 @@ WAIT = Wait()
 
 @runtime_checkable
 class PostFilter(Protocol):
-    """Asked when no node was feasible: what could be done about it?
+    """Called when no node was feasible, to make room by preemption.
 
-    A `Nomination` makes room, WAIT keeps the nomination that the pod has, None clears it.
+    A `Nomination` evicts pods, WAIT keeps the nomination that the pod has, None clears it.
     """
 
     name: str
 
-    def post_filter(self, cycle: Cycle, feasibility: Feasibility) -> Nomination | Wait | None: ...
+    def post_filter(self, cycle: Cycle, feasibility: FilterResult) -> Nomination | Wait | None: ...
 
 
 @runtime_checkable
@@ -253,13 +253,13 @@ class Score(Protocol):
     name: str
 
     def score(self, cycle: Cycle, rows: RowArray) -> Vector:
-        """One finite figure in [0, MAX_SCORE] per row, higher is better; the profile multiplies it with a weight."""
+        """One finite score in [0, MAX_SCORE] per row, higher is better; the profile multiplies it by a weight."""
         ...
 
 
 @runtime_checkable
 class Reserve(Protocol):
-    """Keep what the pod will need on the chosen node, and give it back if a later step fails.
+    """Reserves what the pod will need on the chosen node, and releases it if a later step fails.
 
     `unreserve` is called for every plugin if any `reserve` failed, so it must be idempotent and harmless.
     """
@@ -272,9 +272,9 @@ class Reserve(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PermitWait:
-    """The pod keeps its node and waits until the plugin allows or rejects it (waiting.py), or the time has passed.
+    """The pod keeps its node and waits until the plugin allows or rejects it (waiting.py).
 
-    That time is a rejection too.
+    After `seconds` it is rejected.
     """
 
     seconds: float
@@ -282,7 +282,7 @@ class PermitWait:
 
 @runtime_checkable
 class Permit(Protocol):
-    """The last word before binding. Refused, the pod waits for the plugin's `interests`; ERROR is tried again."""
+    """The last check before the binding cycle. A rejected pod waits for the plugin's `interests`; ERROR is retried."""
 
     name: str
 
@@ -291,9 +291,9 @@ class Permit(Protocol):
 
 @runtime_checkable
 class PreBind(Protocol):
-    """What must be true in the cluster before the pod is bound, such as its volumes.
+    """Prepares the cluster for the binding, such as the pod's volumes.
 
-    Who waits here does so by `InFlightPod.news` (waiting.py): the wait is in vain once `ended` is set there.
+    A plugin that waits here must use `InFlightPod.news` (waiting.py), and stop when `ended` is set there.
     """
 
     name: str
@@ -303,7 +303,7 @@ class PreBind(Protocol):
 
 @runtime_checkable
 class Bind(Protocol):
-    """Bind the pod; SKIP passes it to the next binder. The first that answers anything else decides."""
+    """Binds the pod; SKIP passes it to the next plugin. The first other result is final."""
 
     name: str
 
@@ -312,7 +312,7 @@ class Bind(Protocol):
 
 @runtime_checkable
 class PostBind(Protocol):
-    """Told that the pod is bound."""
+    """Called after the pod was bound."""
 
     name: str
 

@@ -1,7 +1,7 @@
-"""Until when each node's report may be believed, one row per node.
+"""Until when each node's report is fresh, one row per node.
 
-Every decision asks it about all nodes, and between two decisions hardly anything changes: the answer is kept, corrected
-row by row, and made anew only when the first of the fresh rows has expired.
+Every scheduling cycle needs it for all nodes, and little changes between two cycles: the result is cached, corrected
+row by row, and recomputed only when the first of the fresh rows has expired.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Freshness:
 
     def __init__(self) -> None:
         self.expires: Vector = np.zeros(0)  # s, monotonic: from then on the node is stale
-        self._fresh: Mask = np.zeros(0, dtype=np.bool_)  # as of `_asked`, and still until `_holds`
+        self._fresh: Mask = np.zeros(0, dtype=np.bool_)  # computed at `_asked`, valid until `_holds`
         self._asked = NEVER
         self._holds = np.inf
 
@@ -40,7 +40,7 @@ class Freshness:
             self._holds = min(self._holds, expires)
 
     def rows(self, now: float) -> Mask:
-        """Rows that are fresh at `now`, which never goes back; for reading only, until the next call."""
+        """Rows that are fresh at `now`, which does not decrease; read-only, valid until the next call."""
         if now > self._holds or now < self._asked:
             np.greater_equal(self.expires, now, out=self._fresh)
             self._asked = now

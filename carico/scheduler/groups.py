@@ -1,4 +1,4 @@
-"""Rows grouped by a property that many nodes share, such as their taints: ask once per group, not once per node."""
+"""Rows grouped by a property that many nodes share, such as taints: evaluated once per group, not once per node."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Member = TypeVar("Member", bound=Hashable)
 class Groups(Generic[Member]):
     """`of[row]` is the number of the row's group, `members[number]` the property that its rows share.
 
-    Properties come and go for months (an autoscaler writes the time into a taint), so the number of a group that lost
-    its last row is given to the next new group. Whoever keeps an answer per number asks `changed_since` which numbers
-    mean something else now.
+    New properties appear indefinitely (an autoscaler writes the time into a taint), so the number of a group that lost
+    its last row is given to the next new group. A caller that caches a result per number uses `changed_since` to find
+    the numbers whose property changed.
 
     >>> groups = Groups("")
     >>> groups.set(0, "spot"); groups.set(1, "gpu"); mark = groups.mark
@@ -29,13 +29,13 @@ class Groups(Generic[Member]):
 
     def __init__(self, empty: Member) -> None:
         self._empty = empty
-        self.members: list[Member] = [empty]  # 0 is the group of all rows that nothing was said of
+        self.members: list[Member] = [empty]  # 0 is the group of all rows that were not set
         self.of: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         self.mark = 0
         self._number: dict[Member, int] = {empty: 0}
-        self._size: list[int] = [0]  # rows of each group; group 0 is never given up and not counted
+        self._size: list[int] = [0]  # rows of each group; group 0 is never freed and not counted
         self._free: list[int] = []
-        self._changed_at: NDArray[np.int64] = np.zeros(1, dtype=np.int64)  # the mark at which a number got its meaning
+        self._changed_at: NDArray[np.int64] = np.zeros(1, dtype=np.int64)  # the mark at which a number got its property
 
     def fit(self, length: int) -> None:
         self.of = grown(self.of, length)
@@ -51,7 +51,7 @@ class Groups(Generic[Member]):
             self._leave(before)
 
     def changed_since(self, mark: int) -> list[int]:
-        """Numbers whose property is another one than at that mark; all of them for a mark below 0."""
+        """Numbers whose property changed after that mark; all of them for a mark below 0."""
         if mark == self.mark:
             return []
         return np.flatnonzero(self._changed_at[: len(self.members)] > mark).tolist()

@@ -1,26 +1,26 @@
-"""Who may still be put where, by the nodes' own word: what is left = room − reserved, per resource.
+"""What nodes have left for pods, by the nodes' own reports: left = room − reserved, per resource.
 
-One row per node, in arrays (room.py), so that a decision over 20,000 nodes is a few vector operations. Pods come in
-through `reserve` (this scheduler promised them a node), `confirm` (the API server says that they are bound there,
-whoever did it), `release` (a promise was withdrawn) and `forget` (deleted, or ended); all four may be repeated without
-harm. Reports come in through `report`. Nothing here waits, reads a clock or speaks to anybody.
+One row per node, in arrays (room.py), so that a decision over 20,000 nodes is a few vector operations. Pods are entered
+by `reserve` (this scheduler assumed them on a node) and `confirm` (the API server has them bound there, by any client),
+and removed by `release` (the binding failed) and `forget` (deleted, or ended); all four are idempotent. Reports are
+entered by `report`. Nothing here waits, reads a clock or does I/O.
 
-**Hand-over.** The ledger keeps no history. A pod is reserved exactly as long as its node does not answer for it:
+**Hand-over.** The ledger keeps no history. A pod is reserved exactly as long as its node's report does not cover it:
 
-    reserved(node) = Σ charge of pods promised or bound there whose UID ∉ counted ∪ finished of the node's last report
+    reserved(node) = Σ charge of pods reserved or bound there whose UID ∉ counted ∪ finished of the node's last report
 
-so a pod moves from `reserved` into the node's own figures in the very step that takes the report in, and a ledger that
-was built anew after a restart is the same as one that lived through it all. Pods that have ended, DaemonSet pods and
-static pods are never in it: the caller leaves them out. Beside it stands the older rule, that a pod is reserved while
-it is Pending, whatever its node says; kept for comparison, for it has a gap under bursts.
+so a pod moves from `reserved` into the node's own figures in the same step that applies the report, and a ledger that
+is rebuilt after a restart is the same as one that was maintained all the time. Pods that have ended, DaemonSet pods and
+static pods are never in it: the caller leaves them out. The older rule, that a pod is reserved while it is Pending,
+independent of its node's report, is computed too, for comparison; it has a gap under bursts.
 
-**Charges.** What a pod takes is what its class costs (class_costs.py) at this moment: when the class's cost changes,
-`reprice` charges all its pods anew.
+**Charges.** A pod takes the present cost of its class (class_costs.py): when that cost changes, `reprice` charges all
+pods of the class again.
 
-**Starting.** A pod is starting from the promise until the API server says that it runs, but for `startup_patience`
-seconds at most: one that cannot pull its image would keep others off the node for as long as it exists. From then on it
-is an ordinary reservation. For the same time it is a probe (probes.py) if its class has not been measured: after that
-its load has shown in the node's figures, or never will.
+**Starting.** A pod is starting from its reservation until the API server reports that it runs, but for at most
+`startup_patience` seconds: one that cannot pull its image would keep other pods off the node as long as it exists. From
+then on it is an ordinary reservation. For the same time it is a probe (probes.py) if its class has not been measured:
+after that its load is in the node's figures, or will never be.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from carico.errors import RefusedMessage
-from carico.scheduler.accounts import Account, Entry
+from carico.errors import InvalidMessage
+from carico.scheduler.accounts import NOBODY, Account, PodEntry
 from carico.scheduler.charge import Charge, Claim, Sum
 from carico.scheduler.freshness import NEVER, Freshness
 from carico.scheduler.probes import Probes
 from carico.scheduler.room import RoomColumns
-from carico.scheduler.rows import Mask, Rows
+from carico.scheduler.rows import Mask, RowIndex
 from carico.types import ClassKey, NodeReport
 
-TOLERANCE = 1e-6  # relative, and pods; sums may leave rounding errors behind
+TOLERANCE = 1e-6  # relative, and pods: for rounding errors of sums
 STALE_BEATS = 2.5  # heartbeats without a report after which a node is stale
 
 
 def by_units(claim: Claim) -> Charge:
-    """Without knowledge of classes: every pod counts as one, or as many as it says."""
+    """Without class costs: every pod counts as one, or as the units of its annotation."""
     return Charge(units=claim.units or 1.0)
 
 
 class Ledger(RoomColumns):
     def __init__(
         self,
-        rows: Rows,
+        rows: RowIndex,
         charge: Callable[[Claim], Charge] = by_units,
         *,
         validate: bool = False,
@@ -66,22 +66,22 @@ class Ledger(RoomColumns):
         self._heartbeat = heartbeat
         self._startup_patience = startup_patience
         self._on_handover = on_handover
-        self._entries: dict[str, Entry] = {}
-        self._families: dict[str, dict[str, Entry]] = {}  # entries by the family of their class and UID
+        self._entries: dict[str, PodEntry] = {}
+        self._families: dict[str, dict[str, PodEntry]] = {}  # entries by the family of their class and UID
         self.probes = Probes()
         self._accounts: dict[str, Account] = {}
         self._starts: deque[tuple[float, str]] = deque()  # when a start becomes overdue, s, monotonic; and the pod
-        self._reports_due = NEVER  # s, monotonic: until then nodes that have not reported yet may still do so
+        self._reports_due = NEVER  # s, monotonic: until then the first reports of nodes are awaited
         self._was_fresh: Mask = np.zeros(0, dtype=np.bool_)  # at the last `expire`
-        self.touched: set[int] = set()  # rows that may take more than before; the caller empties it
+        self.touched: set[int] = set()  # rows that may have more left than before; the caller clears it
         self._freshness = Freshness()
 
-    # --- questions ---
+    # --- lookups ---
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._entries
 
-    def entry(self, uid: str) -> Entry | None:
+    def entry(self, uid: str) -> PodEntry | None:
         return self._entries.get(uid)
 
     def account(self, node: str) -> Account | None:
@@ -90,8 +90,18 @@ class Ledger(RoomColumns):
     def accounts(self) -> Iterator[tuple[str, Account]]:
         return iter(self._accounts.items())
 
+    @property
+    def length(self) -> int:
+        """Rows in use or free; the columns may be longer."""
+        return len(self._rows)
+
+    @property
+    def all_have_room(self) -> bool:
+        """Whether every node reports room per resource."""
+        return self.nodes_with_room == len(self._accounts)
+
     def fresh(self, now: float) -> Mask:
-        """Rows whose report may be believed; for reading only, and only until the next change."""
+        """Rows whose report is fresh; read-only, and valid only until the next change."""
         self.extend()
         return self._freshness.rows(now)[: len(self._rows)]
 
@@ -99,10 +109,10 @@ class Ledger(RoomColumns):
         return bool(self._freshness.expires[row] >= now)
 
     def is_expected(self, now: float) -> bool:
-        """Whether agents may still be connecting: a missing report says nothing about its node yet."""
+        """Whether agents may still be connecting: a missing report does not make its node stale yet."""
         return now < self._reports_due
 
-    def starting_on(self, node: str) -> list[Entry]:
+    def starting_on(self, node: str) -> list[PodEntry]:
         """Pods that count as starting there, the oldest first."""
         account = self._accounts.get(node)
         pods = account.pods.values() if account is not None else ()
@@ -112,17 +122,17 @@ class Ledger(RoomColumns):
         """Of the classes of all pods."""
         return iter(self._families)
 
-    def of_family(self, family: str) -> Iterable[Entry]:
+    def of_family(self, family: str) -> Iterable[PodEntry]:
         return self._families.get(family, {}).values()
 
     # --- time ---
 
     def expect_reports(self, until: float) -> None:
-        """From a restart on, the agents get this long to connect before their nodes are judged without a report."""
+        """After a restart: agents may connect until then, before their nodes are evaluated without a report."""
         self._reports_due = until
 
     def expire(self, now: float) -> None:
-        """Notes the rows that time alone has changed: starts that became overdue, and reports that became stale."""
+        """Marks the rows that changed by time alone: starts that became overdue, and reports that became stale."""
         while self._starts and self._starts[0][0] <= now:
             _, uid = self._starts.popleft()
             entry = self._entries.get(uid)
@@ -147,11 +157,11 @@ class Ledger(RoomColumns):
             self._close_if_unused(node, account)
 
     def fell_silent(self, node: str) -> None:
-        """The report stream broke: the node is stale from this moment, until a new stream brings a report."""
+        """The report stream broke: the node is stale from now until the first report of a new stream."""
         if (account := self._accounts.get(node)) is not None:
             account.connected = False
             self._set_expiry(account)
-            self.touched.add(account.row)  # judged by requests alone, it may take pods that its report refused
+            self.touched.add(account.row)  # evaluated by requests alone, it may take pods that its report rejected
             self._close_if_unused(node, account)
 
     def set_heartbeat(self, seconds: float) -> None:
@@ -165,9 +175,9 @@ class Ledger(RoomColumns):
         return self._heartbeat
 
     def report(self, report: NodeReport, now: float) -> None:
-        """Takes in a report that is newer than all before it and says which pods it answers for."""
+        """Applies a report that is newer than all before it and lists the pods that it covers."""
         if report.counted is None or report.finished is None:
-            raise RefusedMessage("shape", f"a report of {report.node} does not say which pods it counts")
+            raise InvalidMessage("shape", f"a report of {report.node} does not say which pods it counts")
         account = self._accounts.get(report.node) or self._open(report.node)
         account.report, account.sampled, account.connected = report, now - report.age, True
         same = account.counted == report.counted and account.finished == report.finished
@@ -183,19 +193,19 @@ class Ledger(RoomColumns):
     # --- pods ---
 
     def reserve(self, uid: str, node: str, claim: Claim, now: float) -> None:
-        """This scheduler gave the pod a node; it is not bound yet."""
+        """This scheduler assumed the pod on the node; it is not bound yet."""
         entry = self._put(uid, node, claim, now)
         entry.promised = True
         self._check()
 
     def confirm(self, uid: str, node: str, claim: Claim, pending: bool, now: float) -> None:
-        """The API server has the pod on this node, whoever put it there."""
+        """The API server has the pod bound to this node, by any client."""
         entry = self._put(uid, node, claim, now, pending)
         entry.bound, entry.promised = True, False
         self._check()
 
     def release(self, uid: str) -> None:
-        """The promise did not become a binding. A pod that is bound after all stays."""
+        """The binding failed: removes the reservation. A pod that is bound stays."""
         entry = self._entries.get(uid)
         if entry is not None and not entry.bound:
             self._remove(entry)
@@ -208,7 +218,7 @@ class Ledger(RoomColumns):
         self._check()
 
     def reprice(self, families: Iterable[str]) -> None:
-        """Classes of these families cost something else than before, or were measured for the first time."""
+        """Charges pods of these families again: their cost changed, or was measured for the first time."""
         concerned: dict[str, Account] = {}
         for family in families:
             for entry in self._families.get(family, {}).values():
@@ -239,7 +249,7 @@ class Ledger(RoomColumns):
             self._rows.drop(node)
 
     def extend(self) -> None:
-        """Lengthens the columns to the rows that others have taken."""
+        """Lengthens the columns to all rows, including those that the snapshot added."""
         if self.fit(len(self._rows)):
             self._freshness.fit(len(self.free))
 
@@ -255,26 +265,31 @@ class Ledger(RoomColumns):
                 self._on_handover(now - account.pods[uid].since)
 
     def _recount(self, account: Account) -> None:
-        """What is reserved: the formula at the top of this file."""
-        account.reserved, account.pending = account.sum_open(), Sum()
-        for entry in account.pods.values():
+        """Recomputes what is reserved, by the formula at the top of this file."""
+        reserved, pending, starting = Sum(), Sum(), 0
+        counted, finished = account.counted or NOBODY, account.finished
+        for uid, entry in account.pods.items():
+            if uid not in counted and uid not in finished:
+                reserved.add(entry.charge)
             if entry.pending:
-                account.pending.add(entry.charge)
-        self.starting[account.row] = sum(entry.starting for entry in account.pods.values())
+                pending.add(entry.charge)
+                starting += not entry.overdue
+        account.reserved, account.pending = reserved, pending
+        self.starting[account.row] = starting
 
     def _refresh(self, account: Account) -> None:
         self._recount(account)
         self.balance(account.row, account.reserved, account.pending)
 
-    def _put(self, uid: str, node: str, claim: Claim, now: float, pending: bool | None = None) -> Entry:
-        entry = self._entries.get(uid)
+    def _put(self, uid: str, node: str, claim: Claim, now: float, pending: bool | None = None) -> PodEntry:
+        entry, overdue = self._entries.get(uid), False
         if entry is not None and (entry.node != node or entry.claim.key.family != claim.key.family):
-            since = entry.since if entry.node == node else now
-            self._remove(entry)  # bound elsewhere than we promised, or of another class by a change of its labels
+            since, overdue = (entry.since, entry.overdue) if entry.node == node else (now, False)
+            self._remove(entry)  # bound to another node than it was reserved on, or of another class by its labels
             entry, now = None, since
         account = self._open(node)
         if entry is None:
-            entry = self._entries[uid] = Entry(uid, node, claim, self._charge(claim), now)
+            entry = self._entries[uid] = PodEntry(uid, node, claim, self._charge(claim), now, overdue=overdue)
             self._families.setdefault(claim.key.family, {})[uid] = entry
             self._starts.append((now + self._startup_patience, uid))
         elif entry.claim != claim:
@@ -286,7 +301,7 @@ class Ledger(RoomColumns):
         self.touched.add(account.row)  # it may take less than before, or have started
         return entry
 
-    def _remove(self, entry: Entry) -> None:
+    def _remove(self, entry: PodEntry) -> None:
         del self._entries[entry.uid]
         family = self._families[entry.claim.key.family]
         del family[entry.uid]
@@ -299,7 +314,7 @@ class Ledger(RoomColumns):
         self.touched.add(account.row)
         self._close_if_unused(entry.node, account)
 
-    def _overdue(self, entry: Entry) -> None:
+    def _overdue(self, entry: PodEntry) -> None:
         entry.overdue = True
         if entry.pending or entry.probe is not None:
             self._set_probe(entry)
@@ -307,7 +322,7 @@ class Ledger(RoomColumns):
             self._recount(account)
             self.touched.add(account.row)
 
-    def _set_probe(self, entry: Entry, *, gone: bool = False) -> None:
+    def _set_probe(self, entry: PodEntry, *, gone: bool = False) -> None:
         wanted = None if gone or entry.overdue else entry.charge.probe
         if wanted == entry.probe:
             return

@@ -1,8 +1,8 @@
-"""The scheduler's addresses: one for probes and metrics, one for what names pods, one for a kube-scheduler.
+"""The scheduler's HTTP servers: one for probes and metrics, one for private pages, one for a kube-scheduler.
 
-The first may be open to the network. The second tells much and is for people: beyond loopback it speaks TLS and asks
-the API server about every caller. The third binds pods: beyond loopback it lets in only clients whose certificate the
-extender's own authority signed.
+The first may be open to the network. The second exposes pod names and is for users: beyond loopback it uses TLS, and
+the API server authorizes every request (access.py). The third binds pods: beyond loopback it accepts only clients with
+a certificate signed by `extender_client_ca`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from carico.scheduler.run import Scheduler
     from carico.settings import SchedulerSettings
 
-SPARE = 64  # connections to the private pages beside the browsers' streams
+SPARE = 64  # connections to the private pages in addition to the browsers' streams
 
 
 def servers(scheduler: Scheduler) -> list[HttpServer]:

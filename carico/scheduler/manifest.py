@@ -1,15 +1,16 @@
-"""A pod as people write it, and what Kubernetes makes of it before a scheduler sees it.
+"""Reads a pod manifest, and applies the API server's defaults that a scheduler depends on.
 
-The API server accepts amounts as numbers and fills in what was left out. The best way to know what it would store is to
-ask it (kube/dry_run.py). Where it cannot be asked, `completed` does what needs no other object of the cluster: requests
-from limits, host ports, selectors by `matchLabelKeys`. What a PriorityClass, a RuntimeClass, a LimitRange or other
-admission would add stays unknown, and the answer has to say so (`UNKNOWN`).
+The API server accepts amounts as numbers and sets defaults. A dry-run create returns exactly what it would store
+(kube/dry_run.py). Where that is not possible, `completed` sets what needs no other object of the cluster: requests from
+limits, host ports, selectors by `matchLabelKeys`. What a PriorityClass, a RuntimeClass, a LimitRange or other admission
+would add stays unknown, and the answer has a note about it (`UNKNOWN`).
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from carico.scheduler import bounded_yaml
 Plain = dict[str, Any]
 
 DEFAULT_NAMESPACE = "default"
-# What the API server sets itself, and what ties a pod to a node already: a copy of a stored pod has them.
+# Metadata that the API server sets itself; a copy of a stored pod has them.
 STORED = ("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "generation", "managedFields", "selfLink")
 UNKNOWN = "what a PriorityClass, a RuntimeClass, a LimitRange or other admission would set is not taken into account"
 SYSTEM_PRIORITY = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
@@ -33,7 +34,7 @@ LABEL_KEYS = (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
 
 
 def read(file: str, namespace: str = DEFAULT_NAMESPACE) -> Plain:
-    """A Pod from a file of YAML or JSON, as if it were to be created; - is standard input.
+    """A Pod from a YAML or JSON file, ready to be created; - is standard input.
 
     `namespace` is for a pod that names none.
     """
@@ -43,14 +44,22 @@ def read(file: str, namespace: str = DEFAULT_NAMESPACE) -> Plain:
     except OSError as error:
         raise UsageError(f"{file}: cannot be read ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{file}: is not a pod: {error}") from error
+        raise UsageError(f"{file}: is not a pod: {_in_one_line(error)}") from error
     if not isinstance(plain, dict) or plain.get("kind", "Pod") != "Pod":
         raise UsageError(f"{file}: is not a Pod but {plain.get('kind') if isinstance(plain, dict) else 'no object'}")
     return as_new(json.loads(json.dumps(plain, default=str)), file, namespace)
 
 
+def _in_one_line(error: Exception) -> str:
+    """PyYAML's own text quotes the source over several lines."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return str(error)
+    about = ", ".join(part for part in (error.context, error.problem) if part)
+    return f"{about} (line {error.problem_mark.line + 1})"
+
+
 def as_new(plain: Plain, where: str, namespace: str = DEFAULT_NAMESPACE) -> Plain:
-    """Without what only a stored pod has, and with a namespace and a way to its name."""
+    """Without the fields that only a stored pod has, and with a namespace and a name or generateName."""
     wanted: Plain = _without_nulls(plain)
     meta, spec = wanted.setdefault("metadata", {}), wanted.setdefault("spec", {})
     if not isinstance(meta, dict) or not isinstance(spec, dict):
@@ -66,7 +75,7 @@ def as_new(plain: Plain, where: str, namespace: str = DEFAULT_NAMESPACE) -> Plai
 
 
 def completed(plain: Plain) -> Plain:
-    """The pod with the defaults that need nothing but the pod; one that was stored already stays as it is."""
+    """The pod with the defaults that need no other object; a pod that was stored already stays unchanged."""
     pod: Plain = _without_nulls(plain)
     meta, spec = _object(pod, "metadata"), _object(pod, "spec")
     meta.setdefault("namespace", DEFAULT_NAMESPACE)
@@ -85,11 +94,17 @@ def completed(plain: Plain) -> Plain:
 
 
 def as_pod(plain: Plain, where: str) -> Pod:
-    """The pod as the scheduler reads it, completed; UsageError if it is none."""
+    """The completed pod, decoded; UsageError if it is not a pod."""
     try:
         return msgspec.convert(completed(plain), type=Pod)
     except (msgspec.ValidationError, TypeError, ValueError, KeyError, AttributeError) as error:
         raise UsageError(f"{where}: is not a pod: {error}") from error
+
+
+def as_stranger(pod: Pod) -> Pod:
+    """The pod with a UID of its own and on no node: a body must not name a pod of the cluster and move it."""
+    metadata = msgspec.structs.replace(pod.metadata, uid=f"simulated-{uuid.uuid4()}")
+    return msgspec.structs.replace(pod, metadata=metadata, spec=msgspec.structs.replace(pod.spec, node_name=""))
 
 
 def _complete_container(container: Plain, *, host_network: bool) -> None:
@@ -102,7 +117,7 @@ def _complete_container(container: Plain, *, host_network: bool) -> None:
 
 
 def _complete_whole_pod(spec: Plain, containers: list[Plain]) -> None:
-    """A limit of the pod as a whole is its request, too, if no container asks for that resource."""
+    """A pod-level limit becomes the pod-level request, unless a container requests that resource; hugepages always."""
     if spec.get("resources") is None:
         return
     whole = spec["resources"] = dict(spec["resources"])
@@ -114,14 +129,14 @@ def _complete_whole_pod(spec: Plain, containers: list[Plain]) -> None:
 
 
 def _amounts(amounts: Any) -> dict[str, str]:
-    """Amounts as text: `cpu: 1` and `cpu: 0.5` are as good as `cpu: "1"`.
+    """Amounts as text: `cpu: 1` and `cpu: 0.5` are valid, as is `cpu: "1"`.
 
     >>> _amounts({"cpu": 0.5, "memory": "1Gi", "example.com/gpu": 1})
     {'cpu': '0.5', 'memory': '1Gi', 'example.com/gpu': '1'}
     """
     found = {name: str(amount) for name, amount in (amounts or {}).items()}
     for text in found.values():
-        quantity.parse(text)  # says what is wrong with it
+        quantity.parse(text)  # raises for an invalid quantity
     return found
 
 
@@ -135,7 +150,7 @@ def _pod_terms(spec: Plain) -> Iterator[Plain]:
 
 
 def _apply_label_keys(term: Plain, labels: dict[str, str]) -> None:
-    """As the API server does it: what the keys say becomes a part of the selector. Done twice, it is the same."""
+    """As the API server does: merges the keys into the selector. Idempotent."""
     if term.get("labelSelector") is None:
         return
     selector = term["labelSelector"]
@@ -161,7 +176,7 @@ def _list(plain: Plain, name: str) -> list[Plain]:
 
 
 def _without_nulls(value: Any) -> Any:
-    """A copy in which null stands nowhere: to the API server it is the same as nothing."""
+    """A copy without null values: to the API server they are the same as absent ones."""
     if isinstance(value, dict):
         return {name: _without_nulls(item) for name, item in value.items() if item is not None}
     if isinstance(value, list):

@@ -1,6 +1,6 @@
-"""What the scheduler counts: kube-scheduler's own names, labels and buckets, so that its dashboards work, and Carico's.
+"""The scheduler's metrics: kube-scheduler's names, labels and buckets, so that its dashboards work, and Carico's.
 
-Gauges that describe the present (queue, ledger) are read when the page is asked for, not kept up to date.
+Gauges of the present state (queue, ledger) are computed at each scrape, not kept up to date.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class SchedulerMetrics:
 
 
 class Present(Collector):
-    """Gauges that are computed when somebody looks."""
+    """Gauges that are computed at each scrape."""
 
     def __init__(self, families: Callable[[], Iterable[GaugeMetricFamily]]) -> None:
         self._families = families

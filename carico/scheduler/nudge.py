@@ -1,12 +1,12 @@
-"""Tells a kube-scheduler that a node can take more than before.
+"""Makes kube-scheduler requeue pods that the extender rejected, when a node has more left than before.
 
-kube-scheduler tries a pod that an extender refused again when anything happens in the cluster, or after five minutes. A
-report that rose is nothing that happens in the API server. So while refused pods wait, the node whose amounts rose to
-what one of them needs gets a new annotation, and that is an event which kube-scheduler looks at.
+kube-scheduler retries a pod that an extender rejected after any event in the cluster, or after five minutes. A new
+report is not an event in the API server. So while rejected pods wait, a node whose amounts rose to what one of them
+needs gets a new annotation, which is an event that makes kube-scheduler retry.
 
-A node is annotated once for what it has: again only when it has fallen below a need and risen to it since, or risen to
-a greater one, or when a class that waits costs something else. A pod that is refused for other reasons is not tried
-again and again for the same amounts.
+A node is annotated once for its amounts: again only when they have fallen below a need and risen to it since, or risen
+to a greater one, or when the cost of a waiting class changed. A pod that is rejected for other reasons is not retried
+repeatedly for the same amounts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from carico.clock import Clock
 from carico.kube.binding import now_text
 from carico.kube.client import MERGE_PATCH, Client, Fence
 from carico.kube.paths import segment
-from carico.kube.writer import Writer
+from carico.kube.writer import ApiWriter
 from carico.kube.writes import Urgency, Write
 from carico.types import Vector
 
@@ -32,38 +32,38 @@ log = logging.getLogger(__name__)
 
 ANNOTATION = "carico.dev/capacity-rose"
 EVERY = 1.0  # s between two rounds of annotations
-MOST = 10  # nodes per round; the rest has its turn in the next one
-FORGET = 600.0  # s after which kube-scheduler would have asked again, twice, if the pod still waited
+MOST = 10  # nodes per round; the rest follows in the next one
+FORGET = 600.0  # s: kube-scheduler retries every 300 s, so a pod not seen for twice as long no longer waits
 
 
-class Refused(NamedTuple):
-    """A pod that found no node."""
+class WaitingElsewhere(NamedTuple):
+    """A pod that the extender rejected on every node."""
 
-    least: Callable[[], Vector]  # what a node must have for it, as things stand
+    least: Callable[[], Vector]  # what a node must have for it, at present costs
     family: str  # of its class
     at: float  # s, monotonic
 
 
-class Nudge:
-    def __init__(self, client: Client | None, writer: Writer | None, clock: Clock) -> None:
+class ExtenderWakeup:
+    def __init__(self, client: Client | None, writer: ApiWriter | None, clock: Clock) -> None:
         self._client, self._writer, self._clock = client, writer, clock
-        self._refused: OrderedDict[str, Refused] = OrderedDict()  # by UID
+        self._refused: OrderedDict[str, WaitingElsewhere] = OrderedDict()  # by UID
         self._has: dict[str, Vector] = {}  # node to its amounts
-        self._low: dict[str, Vector] = {}  # node that changed to its least since then, or since it was annotated
+        self._low: dict[str, Vector] = {}  # changed node to its minimum since the change, or since it was annotated
         self._news = asyncio.Event()
 
     def refused(self, uid: str, least: Callable[[], Vector], family: str = "") -> None:
         """No node had what this pod needs."""
         if not self._refused:
-            self._low.clear()  # this pod was refused with what the nodes have now
+            self._low.clear()  # this pod was rejected with the present amounts
         self._refused.pop(uid, None)
-        self._refused[uid] = Refused(least, family, self._clock.monotonic())
+        self._refused[uid] = WaitingElsewhere(least, family, self._clock.monotonic())
 
     def placed(self, uid: str) -> None:
         self._refused.pop(uid, None)
 
     def changed(self, node: str, amounts: Vector | None) -> None:
-        """The node has these amounts now, more or less than before; None if they are unknown, or it is gone."""
+        """The node's new amounts, more or less than before; None if they are unknown, or it is gone."""
         before = self._has.pop(node, None)
         if amounts is None:
             self._low.pop(node, None)
@@ -76,7 +76,7 @@ class Nudge:
                 self._news.set()
 
     def repriced(self, families: Collection[str]) -> None:
-        """Pods of these families need something else: what nodes have had all along may be enough."""
+        """The needs of these families changed: unchanged amounts of nodes may be enough now."""
         if any(refused.family in families for refused in self._refused.values()):
             self._low = {node: np.full_like(amounts, -np.inf) for node, amounts in self._has.items()}
             self._news.set()
@@ -89,7 +89,7 @@ class Nudge:
             await self._clock.sleep(EVERY)
 
     def round(self) -> None:
-        """Annotates the nodes that rose to what a refused pod needs."""
+        """Annotates the nodes whose amounts rose to what a rejected pod needs."""
         oldest = self._clock.monotonic() - FORGET
         while self._refused and next(iter(self._refused.values())).at < oldest:
             self._refused.popitem(last=False)
@@ -101,7 +101,7 @@ class Nudge:
             self._news.set()
 
     def _risen(self) -> list[str]:
-        """Nodes that have what one of the pods needs, and did not always have it."""
+        """Nodes that have what one of the pods needs, and had less in the meantime."""
         nodes = list(self._low)
         if not nodes or not self._refused:
             return []
@@ -113,7 +113,7 @@ class Nudge:
         return [nodes[i] for i in np.flatnonzero(risen)]
 
     def _annotate(self, node: str) -> None:
-        """By any replica: kube-scheduler asks one of them, which need not hold the Lease."""
+        """Sent by any replica: kube-scheduler calls one of them, which need not hold the Lease."""
         if self._client is None or self._writer is None:
             return
         client, at = self._client, now_text(self._clock.wall())

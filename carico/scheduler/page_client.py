@@ -1,7 +1,7 @@
-"""Questions to a scheduler's pages: plain on this machine, over TLS and with a token elsewhere.
+"""A client of a scheduler's pages: plain HTTP on this host, TLS with a token elsewhere.
 
-The token is that of --token-file, else the kubeconfig's own. It is sent over TLS only, and only to a server that
-somebody named. No redirect is followed.
+The token is that of --token-file, else the kubeconfig's. It is sent over TLS only, and only to a server that the user
+named, by its address or by its authority. Redirects are not followed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from carico.kube.tls import Pem, Tls
 from carico.kube.url import Url, parse
 
 CA_VARIABLE, TOKEN_VARIABLE = "CARICO_SERVER_CA", "CARICO_TOKEN_FILE"
-PATIENCE = 30.0  # s for an answer
+PATIENCE = 30.0  # s: timeout of an answer
 FIXES = {
     HTTPStatus.UNAUTHORIZED: "use a kubeconfig with a token, or --token-file; `kubectl create token NAME` makes one",
     HTTPStatus.FORBIDDEN: "a ClusterRole with nonResourceURLs allows it",
@@ -43,15 +43,15 @@ def add_flags(group: argparse._ArgumentGroup) -> None:
 
 
 class PageClient:
-    """Asks one scheduler while its context lasts."""
+    """A connection to one scheduler while its context lasts."""
 
     def __init__(self, url: str, identity: Credentials, hint: str = "check --server") -> None:
-        """`hint` says what to do if nobody answers."""
+        """`hint` is the advice in the error if there is no answer."""
         self.url, self._hint = url, hint
         self._client = Client(identity, connections=1, patience=PATIENCE, agent="carico")
 
     async def ask(self, path: str, body: bytes | None = None) -> bytes:
-        """What the page answers; an answer that is no success is an error with the server's own text."""
+        """The body of the answer; any status but success is an error with the server's text."""
         answer = await self.get(path) if body is None else await self._exchange("POST", path, body)
         if not is_good(answer.status):
             raise CaricoError(f"{self.url}: {said(answer)}")
@@ -77,7 +77,7 @@ class PageClient:
 
 
 def said(answer: Response) -> str:
-    """What a server says that did not do what it was asked to, and what to do about it."""
+    """The error text of an answer, with a fix where one is known."""
     if answer.status < HTTPStatus.BAD_REQUEST:
         return f"it answers {answer.status}, and no redirect is followed; check --server"
     text = answer.body.decode(errors="replace").strip() or f"it answers {answer.status}"
@@ -85,15 +85,17 @@ def said(answer: Response) -> str:
 
 
 def plain(url: str, hint: str = "check --server") -> PageClient:
-    """For a server on this machine, which needs to know nothing of us."""
+    """For a server on this host, which needs no credentials."""
     return PageClient(url, Credentials(parse(url), Fixed()), hint)
 
 
-def named(url: str, args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> PageClient:
+def named(
+    url: str, args: argparse.Namespace, environ: Mapping[str, str] = os.environ, hint: str = "check --server"
+) -> PageClient:
     """For the server that the user named."""
     server = parse(url)
     if server.scheme == "https":
-        return PageClient(url, _with_token(server, args, environ))
+        return PageClient(url, _with_token(server, args, environ), hint)
     if args.server_ca or args.token_file:
         flag = "--server-ca" if args.server_ca else "--token-file"
         raise UsageError(f"{flag} is for a server that speaks https, and --server is {url}")
@@ -126,11 +128,11 @@ def _user(args: argparse.Namespace) -> Credentials | None:
     except UsageError:
         if args.kubeconfig or args.context:
             raise
-        return None  # there is no kubeconfig at all: the server says what it wants
+        return None  # without any kubeconfig: the server rejects the request with a reason
 
 
 def _why(error: Exception) -> str:
-    """What broke below, without a word about API servers."""
+    """The cause of the failure, without the client's text about API servers."""
     cause = error.__cause__ if isinstance(error.__cause__, (OSError, HttpError)) else error
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"its certificate is refused: {cause.verify_message}; name its authority with --server-ca"
@@ -139,5 +141,5 @@ def _why(error: Exception) -> str:
     if isinstance(cause, TimeoutError):
         return "no answer in time"
     if isinstance(cause, ConnectionError) and cause.errno:
-        return os.strerror(cause.errno).lower()  # asyncio's own text is about a call
+        return os.strerror(cause.errno).lower()  # asyncio's own text describes a call
     return getattr(cause, "strerror", None) or str(cause)

@@ -1,10 +1,10 @@
-"""The scheduler's pages: health and metrics for everybody; what it holds, what it decided and why for some."""
+"""The scheduler's pages: health and metrics are open; ledger, classes, queue, decisions and explain are private."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from carico.scheduler.run import Scheduler
 
 
-CLASSES_SHOWN = 100  # in the metrics, those that cost most in all
-POD_LIMIT = 2 << 20  # bytes: etcd does not take more
+CLASSES_SHOWN = 100  # in the metrics, the most expensive in total
+POD_LIMIT = 2 << 20  # bytes: etcd accepts at most 1.5 MiB by default
 
 
 def open_routes(scheduler: Scheduler) -> dict[str, Route]:
-    """What probes and Prometheus need; its address may be reached by all."""
+    """For probes and Prometheus; unauthenticated."""
     return exposition(scheduler.parts.registry) | health(
         scheduler.why_not_alive, scheduler.why_not_ready, lambda: _watch_lines(scheduler)
     )
 
 
 def private_routes(scheduler: Scheduler) -> dict[str, Route]:
-    """The web page and everything that names pods, beside the same."""
+    """The open routes, the web page and everything that exposes pod names."""
     explainer, live = Explainer(scheduler.parts, scheduler.clock), scheduler.live
     return {
         **open_routes(scheduler),
@@ -59,12 +59,12 @@ def private_routes(scheduler: Scheduler) -> dict[str, Route]:
 
 
 def present(scheduler: Scheduler) -> Present:
-    """Metrics that are read when they are asked for."""
+    """Metrics that are computed at each scrape."""
     return Present(lambda: _present(scheduler))
 
 
 def certificates(scheduler: Scheduler) -> CertificateCollector:
-    """Of the servers here, and of the client of the API server."""
+    """Expiry of the certificates of the servers here, and of the client of the API server."""
     shown = {"tls_cert": from_file(scheduler.settings.tls_cert), "kubeconfig": scheduler.client.certificate}
     return CertificateCollector("scheduler", shown)
 
@@ -124,8 +124,8 @@ async def _simulate(explainer: Explainer, request: Request) -> Page:
         pod = manifest.as_pod(plain, "the body")
     except (*FAILURES, UsageError) as error:
         return text(HTTPStatus.BAD_REQUEST, f"the body is not a pod: {error}")
-    # Only an API server gives UIDs.
-    return await _explained(explainer, pod, request, *(() if pod.uid else (manifest.UNKNOWN,)))
+    # Only the API server assigns UIDs: without one, its defaults and admission are missing.
+    return await _explained(explainer, manifest.as_stranger(pod), request, *(() if pod.uid else (manifest.UNKNOWN,)))
 
 
 async def _explained(explainer: Explainer, pod: Pod, request: Request, *notes: str) -> Page:
@@ -193,21 +193,18 @@ def _present(scheduler: Scheduler) -> Iterable[GaugeMetricFamily]:
     if snapshot.node_count <= scheduler.settings.per_node_metrics:
         rows = {(node,): account.row for node, account in ledger.accounts()}
         for name, column, about in (
-            ("free", ledger.free, "So many more pods the scheduler would give a node: capacity less what is reserved."),
-            ("reserved", ledger.reserved, "Pods that a node was promised and does not count yet."),
+            ("free", ledger.free, "How many more pods the scheduler would place on a node: capacity minus reserved."),
+            ("reserved", ledger.reserved, "Pods that are reserved on a node and that its report does not count yet."),
         ):
             values = {node: float(column[row]) for node, row in rows.items()}
             yield gauge(f"carico_node_{name}_pods", about, values, ("node",))
-        left: dict[tuple[str, ...], float] = {
-            (node, name): amount for (node,), row in rows.items() for name, amount in amounts_left(ledger, row).items()
-        }
-        about = "Room that is not reserved, by node and resource: cores of demand, bytes."
-        yield gauge("carico_node_left", about, left, ("node", "resource"))
+        left = {node: amounts_left(ledger, row) for node, row in rows.items()}
+        yield from _by_unit("carico_node_left", "on a node that is not reserved", left, "node")
     yield from _class_gauges(scheduler)
 
 
 def _class_gauges(scheduler: Scheduler) -> Iterable[GaugeMetricFamily]:
-    """Of the most expensive classes: users make as many as they like."""
+    """Of the most expensive classes only: users can create any number of classes."""
     rows = classes(scheduler, "cost")
     yield GaugeMetricFamily("carico_scheduler_classes", "Classes of pods that are known.", value=len(rows))
     measured = sum(row.measured > 0 for row in rows)
@@ -215,21 +212,30 @@ def _class_gauges(scheduler: Scheduler) -> Iterable[GaugeMetricFamily]:
     top = rows[:CLASSES_SHOWN]
     pods = {(row.family,): float(row.pods) for row in top}
     yield gauge("carico_scheduler_class_pods", "Pods on nodes, of the most expensive classes.", pods, ("family",))
-    charged: dict[tuple[str, ...], float] = {
-        (row.family, name): amount for row in top for name, amount in row.charged.items()
-    }
-    about = "What is reserved for one pod, of the most expensive classes: cores of demand, bytes."
-    yield gauge("carico_scheduler_class_cost", about, charged, ("family", "resource"))
+    charged = {(row.family,): row.charged for row in top}
+    about = "that is reserved for one pod, of the most expensive classes"
+    yield from _by_unit("carico_scheduler_class_cost", about, charged, "family")
+
+
+def _by_unit(
+    name: str, about: str, amounts: Mapping[tuple[str], Mapping[str, float]], label: str
+) -> Iterable[GaugeMetricFamily]:
+    """One metric per resource: a metric name has one unit."""
+    for resource, unit, what in (("cpu", "cores", "Demand of cpu"), ("memory", "bytes", "Memory")):
+        values: dict[tuple[str, ...], float] = {
+            key: each[resource] for key, each in amounts.items() if resource in each
+        }
+        yield gauge(f"{name}_{resource}_{unit}", f"{what} {about}.", values, (label,))
 
 
 def amounts_left(ledger: Ledger, row: int) -> dict[str, float]:
-    """Room that is not reserved; empty where none is reported."""
+    """Room that is not reserved, by resource; empty where no room is reported."""
     column = ledger.left[:, row].tolist() if ledger.has_room[row] else []
     return {name: amount for name, amount in zip(RESOURCES, column, strict=False) if amount < math.inf}
 
 
 def _watch_progress(scheduler: Scheduler) -> dict[tuple[str, ...], float]:
-    """As Unix time: how long ago that was is then right whenever somebody asks Prometheus."""
+    """As Unix time, so that Prometheus can compute the age at query time."""
     offset = scheduler.clock.wall() - scheduler.clock.monotonic()
     return {(reflector.resource.kind,): offset + reflector.progressed_at for reflector in scheduler.reflectors}
 

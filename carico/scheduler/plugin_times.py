@@ -1,7 +1,7 @@
-"""How long each plugin takes at each extension point, under kube-scheduler's name, labels and buckets.
+"""Duration of each plugin at each extension point, with kube-scheduler's metric name, labels and buckets.
 
-As in kube-scheduler a tenth of the cycles is measured, chosen by chance. A cycle has some twenty calls to measure, and
-prometheus_client's own histograms would take ten times as long to note one as plain lists do.
+As in kube-scheduler, a random tenth of the cycles is sampled. A cycle has some twenty calls to measure, and an
+observation in prometheus_client's histograms takes ten times as long as one in plain lists.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from carico.scheduler.framework import Code, PermitWait, Status
 P = ParamSpec("P")
 R = TypeVar("R")
 
-SHARE = 0.1  # of the cycles that are measured
+SHARE = 0.1  # of the cycles that are sampled
 BOUNDS = tuple(accumulate(repeat(1.5, 19), mul, initial=0.00001))  # s
 NAMES = [*map(repr, BOUNDS), "+Inf"]
 LABELS = ("plugin", "extension_point", "status")
@@ -42,11 +42,11 @@ class PluginTimes(Collector):
         self._sums: dict[tuple[str, str, str], float] = {}  # s
 
     def sample(self) -> PluginTimes | None:
-        """Itself, if the cycle that begins is one of those to measure."""
+        """Itself, if the cycle that begins is sampled; else None."""
         return self if random.random() < self.share else None
 
     def call(self, point: str, plugin: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Calls a plugin and notes how long it took."""
+        """Calls a plugin and records the duration."""
         began, status = perf_counter(), "Error"
         try:
             answer = function(*args, **kwargs)
@@ -84,7 +84,7 @@ class PluginTimes(Collector):
 
 
 def _status(answer: object) -> str:
-    """Verdicts and scores are of single nodes: giving them is a success. None is a post-filter's that found no way."""
+    """Verdicts and scores are per node, so they count as success. None is a post-filter that found no victims."""
     if isinstance(answer, Status):
         return STATUSES[answer.code]
     if isinstance(answer, PermitWait):

@@ -1,4 +1,4 @@
-"""Host ports in use, by port, so that only the nodes that use one are looked at."""
+"""Host ports in use, indexed by port, so that only the rows that use one are checked."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from carico.kube.objects import PodSpec
-from carico.scheduler.template import PodInfo, Template
+from carico.scheduler.template import PodInfo, PodTemplate
 
 ANY_ADDRESS = "0.0.0.0"
 
@@ -27,7 +27,7 @@ class HostPort(NamedTuple):
         return self.address == other.address or ANY_ADDRESS in (self.address, other.address)
 
 
-def host_ports(template: Template) -> tuple[HostPort, ...]:
+def host_ports(template: PodTemplate) -> tuple[HostPort, ...]:
     found: tuple[HostPort, ...] | None = template.memo.get("host_ports")
     if found is None:
         found = template.memo["host_ports"] = _host_ports(template.spec)
@@ -35,7 +35,7 @@ def host_ports(template: Template) -> tuple[HostPort, ...]:
 
 
 def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
-    """Of the containers that run side by side: init containers have ended before, unless they are sidecars."""
+    """Of the containers that run together: init containers have ended before, unless they are sidecars."""
     sidecars = (c for c in spec.init_containers if c.restart_policy == "Always")
     return tuple(
         HostPort(p.host_ip or ANY_ADDRESS, p.protocol or "TCP", p.host_port)
@@ -46,7 +46,7 @@ def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
 
 
 class PortIndex:
-    """Who uses a port: rows and addresses, by protocol and number."""
+    """Rows and addresses that use a port, by protocol and number."""
 
     def __init__(self) -> None:
         self._users: dict[tuple[str, int], dict[int, Counter[str]]] = {}

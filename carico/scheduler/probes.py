@@ -1,7 +1,7 @@
-"""Pods of classes that nobody has measured yet: how many stand on which row.
+"""Number of pods of unmeasured classes, by class and row.
 
-What such a pod costs is a guess. So few of them go to one node at a time that a wrong guess does no harm; as soon as
-one was measured anywhere, the class is known and the limit is gone.
+The cost of such a pod is a guess. The number of them per node is limited, so that a wrong guess has little effect; the
+limit ends as soon as one was measured on any node.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Probes:
         return self._rows.get(key, {}).get(row, 0)
 
     def rows(self, key: ClassKey, least: int) -> RowArray:
-        """Rows with at least so many pods of the class."""
+        """Rows with at least `least` pods of the class."""
         rows = self._rows.get(key, {})
         found = rows if least <= 1 else [row for row, pods in rows.items() if pods >= least]
         return np.fromiter(found, dtype=np.intp, count=len(found))

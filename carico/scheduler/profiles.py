@@ -1,15 +1,15 @@
-"""A profile: the plugins that pods of one `schedulerName` meet, in their order, with their weights.
+"""A profile: the plugins for pods of one `schedulerName`, in order, with their weights.
 
     [scheduler.profiles.carico]            every default plugin
     [scheduler.profiles.lean]
-    disable = ["ImageLocality"]            one less …
-    enable = ["MyPlugin"]                  … and one more, of another package
+    disable = ["ImageLocality"]            without one of them …
+    enable = ["MyPlugin"]                  … and with one of another package
     weights = { Capacity = 5 }
     [scheduler.profiles.report]
-    plugins = ["PrioritySort", "DefaultBinder", "Capacity"]
+    plugins = ["PrioritySort", "Capacity"]
     release = "pending"
 
-`report` need not be written out: a profile of that name gets these plugins unless it says otherwise.
+The settings of `report` are built in: a profile of that name has them unless it sets others.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any
 
 from carico.errors import UsageError
 from carico.kube.delivery import Firewall
-from carico.scheduler.changes import Interest
-from carico.scheduler.feasible import Feasible
+from carico.scheduler.changes import EventInterest
+from carico.scheduler.feasible import FilterRunner
 from carico.scheduler.framework import (
     Bind,
     Filter,
@@ -50,7 +50,7 @@ REPORT: dict[str, Any] = {"plugins": ["PrioritySort", "Capacity"], "release": "p
 
 
 class Profile:
-    """Plugins sorted by what they do; the order within each list is the profile's."""
+    """Plugins by extension point; the order within each list is the profile's."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Profile:
         metrics: SchedulerMetrics | None = None,
     ) -> None:
         self.name, self.plugins, self.weights, self._metrics = name, list(plugins), weights, metrics
-        self.feasible = Feasible(plugins)
+        self.feasible = FilterRunner(plugins)
         self.scoring = Scoring(plugins, weights)
         self.pre_enqueues = [p for p in plugins if isinstance(p, PreEnqueue)]
         self.post_filters = [p for p in plugins if isinstance(p, PostFilter)]
@@ -79,18 +79,18 @@ class Profile:
             p.name: tuple(replace(i, on_error=self._firewalls[p.name].caught) for i in p.interests) for p in plugins
         }
 
-    def interests(self, names: Iterable[str]) -> tuple[Interest, ...]:
-        """What could turn the refusals of these plugins."""
+    def interests(self, names: Iterable[str]) -> tuple[EventInterest, ...]:
+        """The events that could make these plugins accept a rejected pod."""
         return tuple(interest for name in sorted(names) for interest in self._interests.get(name, ()))
 
     def scope(self, pod: PodInfo, names: Iterable[str]) -> Scope:
-        """Which other pods these plugins judge like this one; claims are told apart by the pod's name."""
+        """For which other pods the verdicts of these plugins are valid too; volume claims depend on the pod itself."""
         if pod.volumes:
             return Scope.POD
         return Scope.TEMPLATE if self._by_template.issuperset(names) else Scope.LABELS
 
     def contain(self, plugin: str, error: Exception) -> None:
-        """A plugin raised where it must not stop the others."""
+        """Logs and counts an exception of a plugin that must not stop the others."""
         self._firewalls[plugin].caught(error)
 
     def _firewall(self, plugin: str) -> Firewall:
@@ -98,7 +98,7 @@ class Profile:
         return Firewall(f"plugin {plugin} broke", count)
 
     def sampled(self) -> PluginTimes | None:
-        """For a new cycle: where the time of each plugin is noted, if this one is measured."""
+        """For a new cycle: records the duration of each plugin, if the cycle is sampled; else None."""
         return self._metrics.plugin_times.sample() if self._metrics is not None else None
 
     def timed(self, point: str) -> AbstractContextManager[None]:
@@ -106,11 +106,11 @@ class Profile:
 
 
 def _nothing() -> None:
-    """Nobody counts."""
+    """Without metrics."""
 
 
 def chosen(profile: str, table: dict[str, Any], known: Sequence[str], default: Sequence[str]) -> list[str]:
-    """The names of a profile's plugins, in order; UsageError for anything that makes no sense."""
+    """The names of a profile's plugins, in order; UsageError for invalid settings."""
     where = f"[scheduler.profiles.{profile}]"
     if not isinstance(table, dict):
         raise UsageError(f"{where}: is not a table")

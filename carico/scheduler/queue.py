@@ -1,21 +1,22 @@
-"""The pods that wait for a node, in the order of their turn.
+"""The scheduling queue: pods without a node.
 
     add ─► active ─► pop ─► (a cycle) ─► placed ─► done
-             ▲                   └─ fail ─► waiting: until something could turn the verdict of a plugin that refused it
-             │                                 │                     └─► backoff: while its pause of 1 … 10 s lasts
-             └─────────────────────────────────┴───────────────────────────┘   or until no other pod wants a turn
-    gated: a plugin does not even let it in     held: pods are being evicted for it
+             ▲                   └─ fail ─► waiting: unschedulable, until an event could help it
+             │                                 │                     └─► backoff: for 1 … 10 s, or until no other pod
+             └─────────────────────────────────┴───────────────────────────┘   is active
+    gated: rejected by a PreEnqueue plugin     held: its victims are being evicted
 
-State only: no clock, no waiting; every method that depends on time is told the time. Priority goes first, then age.
+State only: no clock, no await; every method that depends on time gets it as an argument. The QueueSort plugin sets the
+order, by default priority, then age.
 
-Waiting pods come back in two ways (unschedulable.py). A change of an object wakes the best pod of every group that it
-could help, and the next one when that was placed. A row that has enough of what pods lack wakes as many as it can hold,
-and is looked at again whenever something on it changes or a pod that was woken for it has been tried: what was woken
-already is subtracted, and a wake-up that came to nothing passes to the next pod.
+Waiting pods are requeued in two ways (unschedulable.py). A change of an object wakes up the first pod of every group
+that it could help, and the next one when that was placed. A row that has enough of what pods lack wakes up as many as
+it can hold. It is checked again whenever something on it changes or a pod that was woken up for it has been tried: what
+was woken up already is subtracted, and after a failed attempt the next pod is woken up.
 
-A pause keeps pods that fail again and again from holding up the others. When no other pod is active it would hold up
-nothing but the pod itself, so the pods that a change may have helped get their turn at once, as kube-scheduler's do
-since 1.33. After an error the pause always lasts.
+The back-off keeps pods that fail repeatedly from delaying the others. When no other pod is active it would delay only
+the pod itself, so the pods that a change may have helped are popped early, as in kube-scheduler since 1.33. After an
+error the back-off always runs to its end.
 """
 
 from __future__ import annotations
@@ -28,45 +29,45 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from carico.kube.objects import Pod
-from carico.scheduler.changes import Action, Change, Interest
+from carico.scheduler.changes import Action, ClusterEvent, EventInterest
 from carico.scheduler.framework import Status
 from carico.scheduler.supply import Available, Needs, Promised, Room
 from carico.scheduler.template import PodInfo
-from carico.scheduler.unschedulable import Entry, Group, Refusal, Unschedulable
+from carico.scheduler.unschedulable import Diagnosis, Entry, Unschedulable, WaitingGroup
 
 SortKey = Callable[[PodInfo, float], tuple[Any, ...]]
-RECENT = 1000  # changes that are remembered for pods in flight
+RECENT = 1000  # changes that are kept for pods in flight
 PLACES = ("active", "backoff", "waiting", "gated", "held", "flight")
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A plugin that keeps a pod out of the queue."""
+    """The PreEnqueue plugin that keeps a pod out of the active queue."""
 
     plugin: str
     status: Status
-    interests: tuple[Interest, ...]
-    broken: bool = False  # the plugin raised an exception: ask it again later
+    interests: tuple[EventInterest, ...]
+    broken: bool = False  # the plugin raised an exception, or returned ERROR: called again later
 
 
 @dataclass(slots=True, eq=False)
 class Queued:
-    """A pod and its history here."""
+    """A pod and its state in the queue."""
 
     info: PodInfo
     queued_at: float  # s, monotonic: first seen
     attempts: int = 0
-    refusal: Refusal = field(default_factory=Refusal)
+    refusal: Diagnosis = field(default_factory=Diagnosis)
     gate: Gate | None = None
     failed_at: float = 0.0  # s, monotonic: last failure
-    ready_at: float = 0.0  # s, monotonic: end of the pause
+    ready_at: float = 0.0  # s, monotonic: end of the back-off
     place: str = ""  # one of PLACES
     after_flush: bool = False
-    seen: int = 0  # number of the last change before its turn began
-    ticket: int = 0  # number of its newest entry in a heap; older ones are void. 0: none is valid
-    group: Group | None = None  # while it waits
-    woken_from: Group | None = None  # by a change, and not tried since
-    woken_for: int = -1  # the row that has room for it, and not tried since
+    seen: int = 0  # number of the last change before its attempt began
+    ticket: int = 0  # number of its newest entry in a heap; older ones are invalid. 0: none is valid
+    group: WaitingGroup | None = None  # while it waits
+    woken_from: WaitingGroup | None = None  # the group from which a change woke it up; until it is tried
+    woken_for: int = -1  # the row that woke it up; until it is tried
     woken_needs: Needs = ()  # what it would take there
 
     @property
@@ -88,21 +89,21 @@ class Queue:
         self._first, self._last, self._flush_after = first_backoff, last_backoff, flush_after
         self._pods: dict[str, Queued] = {}
         self._serial = 0
-        # Heaps may hold entries that are no longer true; place and ticket decide when they come up.
+        # Heaps may hold outdated entries; place and ticket are checked when they are popped.
         self._active: list[Entry] = []
-        self._backoff: list[Entry] = []  # a change may have helped them
-        self._errors: list[Entry] = []  # something broke
+        self._backoff: list[Entry] = []  # pods that a change may have helped: popped early if no pod is active
+        self._errors: list[Entry] = []  # pods that wait for the end of their back-off, e.g. after an error
         self._unschedulable = Unschedulable()
-        self._gated: dict[tuple[Interest, ...], dict[str, Queued]] = {}  # by what could open the gate
+        self._gated: dict[tuple[EventInterest, ...], dict[str, Queued]] = {}  # by the interests of the gating plugin
         self._promised = Promised()
         self._changes = 0  # while pods were in flight
-        self._recent: deque[tuple[int, Change]] = deque(maxlen=RECENT)
+        self._recent: deque[tuple[int, ClusterEvent]] = deque(maxlen=RECENT)
         self._count = dict.fromkeys(PLACES, 0)
         self.supplies: dict[str, Available] = {}  # amounts that pods may need, by the name of the supply
-        self.needs_of: dict[str, Callable[[PodInfo], Needs]] = {}  # … of supplies whose pods may need more or less
+        self.needs_of: dict[str, Callable[[PodInfo], Needs]] = {}  # of supplies whose needs can change (class costs)
         self.on_move: Callable[[str, str], object] = _ignore  # queue and event, for the metrics
 
-    # --- questions ---
+    # --- lookups ---
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -124,26 +125,26 @@ class Queue:
         return sum(group.size for group in self._unschedulable if plugin in group.refusal.plugins)
 
     def next_due(self) -> float:
-        """When the next pause ends, s on the monotonic clock; infinity if none is running."""
+        """When the next back-off ends, s on the monotonic clock; infinity if there is none."""
         return min(_first(self._backoff), _first(self._errors))
 
     @property
     def ready(self) -> bool:
-        """Whether `pop` has a pod now, whatever the time."""
+        """Whether `pop` has a pod now, independent of the time."""
         return self._count["active"] > 0 or _first(self._backoff) < math.inf
 
-    # --- the way of a pod ---
+    # --- life cycle of a pod ---
 
     def add(self, info: PodInfo, now: float) -> None:
-        """A pod without a node was seen for the first time."""
+        """Adds a pod without a node that was seen for the first time."""
         if info.uid in self._pods:
             self.update(info, None, now)
             return
         queued = self._pods[info.uid] = Queued(info, now)
         self._activate(queued, "PodAdd")
 
-    def update(self, info: PodInfo, change: Change | None, now: float) -> None:
-        """The pod itself changed; that may help it too."""
+    def update(self, info: PodInfo, change: ClusterEvent | None, now: float) -> None:
+        """Updates a pod; its own change may requeue it."""
         queued = self._pods.get(info.uid)
         if queued is None:
             self.add(info, now)
@@ -151,7 +152,7 @@ class Queue:
         alike = info.template is queued.info.template and info.identity is queued.info.identity
         alike = alike and info.priority == queued.info.priority
         queued.info = info
-        if queued.place == "waiting" and not alike:  # its group is judged by what the pod no longer is
+        if queued.place == "waiting" and not alike:  # the verdict of its group does not apply to it any more
             self._requeue(queued, "PodUpdate", now)
         elif change is not None and queued.place in ("waiting", "gated"):
             interests = queued.gate.interests if queued.gate else queued.refusal.interests
@@ -159,14 +160,14 @@ class Queue:
                 self._requeue(queued, "PodUpdate", now)
 
     def delete(self, uid: str, now: float) -> None:
-        """The pod is gone, or has a node."""
+        """Removes a pod that is gone, or has a node."""
         if (queued := self._pods.pop(uid, None)) is not None:
             queued.ticket = 0
             self._move(queued, "")
             self._tried(queued, now)
 
     def pop(self, now: float) -> Queued | None:
-        """The pod whose turn it is; from here it is in flight until `done`, `fail` or `delete`."""
+        """The next pod; it is in flight until `done`, `fail` or `delete`."""
         self.tick(now)
         while self.ready:
             if not self._count["active"]:
@@ -182,16 +183,16 @@ class Queue:
         return None
 
     def placed(self, uid: str, now: float) -> None:
-        """The pod in flight was given a node: what woke it may help the next one too."""
+        """The pod in flight was assumed on a node: what woke it up may help the next one too."""
         if (queued := self._pods.get(uid)) is not None:
             self._tried(queued, now)
 
     def done(self, uid: str, now: float) -> None:
-        """The pod is bound, or no longer ours to bind."""
+        """The pod is bound, or must not be bound any more."""
         self.delete(uid, now)
 
-    def fail(self, queued: Queued, refusal: Refusal, now: float, *, blindly: bool = False) -> None:
-        """No node, or the binding failed. `blindly`: try again after the pause, whatever happens."""
+    def fail(self, queued: Queued, refusal: Diagnosis, now: float, *, blindly: bool = False) -> None:
+        """No node, or the binding failed. `blindly`: retry after the back-off, independent of events."""
         if self._pods.get(queued.uid) is not queued:
             return  # deleted meanwhile
         queued.refusal, queued.failed_at = refusal, now
@@ -206,21 +207,21 @@ class Queue:
         self._tried(queued, now)
 
     def hold(self, uid: str) -> None:
-        """Keeps a pod that has just failed out of the queue, whatever happens, until `unhold`."""
+        """Keeps a pod that has just failed out of the queue until `unhold`, independent of events."""
         queued = self._pods.get(uid)
         if queued is not None and queued.place in ("waiting", "backoff", "active"):
             self._move(queued, "held")
 
     def unhold(self, uid: str, now: float) -> None:
-        """What it was held for is done: it is tried again."""
+        """Requeues a held pod: its evictions have ended."""
         queued = self._pods.get(uid)
         if queued is not None and queued.place == "held":
             self._requeue(queued, "PreemptionFinished", now)
 
-    # --- what brings waiting pods back ---
+    # --- requeueing ---
 
-    def on_change(self, change: Change, now: float) -> int:
-        """Something happened; returns how many pods it brought back."""
+    def on_change(self, change: ClusterEvent, now: float) -> int:
+        """Requeues the pods that the change could help; returns how many."""
         if not change.bits:
             return 0
         if self._count["flight"]:
@@ -235,10 +236,10 @@ class Queue:
         return woken
 
     def on_row(self, row: int, now: float) -> None:
-        """The row may have more of something than before: wakes the pods that it could hold now, best first.
+        """The row may have more of something than before: wakes up the pods that it could hold now, in queue order.
 
-        Also those that it is kept from: there may be enough for the nominated pod and for them. And those that may
-        evict others there, now that the node's report does not refuse them.
+        Also those that were rejected because the row is nominated for another pod: there may be enough for both. And
+        those that may preempt there, now that the node's report does not reject them.
         """
         if not self._unschedulable:
             return
@@ -250,11 +251,11 @@ class Queue:
         self._wake_by_room(row, now)
 
     def reprice(self, families: Iterable[str], now: float) -> None:
-        """Pods of these families of classes cost something else than before: one of each group tries again."""
+        """The cost of these families of classes changed: one pod of each group is retried."""
         families = set(families)
         self._unschedulable.reprice(families, self._repriced)
         for family in families:
-            self.on_change(Change("ClassCost", Action.UPDATE, None, family), now)
+            self.on_change(ClusterEvent("ClassCost", Action.UPDATE, None, family), now)
 
     def _repriced(self, info: PodInfo, needs: Needs) -> Needs:
         supplies = dict.fromkeys(need.supply for need in needs)
@@ -265,13 +266,13 @@ class Queue:
         return tuple(need for part in found for need in part)
 
     def tick(self, now: float) -> None:
-        """Moves pods whose pause has ended."""
+        """Activates pods whose back-off has ended."""
         for heap in (self._backoff, self._errors):
             while _first(heap) <= now:
                 self._activate(heapq.heappop(heap)[2], "BackoffComplete")
 
     def flush(self, now: float) -> int:
-        """Tries again what has waited very long, in case no change was recognised as helpful."""
+        """Requeues pods that have waited for `flush_after`, in case a queueing hint missed an event."""
         old = [q for q in self._pods.values() if self._stale(q, now)]
         for queued in old:
             queued.after_flush = True
@@ -279,20 +280,20 @@ class Queue:
         return len(old)
 
     def activate(self, uid: str, now: float) -> None:
-        """A waiting pod is tried again, for a reason that only the caller knows."""
+        """Requeues a waiting pod at the request of the caller."""
         queued = self._pods.get(uid)
         if queued is not None and queued.place == "waiting":
             self._requeue(queued, "ForceActivate", now)
 
     def activate_all(self) -> None:
-        """A new leader tries everything at once."""
+        """Activates all waiting and gated pods, for a new leader."""
         for queued in [q for q in self._pods.values() if q.place in ("waiting", "gated")]:
             self._activate(queued, "ForceActivate")
 
     # --- inside ---
 
-    def _opened(self, change: Change) -> list[Queued]:
-        """Gated pods whose gate the change may open; those whose plugin does not care are not even looked at."""
+    def _opened(self, change: ClusterEvent) -> list[Queued]:
+        """Gated pods whose gate the change may open; only those whose plugin registered for it are checked."""
         return [
             queued
             for interests, pods in self._gated.items()
@@ -302,15 +303,15 @@ class Queue:
         ]
 
     def _helped_in_flight(self, queued: Queued) -> bool:
-        """Whether something that happened since the pod's turn began could have helped it: its verdict is as old."""
+        """Whether a change since the pod's attempt began could have helped it: its verdict is older."""
         if self._recent and self._recent[0][0] > queued.seen + 1:
-            return True  # too long ago to know
+            return True  # older changes were dropped: assume yes
         return any(
             number > queued.seen and not _is_about(change, queued.uid) and self._could_help(queued, change)
             for number, change in self._recent
         )
 
-    def _could_help(self, queued: Queued, change: Change) -> bool:
+    def _could_help(self, queued: Queued, change: ClusterEvent) -> bool:
         return any(interest.could_help(queued.info, change) for interest in queued.refusal.interests)
 
     def _stale(self, queued: Queued, now: float) -> bool:
@@ -337,12 +338,12 @@ class Queue:
                 heapq.heappush(best, (*following[:2], group))
         return woken
 
-    def _wake_group(self, group: Group, event: str, now: float) -> int:
-        """Unless a pod of it is on its way already: that one has not been tried since, and will see what happened."""
+    def _wake_group(self, group: WaitingGroup, event: str, now: float) -> int:
+        """Unless a pod of the group was woken up already and not tried yet: its attempt will see the change."""
         return 0 if group.on_the_way else self._wake_next(group, event, now)
 
-    def _wake_next(self, group: Group, event: str, now: float) -> int:
-        """Its best pod; where that one pauses, those behind it too, up to one that does not."""
+    def _wake_next(self, group: WaitingGroup, event: str, now: float) -> int:
+        """Wakes up the first pod of the group; if it is in back-off, also the next ones, up to an active one."""
         woken = 0
         while (entry := group.best()) is not None:
             queued = entry[2]
@@ -364,7 +365,7 @@ class Queue:
             self._promised.add(row, needs)
 
     def _tried(self, queued: Queued, now: float) -> None:
-        """The pod's turn is over, or will never come: what woke it may go to others."""
+        """The pod was tried, or will not be: others may be woken up by what woke it up."""
         group, row = queued.woken_from, queued.woken_for
         queued.woken_from, queued.woken_for = None, -1
         if group is not None:
@@ -377,11 +378,11 @@ class Queue:
             self._look_again(row, queued, now)
 
     def _look_again(self, row: int, queued: Queued, now: float) -> None:
-        """A pod that was woken for the row has been tried."""
+        """Checks the row again after a pod that was woken up for it has been tried."""
         group = queued.group
         if group is not None and group.reaches(row):
             room = Room(row, self.supplies, self._promised)
-            if room.holds(group.refusal.needs):  # the filters refuse what the amounts allow: no wake-up can help
+            if room.holds(group.refusal.needs):  # the filters reject what the amounts allow: no wake-up can help
                 group.close(row)
         self._wake_by_room(row, now)
 
@@ -416,7 +417,7 @@ class Queue:
         self._serial += 1
         queued.ticket = self._serial
         heapq.heappush(heap, (key, self._serial, queued))
-        if len(heap) > 2 * self._count[queued.place] + 64:  # void entries have piled up
+        if len(heap) > 2 * self._count[queued.place] + 64:  # too many invalid entries
             heap[:] = [entry for entry in heap if entry[1] == entry[2].ticket and entry[2].place == queued.place]
             heapq.heapify(heap)
 
@@ -444,18 +445,18 @@ class Queue:
 
 
 def _first(heap: list[Entry]) -> float:
-    """When the first pause in it ends; entries that are no longer true go."""
+    """When the first back-off in the heap ends; drops invalid entries."""
     while heap and not (heap[0][2].place == "backoff" and heap[0][1] == heap[0][2].ticket):
         heapq.heappop(heap)
     return float(heap[0][0]) if heap else math.inf
 
 
-def _is_about(change: Change, uid: str) -> bool:
+def _is_about(change: ClusterEvent, uid: str) -> bool:
     return any(isinstance(state, Pod) and state.uid == uid for state in (change.old, change.new))
 
 
 def _ignore(*_: object) -> None:
-    """Nothing is counted."""
+    """The default callback."""
 
 
 def is_waiting(pod: Pod) -> bool:

@@ -1,8 +1,8 @@
-"""Pods that a kubelet refused after they were bound, because it knew more than the scheduler: a lost race.
+"""Counts pods that a kubelet rejected at admission, after they were bound: a race with the scheduler's cache.
 
-The scheduler's own watch of pods leaves out those that have ended, and tells of an ending as of a deletion, with the
-pod's last state before it. So who failed, and why, takes a watch of its own. There may be thousands of such pods: only
-some names are kept of each.
+The scheduler's watch of pods excludes those that have ended: it delivers the end of a pod as a deletion, with the last
+state before it. So the reason of a failure needs a separate watch. There may be thousands of such pods: only a few
+fields are kept of each.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Container
 
 from carico.clock import Clock
 from carico.kube.client import Client
-from carico.kube.meta import NamedObject, Piece
-from carico.kube.watch import Resource
+from carico.kube.meta import KubeStruct, NamedObject
+from carico.kube.watch import WatchedResource
 from carico.scheduler.metrics import SchedulerMetrics
 from carico.scheduler.watches import counted_reflector
 
-# The kubelet's words in status.reason: a filter of kube-scheduler that it repeats, or OutOf and the resource.
+# The kubelet's status.reason: the name of a kube-scheduler filter that it repeats, or OutOf and the resource.
 REASONS = frozenset(
     {
         "NodeAffinity",
@@ -29,18 +29,18 @@ REASONS = frozenset(
     }
 )
 OUT_OF = "OutOf"
-RESOURCES = ("cpu", "memory", "pods", "ephemeral-storage")  # others have any name, and a metric must not
+RESOURCES = ("cpu", "memory", "pods", "ephemeral-storage")  # others have arbitrary names: unbounded metric labels
 
 
-OTHER = "other"  # the label of all schedulers that are not ours
+OTHER = "other"  # the label of all other schedulers
 
 
-class _Spec(Piece, frozen=True):
+class _Spec(KubeStruct, frozen=True):
     node_name: str = ""
     scheduler_name: str = ""
 
 
-class _Status(Piece, frozen=True):
+class _Status(KubeStruct, frozen=True):
     reason: str = ""
 
 
@@ -57,21 +57,21 @@ class FailedPod(NamedObject, frozen=True):
 
     @property
     def reason(self) -> str:
-        """One of a few words."""
+        """One of a bounded set of values, for the metric."""
         reason = self.status.reason
         return reason if reason in REASONS or reason.removeprefix(OUT_OF) in RESOURCES else f"{OUT_OF}other"
 
 
-FAILED: Resource[FailedPod] = Resource(
+FAILED: WatchedResource[FailedPod] = WatchedResource(
     "/api/v1/pods", FailedPod, "&fieldSelector=status.phase=Failed", title="failed pods"
 )
 
 
 class Rejections:
-    """Counts them from now on; what failed before the first list is history."""
+    """Counts rejections after the first list; pods that failed before it are not counted."""
 
     def __init__(self, client: Client, metrics: SchedulerMetrics, clock: Clock, ours: Container[str]) -> None:
-        """`ours` are the names under which we schedule; all other schedulers are counted as one."""
+        """`ours` are the names of the profiles; all other schedulers are counted as one."""
         self._metrics, self._ours = metrics, ours
         self.reflector = counted_reflector(client, FAILED, self._changed, clock, metrics)
 

@@ -1,7 +1,8 @@
-"""Where the pages of a running scheduler are.
+"""Finds the pages of a running scheduler.
 
-They are named by --server or $CARICO_SERVER. Otherwise the Lease names the pod that leads, and `kubectl port-forward`
-makes its pages reachable for as long as the question takes. No token is sent there: nobody named that pod.
+--server or $CARICO_SERVER has the address. Otherwise the Lease has the name of the leading pod, and `kubectl
+port-forward` makes its pages reachable while the command runs. TLS and a token are used there only if the user names
+the authority that must have signed the pod's certificate (for localhost): the Lease does not authenticate the pod.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from carico.scheduler.page_client import PageClient
 from carico.settings import LeaseSettings
 
 VARIABLE = "CARICO_SERVER"
-PORT = 9469  # of a scheduler's pages, unless somebody changed it
-LOOK = 10.0  # s to find the leader
+PORT = 9469  # default port of a scheduler's pages
+LOOK = 10.0  # s: timeout for finding the leader, and for kubectl
 FORWARDING = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+) ->")
 
 
@@ -41,7 +42,7 @@ class Pages(NamedTuple):
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """--server and how to speak to it, --lease, and those of the cluster."""
+    """--server and its TLS and token flags, --lease, and those of the cluster."""
     flags.add_cluster(parser)
     lease = f"{LeaseSettings.leader_elect_resource_namespace}/{LeaseSettings.leader_elect_resource_name}"
     group = parser.add_argument_group("Scheduler")
@@ -56,13 +57,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def named(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> str:
-    """The address that somebody named, or an empty text."""
+    """The URL of --server or of the variable, or an empty text."""
     server = args.server or environ.get(VARIABLE, "")
     return url_of(server, "--server" if args.server else f"${VARIABLE}") if server else ""
 
 
 def url_of(server: str, where: str = "--server") -> str:
-    """Without a scheme: beyond loopback a scheduler speaks https only.
+    """The default scheme is https beyond loopback: a scheduler accepts nothing else there.
 
     >>> url_of("127.0.0.1:9469"), url_of("http://[::1]:9469/"), url_of("carico.example:9469")
     ('http://127.0.0.1:9469', 'http://[::1]:9469', 'https://carico.example:9469')
@@ -84,7 +85,7 @@ def lease_of(args: argparse.Namespace) -> tuple[str, str]:
 
 @asynccontextmanager
 async def reach(args: argparse.Namespace) -> AsyncIterator[Pages]:
-    """The pages of the named scheduler or of the one that leads, while the context lasts."""
+    """The pages of the named scheduler or of the leader, while the context lasts."""
     async with _reach(args) as pages, pages.client or contextlib.nullcontext():
         yield pages
 
@@ -100,7 +101,7 @@ async def _reach(args: argparse.Namespace) -> AsyncIterator[Pages]:
         yield Pages(why_not=f"no scheduler was found: {str(error) or 'the API server does not answer'}")
         return
     if found is None or not found.holder:
-        yield Pages(why_not=f"no scheduler was found: nobody holds the Lease {args.lease}")
+        yield Pages(why_not=f"no scheduler was found: none holds the Lease {args.lease}; name one with --server")
     elif found.pod:
         async with _forwarded(args, found) as pages:
             yield pages
@@ -111,7 +112,7 @@ async def _reach(args: argparse.Namespace) -> AsyncIterator[Pages]:
 
 
 def usual() -> PageClient:
-    """A scheduler of this machine that listens where it does by default."""
+    """A scheduler on this host, at its default address."""
     return page_client.plain(f"http://127.0.0.1:{PORT}")
 
 
@@ -143,8 +144,11 @@ async def _forwarded(args: argparse.Namespace, found: Leader) -> AsyncIterator[P
     process = await asyncio.create_subprocess_exec(*command, f":{PORT}", stdout=pipe, stderr=pipe)
     try:
         port = await _port(process)
-        if port:
-            hint = "if its debug_listen is beyond loopback, name it with --server https://HOST:PORT"
+        if port and args.server_ca:
+            hint = "if its debug_listen is on loopback, leave --server-ca out"
+            yield Pages(page_client.named(f"https://localhost:{port}", args, hint=hint))
+        elif port:
+            hint = "if its debug_listen is beyond loopback, name its authority with --server-ca"
             yield Pages(page_client.plain(f"http://127.0.0.1:{port}", hint))
         else:
             why = await _complaint(process)
@@ -156,7 +160,7 @@ async def _forwarded(args: argparse.Namespace, found: Leader) -> AsyncIterator[P
 
 
 async def _port(process: asyncio.subprocess.Process) -> int:
-    """The port on this machine that kubectl chose; 0 if it could not."""
+    """The local port that kubectl chose; 0 if it failed."""
     assert process.stdout is not None
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(LOOK):

@@ -1,7 +1,7 @@
-"""What the agents say, on its way into the ledger; the wire has already checked, ordered and completed it.
+"""Applies the agents' reports to the ledger; carico.wire has already validated, ordered and completed them.
 
-And what the leader tells them beside the heartbeat: what the API server says their node offers to pods, and the class
-of each pod that they count, for agents that see no labels. Both when they change, and anew on every stream.
+In return the leader sends to the agents, besides the heartbeat, the allocatable of their Node and the class of each pod
+that they count, for agents that see no labels. Both are sent when they change, and again on every new stream.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Protocol
 from carico.clock import Clock
 from carico.kube.objects import Node
 from carico.scheduler import requests
-from carico.scheduler.cluster import Cluster
+from carico.scheduler.cluster import ClusterCache
 from carico.scheduler.metrics import SchedulerMetrics
 from carico.types import ClassKey, NodeReport, NodeSize
 
-HEARTBEATS_PER_SECOND = 300  # of all nodes together; more nodes speak more rarely
+HEARTBEATS_PER_SECOND = 300  # of all nodes together; with more nodes, each reports less often
 NOBODY: frozenset[str] = frozenset()
 NO_CLASSES: Mapping[str, ClassKey] = {}
 
@@ -33,13 +33,13 @@ class ReportListener:
     """The scheduler's side of Capacity.Report."""
 
     def __init__(
-        self, cluster: Cluster, metrics: SchedulerMetrics, clock: Clock, least: float, leads: Callable[[], bool]
+        self, cluster: ClusterCache, metrics: SchedulerMetrics, clock: Clock, least: float, leads: Callable[[], bool]
     ) -> None:
         self._cluster, self._metrics, self._clock = cluster, metrics, clock
         self._least, self._leads = least, leads
-        self._announced = least  # s, what the agents were last told
+        self._announced = least  # s, last announced to the agents
         self._accepted = metrics.reports.labels("accepted")
-        self._told: dict[str, tuple[NodeSize | None, frozenset[str]]] = {}  # node to what its stream was told
+        self._told: dict[str, tuple[NodeSize | None, frozenset[str]]] = {}  # node to what was sent on its stream
         self.tell: Tell = _nobody_listens
         self.on_report: Callable[[NodeReport], object] = _nothing  # for the page
 
@@ -66,7 +66,7 @@ class ReportListener:
             self._told[node.name] = (size, told[1])
 
     def _tell_news(self, report: NodeReport) -> None:
-        """What the node's stream has not heard yet; an agent that says no `full` would not understand it."""
+        """Sends what was not sent on the node's stream yet; agents that report no `full` do not support it."""
         if not report.full or not self._leads():
             return
         size, known = self._told.get(report.node, (None, NOBODY))
@@ -81,7 +81,7 @@ class ReportListener:
             self._told[report.node] = (size, known)
 
     def _classes(self, report: NodeReport, known: frozenset[str]) -> dict[str, ClassKey]:
-        """Of pods that the agent counts and whose class it was not told on this stream."""
+        """Of pods that the agent counts and whose class was not sent on this stream."""
         found: dict[str, ClassKey] = {}
         for uid in (report.counted or NOBODY) - known:
             entry = self._cluster.ledger.entry(uid)
@@ -93,9 +93,9 @@ class ReportListener:
         return self._announced
 
     def adjust_heartbeat(self) -> bool:
-        """Follows the number of nodes; True when the agents have to be told. Called every few seconds.
+        """Adjusts the interval to the number of nodes; True if it must be announced to the agents. Called every second.
 
-        Until the agents have heard of a shorter interval the ledger goes by the longer one, or they would look stale.
+        The ledger uses the longer interval until a shorter one was announced, or nodes would become stale.
         """
         wanted = max(self._least, self._cluster.snapshot.node_count / HEARTBEATS_PER_SECOND)
         self._cluster.ledger.set_heartbeat(max(wanted, self._announced))
@@ -120,4 +120,4 @@ def _nobody_listens(*_: object, **__: object) -> bool:
 
 
 def _nothing(_: NodeReport) -> None:
-    """Nobody looks."""
+    """The default callback."""

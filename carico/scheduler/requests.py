@@ -1,12 +1,12 @@
-"""What a pod asks for, as kube-scheduler adds it up.
+"""Resource requests of a pod, computed as in kube-scheduler.
 
-Containers that run together are summed; an init container runs before them, beside the sidecars that were started
-earlier, so it counts as a maximum. Requests of the pod as a whole replace the sum; the overhead of its runtime comes on
-top. A pod that is being resized in place occupies the largest of what its spec wants, what it was granted and what it
-has. Sums are exact and rounded up once, at the end.
+Containers that run together are summed; an init container runs before them, together with the sidecars that were
+started earlier, so it counts as a maximum. Pod-level requests replace the sum (KEP-2837); the RuntimeClass overhead is
+added. A pod that is being resized in place (KEP-1287) occupies the largest of what its spec requests, what was
+allocated and what it has. Sums are exact and rounded up once, at the end.
 
-Nothing that somebody wrote into an object may break the sums of a node: amounts end at MOST, and below zero there is
-nothing. One that is no quantity at all is taken for MOST of a pod, and for nothing of a node: too much is safe.
+No value in an object may overflow the sums of a node: amounts are limited to 0 … MOST. An invalid quantity counts as
+MOST in a pod, and as 0 in a node: overestimating is safe.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Requests = dict[str, int]  # cpu in thousandths of a core, everything else in wh
 
 
 def of_pod(pod: Pod, *, running: bool) -> Requests:
-    """A waiting pod is measured by its spec, a `running` one by its status as well."""
+    """Of a waiting pod by its spec, of a `running` one by its status as well."""
     amounts = _of_containers(pod, running)
     amounts.update(_of_whole_pod(pod, running))
     _add(amounts, _exact(pod.spec.overhead))
@@ -35,13 +35,13 @@ def of_pod(pod: Pod, *, running: bool) -> Requests:
 
 
 def allocatable(amounts: Mapping[str, str]) -> Requests:
-    """A node's side of the same sum."""
+    """The allocatable amounts of a node, in the same units."""
     known = ((name, _parsed(text, NOTHING)) for name, text in amounts.items() if counted(name) or name == PODS)
     return {name: _rounded(name, amount) for name, amount in known}
 
 
 def counted(name: str) -> bool:
-    """Resources that placement knows of: native ones, huge pages, and everything with a domain in its name.
+    """Resources that scheduling counts: native ones, huge pages, and everything with a domain in its name.
 
     >>> [counted(n) for n in ("cpu", "hugepages-2Mi", "example.com/gpu", "storage")]
     [True, True, True, False]
@@ -88,12 +88,12 @@ def _of_whole_pod(pod: Pod, running: bool) -> Amounts:
 
 
 def _of_whole_pods(name: str) -> bool:
-    """Resources that may be given for a pod as a whole."""
+    """Resources that pod-level requests may have."""
     return name in (CPU, MEMORY) or name.startswith("hugepages-")
 
 
 def _effective(pod: Pod, wanted: Mapping[str, str], has: Mapping[str, str], granted: Mapping[str, str]) -> Amounts:
-    """The largest of the three; a resize that the node can never grant does not count."""
+    """The largest of the three; a resize that the kubelet marked Infeasible does not count."""
     infeasible = any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in pod.status.conditions)
     amounts = _exact(has)
     _raise(amounts, _exact(granted))

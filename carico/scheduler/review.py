@@ -1,8 +1,8 @@
-"""`carico decisions`: what a scheduler decided, read from a dump or from a running one, and replayed.
+"""`carico decisions`: lists and replays the decisions of a scheduler, from a dump or from a running one.
 
-A dump is what `/debug/decisions` gives or SIGUSR2 writes: one JSON record a line. Other lines, such as a log around
-them, are skipped. Replayed, every decision is held to the rules once more; `--threshold` asks what a stricter one would
-have refused. The exit code is 1 if a decision broke a rule.
+A dump is the output of `/debug/decisions` or of SIGUSR2: one JSON record per line. Other lines, such as log lines
+between them, are skipped. The replay checks every decision against the rules again; `--threshold` shows what a stricter
+one would have rejected. The exit code is 1 if a decision violates a rule.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from carico.errors import CaricoError, UsageError
 from carico.kube import flags
 from carico.logs import timestamp
 from carico.scheduler import remote
-from carico.scheduler.decisions import Record, load, replay
+from carico.scheduler.decisions import DecisionRecord, load, replay
 from carico.table import table
 
 
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
-def _chosen(records: list[Record], args: argparse.Namespace) -> list[Record]:
+def _chosen(records: list[DecisionRecord], args: argparse.Namespace) -> list[DecisionRecord]:
     namespace, name = flags.pod_name([args.pod], args.namespace) if args.pod else (args.namespace, None)
     return [
         record
@@ -79,10 +79,10 @@ async def _asked(args: argparse.Namespace) -> bytes:
     raise CaricoError(f"{pages.why_not}; or name a dump of decisions as FILE")
 
 
-def as_table(records: list[Record], *, wide: bool = False) -> str:
-    """`wide` has whole times, the profile and how long the decision took.
+def as_table(records: list[DecisionRecord], *, wide: bool = False) -> str:
+    """`wide` has full timestamps, the profile and the duration of the decision.
 
-    >>> record = Record(0.25, "default/a", "u", "carico", 1, "n1", free_before=2.5)
+    >>> record = DecisionRecord(0.25, "default/a", "u", "carico", 1, "n1", free_before=2.5)
     >>> as_table([record]).splitlines()[1].split()[1:]
     ['default/a', '1', 'n1', '2.5', 'scheduled']
     """
@@ -106,7 +106,7 @@ def as_table(records: list[Record], *, wide: bool = False) -> str:
     return table(head, lines, right=(2, 4, 7, 8) if wide else (2, 4))
 
 
-def _summary(records: list[Record], wrong: list[str]) -> list[str]:
+def _summary(records: list[DecisionRecord], wrong: list[str]) -> list[str]:
     counts: dict[str, int] = {}
     for record in records:
         counts[record.result] = counts.get(record.result, 0) + 1

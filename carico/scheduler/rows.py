@@ -1,8 +1,8 @@
-"""Which row of the arrays belongs to which node.
+"""The assignment of nodes to rows of the arrays.
 
-The snapshot and the ledger keep one array per figure and one row per node, and speak of a node by the number of its
-row. They share one `Rows`, so that the mask of one and the scores of the other line up. A row belongs to a node as
-long as anybody holds it; a row that was let go is used again for the next node.
+The snapshot and the ledger keep one array per figure and one row per node, and refer to a node by the number of its
+row. They share one `RowIndex`, so that their arrays have the same index. A row belongs to a node as long as it has a
+holder; a row without one is reused for the next node.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 RowArray = NDArray[np.intp]  # row numbers
-Mask = NDArray[np.bool_]  # one truth per row
+Mask = NDArray[np.bool_]  # one boolean per row
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-FEW = 4  # so many comparisons of a whole column are still cheaper than one lookup
+FEW = 4  # up to this number of values, comparing the whole column is cheaper than a lookup table
 
 
-class Rows:
+class RowIndex:
     """Row numbers by node name.
 
-    >>> rows = Rows()
+    >>> rows = RowIndex()
     >>> rows.hold("a"), rows.hold("b"), rows.hold("a")
     (0, 1, 0)
     >>> rows.drop("a"), rows.drop("a"), rows.hold("c")
@@ -49,7 +49,7 @@ class Rows:
         return row
 
     def drop(self, name: str) -> bool:
-        """Let go of a node's row; True when nobody holds it any more."""
+        """Releases a node's row; True when it has no holder any more."""
         row = self.number[name]
         self._holders[row] -= 1
         if self._holders[row]:
@@ -72,7 +72,7 @@ class Rows:
 
 
 def grown(array: NDArray[Scalar], length: int, fill: Any = 0) -> NDArray[Scalar]:
-    """The array with room for `length` rows; doubled, so that growing row by row stays cheap.
+    """The array with at least `length` rows; doubled, so that growing row by row has amortized constant cost.
 
     >>> grown(np.zeros(2, np.int32), 3, -1).tolist()
     [0, 0, -1, -1]
@@ -85,7 +85,7 @@ def grown(array: NDArray[Scalar], length: int, fill: Any = 0) -> NDArray[Scalar]
 
 
 def among(codes: NDArray[np.int32], wanted: Sequence[int], length: int) -> Mask:
-    """Which of the codes, all below `length`, are wanted; a code of −1 stands for the last of them.
+    """Which of the codes, all below `length`, are wanted; a code of −1 means `length` − 1.
 
     >>> among(np.array([2, 0, 1, 2], np.int32), [2, 1], 3).tolist()
     [True, False, True, True]
@@ -100,17 +100,17 @@ def among(codes: NDArray[np.int32], wanted: Sequence[int], length: int) -> Mask:
     return mask
 
 
-class Journal:
-    """Rows that changed, in order, so that a reader can ask what is new since it last looked.
+class RowJournal:
+    """Rows that changed, in order, so that a reader can get the changes since its last read.
 
-    >>> journal = Journal()
+    >>> journal = RowJournal()
     >>> mark = journal.mark
     >>> journal.note(4); journal.note(2); journal.note(4)
     >>> journal.since(mark).tolist(), journal.since(journal.mark).tolist()
     ([4, 2, 4], [])
     """
 
-    LIMIT = 65_536  # entries kept; a reader that is further behind has to look at everything
+    LIMIT = 65_536  # entries kept; a reader that is further behind has to read all rows
 
     def __init__(self) -> None:
         self._entries: RowArray = np.zeros(self.LIMIT, dtype=np.intp)
@@ -131,7 +131,7 @@ class Journal:
         self._length += 1
 
     def since(self, mark: int) -> RowArray | None:
-        """The rows noted after `mark`, some perhaps twice; None when that is too long ago to know."""
+        """The rows noted after `mark`, possibly with duplicates; None if entries since then were dropped."""
         if mark < self._dropped:
             return None
         return self._entries[mark - self._dropped : self._length]

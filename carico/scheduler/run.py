@@ -4,8 +4,8 @@
     reports ─► ledger ──────────────┘ │
                                       └ no node ─► failures ─► condition, Event, evictions
 
-One asyncio loop does it all. All replicas follow watches and reports; the one that holds the Lease schedules. A replica
-that loses the Lease ends, and whatever runs it starts it anew: nothing that a leader knew is worth keeping.
+Everything runs in one asyncio loop. All replicas follow watches and reports; the one that holds the Lease schedules. A
+replica that loses the Lease exits and is restarted by its supervisor: no state of a former leader is reused.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from carico.clock import Clock, SystemClock, Ticker
 from carico.errors import CaricoError
 from carico.kube import credentials
 from carico.kube.client import Client
-from carico.kube.events import Recorder
+from carico.kube.events import EventRecorder
 from carico.kube.lease import Election, LeaseTimes, unique_identity
 from carico.kube.metrics import RequestMetrics
 from carico.kube.watch import Reflector
-from carico.kube.writer import Writer
+from carico.kube.writer import ApiWriter
 from carico.kube.writes import Urgency
 from carico.metrics import loop_lag
 from carico.scheduler import listeners, pages
-from carico.scheduler.assembly import Parts, assemble
+from carico.scheduler.assembly import Components, assemble
 from carico.scheduler.binder import Binder
-from carico.scheduler.concluder import Concluder
+from carico.scheduler.concluder import BindingFinisher
 from carico.scheduler.cycle import Decision, broken, decide
-from carico.scheduler.decisions import Record
+from carico.scheduler.decisions import DecisionRecord
 from carico.scheduler.extender import Extender
 from carico.scheduler.failures import Failures
 from carico.scheduler.framework import Code
-from carico.scheduler.garbage import Garbage
-from carico.scheduler.page.live import Live, Standing
+from carico.scheduler.garbage import GcControl
+from carico.scheduler.page.live import Publisher, ReplicaStatus
 from carico.scheduler.profiles import Profile
 from carico.scheduler.queue import Queued
 from carico.scheduler.rejections import Rejections
 from carico.scheduler.reports import ReportListener
 from carico.scheduler.units import counts, units_of
-from carico.scheduler.watches import Watches
+from carico.scheduler.watches import Informers
 from carico.settings import SchedulerSettings
 from carico.wire.classes_client import ClassesClient
 from carico.wire.metrics import GrpcServerMetrics
@@ -55,16 +55,16 @@ from carico.wire.server import GrpcServer
 
 log = logging.getLogger(__name__)
 
-TURN = 0.005  # s of decisions in a row: one after the other costs the event loop as much as the decision itself
-LAG_EVERY = 0.25  # s between two looks at how late the event loop calls a timer
-HOUSEKEEPING = 1.0  # s between two looks at queue, heartbeat and health
-FLUSH_EVERY = 30.0  # s between two looks for pods that have waited very long
-SPILL = 5  # times as many Events of pods that were bound may wait as of pods that were not
-# Kubernetes kills a pod 30 s after SIGTERM; these and the servers' own ends stay within 25.
-DRAIN = 22.0  # s to finish what was sent: bindings, then what is told of them
-RELEASE = 2.0  # s to give the Lease back
-RENEWAL_LIMIT = 20.0  # s without a renewed Lease after which a leader is not alive
-STALL_LIMIT = 10.0  # s in which the event loop did not turn after which nobody is
+TURN = 0.005  # s of scheduling cycles in a row: an iteration of the event loop costs as much as a cycle
+LAG_EVERY = 0.25  # s between two measurements of the lag of the event loop
+HOUSEKEEPING = 1.0  # s between two checks of queue, heartbeat and health
+FLUSH_EVERY = 30.0  # s between two flushes of pods that have waited very long
+SPILL = 5  # the limit of waiting Scheduled Events, as a multiple of the limit of other Events
+# Kubernetes kills a pod 30 s after SIGTERM by default; these and the stop of the servers take at most 25 s.
+DRAIN = 22.0  # s to finish bindings, then conditions and Events
+RELEASE = 2.0  # s to release the Lease
+RENEWAL_LIMIT = 20.0  # s without a renewed Lease after which a leader fails its liveness probe
+STALL_LIMIT = 10.0  # s without an iteration of housekeeping after which any replica does
 
 
 class Scheduler:
@@ -74,7 +74,7 @@ class Scheduler:
         clock: Clock | None = None,
         client: Client | None = None,
         *,
-        garbage: Garbage | None = None,
+        garbage: GcControl | None = None,
     ) -> None:
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
@@ -86,20 +86,20 @@ class Scheduler:
             clock=self.clock,
         )
         self.identity = settings.identity or unique_identity()
-        self.parts: Parts = assemble(settings, self.clock, self.client, self.may_bind)
+        self.parts: Components = assemble(settings, self.clock, self.client, self.may_bind)
         cluster, metrics = self.parts.cluster, self.parts.metrics
-        self.watches = Watches(self.client, cluster, self.clock, metrics)
-        self.writer = Writer(
+        self.watches = Informers(self.client, cluster, self.clock, metrics)
+        self.writer = ApiWriter(
             self.client, self.clock, self.may_bind, workers=settings.writers, event_workers=settings.event_workers,
             most={Urgency.EVENT: settings.event_queue, Urgency.SCHEDULED_EVENT: SPILL * settings.event_queue},
             busy=self._busy, on_result=metrics.written,
         )  # fmt: skip
-        self.recorder = Recorder(
+        self.recorder = EventRecorder(
             self.client, self.writer, "carico-scheduler", f"carico-scheduler-{self.identity}", self.clock,
             on_lost=metrics.events_lost.inc,
         )  # fmt: skip
         self.failures = Failures(self.client, self.writer, cluster, self.recorder, metrics, self.clock)
-        concluder = Concluder(cluster, self.recorder, self.parts.ring, metrics, self.clock, self.failures.handle)
+        concluder = BindingFinisher(cluster, self.recorder, self.parts.ring, metrics, self.clock, self.failures.handle)
         self.binder = Binder(
             self.client, concluder, self.clock,
             slots=self.parts.slots, waiting=self.parts.waiting, may_bind=self.may_bind,
@@ -121,7 +121,7 @@ class Scheduler:
         )
         self.listener = ReportListener(cluster, metrics, self.clock, settings.heartbeat, self.may_bind)
         self.class_costs = ClassesClient(settings, self.clock, cluster.aggregated) if settings.aggregator else None
-        self.live = Live(self.parts, self.clock, self._standing) if settings.page else None
+        self.live = Publisher(self.parts, self.clock, self._standing) if settings.page else None
         if self.live is not None:
             self.listener.on_report = self.live.columns.noted
         self.reports = ReportService(self.listener, self.clock, self.listener.refused)
@@ -135,7 +135,7 @@ class Scheduler:
         self.client.on_answer = RequestMetrics(registry, self.client.host).answered
         self._lag = loop_lag(registry, "scheduler")
         self._servers = listeners.servers(self)
-        self._garbage = garbage or Garbage(ours=False)
+        self._garbage = garbage or GcControl(ours=False)
         self._rng = np.random.default_rng()
         self._turned_at = self.clock.monotonic()
         self._news = asyncio.Event()
@@ -144,7 +144,7 @@ class Scheduler:
     # --- life ---
 
     async def run(self, end: asyncio.Event) -> None:
-        """Runs until `end` is set, the Lease is lost, or something breaks that cannot be mended here."""
+        """Runs until `end` is set, the Lease is lost, or an unrecoverable error is raised."""
         grpc_port = await self._grpc.start()
         ports = [f"{server.name} on port {await server.start()}" for server in self._servers]
         log.info("scheduler %s, %s: gRPC on port %d, %s", __version__, self.identity, grpc_port, ", ".join(ports))
@@ -166,19 +166,23 @@ class Scheduler:
             await self._stop(lead, tasks)
 
     async def _stop(self, lead: asyncio.Task[Any], tasks: list[asyncio.Task[Any]]) -> None:
-        """No more decisions; what was sent is finished under the Lease, which is given back last.
+        """Stops scheduling, finishes what was sent, and then releases the Lease.
 
-        A Lease under which a binding may still arrive is not given back: it runs out, and the next leader waits for it.
+        If a binding may still take effect, the Lease is not released: the next leader waits until it expires.
         """
         await _cancelled(lead)
         try:
             async with asyncio.timeout(DRAIN):
                 await self.binder.drain()
+                if self.extender is not None:
+                    await self.extender.drain()
                 await self.writer.drain(Urgency.CONDITION)
                 await self.writer.drain()
         except TimeoutError:
-            log.warning("ending with %d bindings and %d other writes unsent", self.binder.under_way, len(self.writer))
-        if not self.binder.under_way:
+            log.warning(
+                "ending with %d bindings and %d other writes unsent", self._bindings_in_flight, len(self.writer)
+            )
+        if not self._bindings_in_flight:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RELEASE):
                     await self.election.release()
@@ -192,6 +196,10 @@ class Scheduler:
             await server.stop()
         await self.client.close()
 
+    @property
+    def _bindings_in_flight(self) -> int:
+        return self.binder.under_way + (self.extender.under_way if self.extender is not None else 0)
+
     async def _lead(self) -> None:
         await self.watches.synced()
         self._garbage.settle()
@@ -203,7 +211,7 @@ class Scheduler:
         raise CaricoError("the lease was lost; this replica ends so that it can start anew")
 
     async def _led(self) -> None:
-        """A new leader first makes sure that it has seen every binding of the one before."""
+        """Starts as a new leader, after a refresh that makes every binding of the previous one visible."""
         await self.watches.pods.refresh()
         self._expect_reports()
         self.parts.queue.activate_all()
@@ -211,7 +219,7 @@ class Scheduler:
         await self._schedule()
 
     def _expect_reports(self) -> None:
-        """Agents may still be connecting to a process that has just started."""
+        """Gives agents one heartbeat to connect to a process that has just started."""
         self.parts.ledger.expect_reports(self.clock.monotonic() + self.listener.heartbeat())
 
     def _extender(self) -> Extender:
@@ -221,10 +229,10 @@ class Scheduler:
     def may_bind(self) -> bool:
         return self.election.leading or not self.settings.leader_elect
 
-    def _standing(self) -> Standing:
-        """What the page says of this replica."""
+    def _standing(self) -> ReplicaStatus:
+        """The state of this replica for the page."""
         holder = self.election.holder if self.settings.leader_elect else self.identity
-        return Standing(self.identity, self.may_bind(), holder, self.watches.is_synced, self.binder.bound)
+        return ReplicaStatus(self.identity, self.may_bind(), holder, self.watches.is_synced, self.binder.bound)
 
     # --- scheduling ---
 
@@ -237,7 +245,7 @@ class Scheduler:
             self.parts.metrics.leader.set(0)
 
     async def _next(self) -> None:
-        """As many pods as fit into one turn; then watches, reports and answers get theirs."""
+        """Schedules pods for at most TURN seconds, then yields to watches, reports and answers."""
         await self.binder.wait_for_place()
         end = perf_counter() + TURN
         while self.binder.has_place:
@@ -252,7 +260,7 @@ class Scheduler:
         await asyncio.sleep(0)
 
     def _attempt(self, queued: Queued) -> None:
-        """One cycle, at whose end the pod is on its way to be bound or waits."""
+        """One scheduling cycle; the pod then enters its binding cycle or is requeued."""
         profile = self.parts.profiles[queued.info.pod.spec.scheduler_name]
         began = perf_counter()
         try:
@@ -282,7 +290,7 @@ class Scheduler:
         need = round(profile.capacity.need(decision.cycle), 3) if by_report and profile.capacity is not None else None
         result = "scheduled" if decision.node else "error" if decision.code is Code.ERROR else "unschedulable"
         self.parts.ring.add(
-            Record(
+            DecisionRecord(
                 self.clock.wall(), pod.key, pod.uid, profile.name, queued.attempts, decision.node, result,
                 decision.feasible, self.parts.snapshot.node_count, free, units_of(pod),
                 decision.message, round(took * 1e6, 1), need,
@@ -290,7 +298,7 @@ class Scheduler:
         )  # fmt: skip
 
     async def _wait_for_news(self) -> None:
-        if not self.may_bind():  # the Lease is not fresh: nothing is decided, whatever is due
+        if not self.may_bind():  # the Lease is not fresh: no scheduling, also if pods are due
             await self.clock.sleep(HOUSEKEEPING)
             return
         self._news.clear()

@@ -1,4 +1,4 @@
-"""How good each feasible node is: the weighted sum of what the score plugins say."""
+"""Scores of the feasible nodes: the weighted sum over the Score plugins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Scoring:
     """The score plugins of one profile; a weight of 0 leaves a plugin out."""
 
     def __init__(self, plugins: Sequence[Plugin], weights: Mapping[str, float]) -> None:
-        # Asked here and not at every pod: isinstance with a protocol costs more than most scores.
+        # Evaluated here and not per pod: isinstance with a protocol costs more than most scores.
         self._plugins = [
             (p, weights.get(p.name, 1.0), p if isinstance(p, PreScore) else None)
             for p in plugins
@@ -30,7 +30,7 @@ class Scoring:
         return np.zeros(len(rows)) if total is None else total
 
     def table(self, cycle: Cycle, rows: RowArray) -> Iterator[tuple[str, float, Vector]]:
-        """Name, weight and scores in [0, 100] of every plugin that has something to say."""
+        """Name, weight and scores in [0, 100] of every plugin that does not skip the pod."""
         times = cycle.times
         for plugin, weight, prepared in self._plugins:
             if times is not None:
@@ -44,7 +44,7 @@ class Scoring:
 
 
 def normalised(raw: Vector, *, reverse: bool = False) -> Vector:
-    """Scaled so that the largest becomes 100; `reverse`: so that the smallest raw figure is the best.
+    """Scaled so that the largest becomes 100; `reverse`: subtracted from 100, so that lower raw values are better.
 
     >>> normalised(np.array([0.0, 1.0, 4.0])).tolist(), normalised(np.array([0.0, 1.0, 4.0]), reverse=True).tolist()
     ([0.0, 25.0, 100.0], [100.0, 75.0, 0.0])

@@ -1,8 +1,8 @@
-"""How many requests for bindings are at the API server at once, and how many decided pods may queue up for that.
+"""Limits the concurrent binding requests to the API server, and the pods that may wait for one.
 
-A slot is held around a request (or around a few tries of one in a row), never while a pod waits for anything else.
-Decisions stop while as many pods hold or want a slot as there are: a scheduler that is far ahead of its API server has
-promised nodes by an old view of the cluster.
+A slot is held during a request (or a few retries of one in a row), never while a pod waits for anything else. No
+scheduling cycle starts while as many pods hold or wait for a slot as there are slots: a scheduler that is far ahead of
+its API server would reserve nodes by an outdated state of the cluster.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Slots:
         self._count = count
         self._free = asyncio.Semaphore(count)
         self._changed = asyncio.Event()
-        self._announced = 0  # pods that were decided on and have not taken their first step
+        self._announced = 0  # pods that were assigned a node and whose task has not started
         self._wanted = 0  # pods that hold a slot or wait for one
 
     @property
@@ -30,7 +30,7 @@ class Slots:
 
     @property
     def has_room(self) -> bool:
-        """Whether one more pod may be decided on."""
+        """Whether the next scheduling cycle may start."""
         return self._announced + self._wanted < self._count
 
     async def wait_for_room(self) -> None:
@@ -39,11 +39,11 @@ class Slots:
             await self._changed.wait()
 
     def announce(self) -> None:
-        """A pod was decided on: it will want a slot as soon as its task runs."""
+        """A pod was assigned a node: it will need a slot as soon as its task runs."""
         self._announced += 1
 
     def arrive(self) -> None:
-        """Its task runs."""
+        """The task of an announced pod runs."""
         self._announced -= 1
         self._changed.set()
 
@@ -73,7 +73,7 @@ class Sender(Protocol):
 
 
 class PluginClient:
-    """The client that plugins get: each request holds a slot, and only the leader's writes are sent."""
+    """The client for plugins: each request holds a slot, and only the leader's writes are sent."""
 
     def __init__(self, client: Sender, slots: Slots, may_bind: Callable[[], bool]) -> None:
         self._client, self._slots, self._may_bind = client, slots, may_bind

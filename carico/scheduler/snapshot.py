@@ -1,8 +1,8 @@
-"""The cluster as the scheduler sees it: one row per node, and the pods on it.
+"""The scheduler's cache of the cluster: one row per node, and the pods on it.
 
-Watches and reservations write to it, plugins read it. A pod that was only decided on is put here at once (`add_pod`)
-and taken out again if binding it fails; the watch's own news of that pod then replaces it. Every change is noted in a
-journal, so that answers kept per template can be corrected row by row.
+Watch events and assumed pods change it, plugins read it. An assumed pod is added at once (`add_pod`) and removed again
+if its binding fails; the watch event of the binding replaces it. Every change is noted in a journal, so that verdicts
+cached per template can be corrected row by row.
 """
 
 from __future__ import annotations
@@ -23,53 +23,53 @@ from carico.scheduler.columns import LabelColumns
 from carico.scheduler.groups import Groups
 from carico.scheduler.ports import PortIndex
 from carico.scheduler.requests import Requests
-from carico.scheduler.rows import Journal, Mask, RowArray, Rows, grown
-from carico.scheduler.store import Store
-from carico.scheduler.tally import Tally
+from carico.scheduler.rows import Mask, RowArray, RowIndex, RowJournal, grown
+from carico.scheduler.store import ObjectStore
+from carico.scheduler.tally import PodMatchCounts
 from carico.scheduler.template import PodInfo
 
 Amounts = NDArray[np.int64]
 _NO_LABELS: dict[str, str] = {}
-ALWAYS_THERE = frozenset({requests.CPU, requests.MEMORY, requests.EPHEMERAL, requests.PODS})  # their columns stay
+ALWAYS_THERE = frozenset({requests.CPU, requests.MEMORY, requests.EPHEMERAL, requests.PODS})  # never dropped
 
 
 @dataclass(slots=True)
 class Nominated:
-    """A waiting pod and the node that is kept for it."""
+    """A waiting pod and its nominated node."""
 
     pod: PodInfo
     node: str
-    victims: dict[str, PodInfo]  # by UID: pods that this process evicts for it, until they are gone
-    vacated_at: float = -math.inf  # s, monotonic: when the last of them was gone
+    victims: dict[str, PodInfo]  # by UID: pods that this process evicts for it, until they are deleted
+    vacated_at: float = -math.inf  # s, monotonic: when the latest of them was deleted
 
 
 class Snapshot:
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: RowIndex) -> None:
         self.rows = rows
-        self.store = Store()
+        self.store = ObjectStore()
         self.nodes: list[Node | None] = []
         self.on: list[dict[str, PodInfo]] = []  # pods by row and UID
         self.pods: dict[str, tuple[PodInfo, int]] = {}  # UID to pod and row
-        self.nominated: dict[str, Nominated] = {}  # by UID: waiting pods for which a node is kept
+        self.nominated: dict[str, Nominated] = {}  # by UID: waiting pods with a nominated node
         self.unknown_pods: dict[str, str] = {}  # UID to node of bound pods that cannot be decoded
         self.node_count = 0
         self._present: Mask = np.zeros(0, dtype=np.bool_)
         self._unschedulable: Mask = np.zeros(0, dtype=np.bool_)
         self._free: dict[str, Amounts] = {}
         self._allocatable: dict[str, Amounts] = {}
-        self._users: dict[str, int] = {}  # nodes that offer any other resource, and pods on nodes that ask for it
+        self._users: dict[str, int] = {}  # of other resources: nodes that have it plus pods that request it
         self._none: Amounts = np.zeros(0, dtype=np.int64)  # of a resource that has no users
         self.taints: Groups[tuple[Taint, ...]] = Groups(())
         self.features: Groups[frozenset[str]] = Groups(frozenset())
         self.labels = LabelColumns(self._labels_of, self.__len__)
-        self.tally = Tally(self.store.namespace_labels)
+        self.tally = PodMatchCounts(self.store.namespace_labels)
         self.ports = PortIndex()
         self.priorities: Counter[int] = Counter()  # pods on nodes, by priority
         self._claim_users: dict[str, Counter[int]] = {}  # claim to row to pods that use it
         self.with_volumes: dict[int, set[str]] = {}  # row to UIDs of pods with volumes that bind
-        self.node_changes = Journal()
-        self.pod_changes = Journal()
-        self.image_changes = Journal()
+        self.node_changes = RowJournal()
+        self.pod_changes = RowJournal()
+        self.image_changes = RowJournal()
 
     def __len__(self) -> int:
         """Rows, with or without a node: the length of every mask and vector."""
@@ -77,7 +77,7 @@ class Snapshot:
 
     @property
     def present(self) -> Mask:
-        """Rows that stand for a node which exists."""
+        """Rows with a Node object."""
         return self._present[: len(self)]
 
     @property
@@ -85,7 +85,7 @@ class Snapshot:
         return self._unschedulable[: len(self)]
 
     def free(self, resource: str) -> Amounts:
-        """What is allocatable and not asked for by the pods there; below 0 where a node is overcommitted."""
+        """Allocatable minus the requests of the pods there; below 0 where a node is overcommitted."""
         return self._read(self._free, resource)
 
     def allocatable(self, resource: str) -> Amounts:
@@ -107,7 +107,7 @@ class Snapshot:
         self._write(row, node, old)
 
     def remove_node(self, name: str) -> None:
-        """Forget the Node object; pods that are still there keep the row until they go."""
+        """Removes the Node object; pods that are still there hold the row until they are removed."""
         row = self.rows.number.get(name)
         if row is None or row >= len(self.nodes) or self.nodes[row] is None:
             return
@@ -116,7 +116,7 @@ class Snapshot:
         self.rows.drop(name)
 
     def add_pod(self, pod: PodInfo, node: str) -> None:
-        """The pod is on that node, whether bound or only meant to be; a pod that has ended takes no room."""
+        """Adds a bound or assumed pod to the node; a pod that has ended takes no room."""
         known = self.pods.get(pod.uid)
         if known is not None and not pod.pod.terminal and _same_room(known[0], pod):
             row = known[1]
@@ -142,13 +142,13 @@ class Snapshot:
         self.rows.drop(self.rows.names[row])
 
     def add_unknown_pod(self, uid: str, node: str) -> None:
-        """A pod of which only the node is known: what room it takes there, nobody can say."""
+        """Adds a pod that cannot be decoded: its node is known, its requests are not."""
         self.remove_unknown_pod(uid)
         self.unknown_pods[uid] = node
         self._note_pods_of(node)
 
     def remove_unknown_pod(self, uid: str) -> str:
-        """The node that it was on, if it was one."""
+        """Returns the node that it was on, or "" if it was not an unknown pod."""
         node = self.unknown_pods.pop(uid, "")
         self._note_pods_of(node)
         return node
@@ -163,7 +163,7 @@ class Snapshot:
             self.pod_changes.note(row)
 
     def put(self, thing: KubeObject) -> None:
-        """Any object that is neither a pod nor a node is new or changed."""
+        """Adds or updates an object that is neither a pod nor a node."""
         if isinstance(thing, Namespace):
             self.tally.namespace_changed(self.store.namespace_labels(thing.name), thing.metadata.labels)
         self.store.put(thing)
@@ -174,17 +174,17 @@ class Snapshot:
         self.store.remove(thing)
 
     def nominate(self, pod: PodInfo, node: str, victims: Iterable[PodInfo] = ()) -> None:
-        """Room is being made for the pod on that node: others of lower priority must not take it."""
+        """Nominates the node for the pod: pods of lower priority must not take the room."""
         self.nominated[pod.uid] = Nominated(pod, node, {victim.uid: victim for victim in victims})
 
     def unnominate(self, uid: str) -> str:
-        """Returns the node that was kept, or ""."""
+        """Returns the node that was nominated, or ""."""
         nominated = self.nominated.pop(uid, None)
         return nominated.node if nominated is not None else ""
 
     @contextmanager
     def pretending(self, row: int, *, add: list[PodInfo], remove: list[PodInfo]) -> Iterator[None]:
-        """The row as if some pods were there or gone; undone at the end, and never in the journal."""
+        """Pods hypothetically added to or removed from the row; undone at the end, and not noted in the journal."""
         for pod in remove:
             self._place(pod, row, -1)
         for pod in add:
@@ -215,7 +215,7 @@ class Snapshot:
         return row
 
     def _read(self, table: dict[str, Amounts], resource: str) -> Amounts:
-        """A pod may ask for a resource of any name: asking alone makes no column."""
+        """Creates no column: a pod may request a resource of any name."""
         if resource in table:
             return self._column(table, resource)[: len(self)]
         self._none = grown(self._none, len(self))
@@ -248,7 +248,7 @@ class Snapshot:
         self.node_changes.note(row)
 
     def _place(self, pod: PodInfo, row: int, change: int) -> None:
-        """Everything that counts pods; `change` is +1 or −1."""
+        """Updates everything that counts pods; `change` is +1 or −1."""
         if change > 0:
             self.on[row][pod.uid] = pod
         else:
@@ -270,7 +270,7 @@ class Snapshot:
         self._column(self._free, requests.PODS)[row] -= change
 
     def _use(self, resource: str, change: int) -> None:
-        """A resource that nobody offers or asks for any more has only zeros in its columns: they go."""
+        """Counts the users of a resource; without any, its columns are all zero and are dropped."""
         users = self._users.get(resource, 0) + change
         if users:
             self._users[resource] = users
@@ -296,12 +296,12 @@ class Snapshot:
             del self._claim_users[key]
 
     def claim_in_use(self, key: str) -> bool:
-        """Whether a pod uses the claim; as in Kubernetes, one left over from a node that has gone does not count."""
+        """Whether a pod uses the claim; as in kube-scheduler, pods on deleted nodes do not count."""
         return any(self._present[row] for row in self._claim_users.get(key, ()))
 
 
 def _differs(old: Node, new: Node) -> bool:
-    """Whether anything changed that a placement can depend on; heartbeats only touch conditions."""
+    """Whether anything changed that scheduling depends on; heartbeats only change conditions."""
     return (
         old.metadata.labels != new.metadata.labels
         or old.spec != new.spec
@@ -312,7 +312,7 @@ def _differs(old: Node, new: Node) -> bool:
 
 
 def _same_room(old: PodInfo, new: PodInfo) -> bool:
-    """Whether an update of a pod leaves all that is counted as it was."""
+    """Whether an update of a pod changes nothing that is counted here."""
     return (
         old.template is new.template
         and old.identity is new.identity

@@ -1,4 +1,4 @@
-"""The other objects of the cluster that decide about a placement, as the watches last told them."""
+"""The cache of the other objects that scheduling depends on, as last delivered by the watches."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ KINDS: dict[str, type[KubeObject]] = {
 }
 
 
-class Store:
+class ObjectStore:
     """Objects by kind and key (`namespace/name`, or the name)."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Store:
         self.attachments: dict[str, VolumeAttachment] = {}
         self.services_in: defaultdict[str, dict[str, Service]] = defaultdict(dict)  # by namespace
         self.attachments_on: defaultdict[str, dict[str, VolumeAttachment]] = defaultdict(dict)  # by node
-        # By kind and key: what the watch last brought, and the objects that are assumed instead, the last one on top.
+        # By kind and key: the last object of the watch, and the objects that are assumed instead, the newest last.
         self._assumed: dict[tuple[str, str], tuple[KubeObject, list[KubeObject]]] = {}
         self._listeners: dict[tuple[str, str], list[Callable[[], None]]] = {}  # by kind and key
         self._tables: dict[str, dict[str, Any]] = {
@@ -96,7 +96,7 @@ class Store:
         assumed = self._assumed.get((kind, thing.key))
         if assumed is not None:
             if assumed[0].metadata.resource_version == thing.metadata.resource_version:
-                return  # the same old news: what was assumed since then stands
+                return  # the version before the assumption: what was assumed since then stays
             del self._assumed[kind, thing.key]
         self._tables[kind][thing.key] = thing
         if isinstance(thing, Service):
@@ -116,9 +116,9 @@ class Store:
 
     @contextmanager
     def listening(self, names: Iterable[tuple[str, str]], on_change: Callable[[], None]) -> Iterator[None]:
-        """Calls back whenever the watch brings one of these objects (kind, key); a volume's news is its claim's too.
+        """Calls back on every watch event of these objects (kind, key); an event of a volume counts for its claim too.
 
-        The callback must not raise: it runs in the middle of a watch.
+        The callback must not raise: it runs inside the delivery of the event.
         """
         names = list(names)
         for name in names:
@@ -132,7 +132,7 @@ class Store:
                     del self._listeners[name]
 
     def assume(self, thing: KubeObject) -> None:
-        """Act as if an update of this object had been made, until the watch brings news of it or it is restored."""
+        """Assumes an update of this object, until the watch delivers a new version or `restore` is called."""
         kind = type(thing).__name__
         present = self._tables[kind].get(thing.key)
         if present is not None:
@@ -140,7 +140,7 @@ class Store:
             self._tables[kind][thing.key] = thing
 
     def restore(self, thing: KubeObject) -> None:
-        """Undo `assume` of this object, and of no other; harmless when the watch was faster."""
+        """Undoes `assume` of this object, and of no other; no effect if a watch event came first."""
         name = type(thing).__name__, thing.key
         real, assumed = self._assumed.get(name, (thing, []))
         if thing in assumed:
@@ -165,7 +165,7 @@ class Store:
 
 
 def _drop(table: dict[str, dict[str, T]], where: str, key: str) -> None:
-    """Namespaces and nodes come and go: an empty one leaves nothing behind."""
+    """Removes the key, and the entry of a namespace or node that becomes empty."""
     if where in table:
         table[where].pop(key, None)
         if not table[where]:

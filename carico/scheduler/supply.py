@@ -1,9 +1,9 @@
-"""What a pod lacks, as amounts: how a row that gets more of something finds the pods that wait for it.
+"""What a pod lacks, as amounts: finds the waiting pods that a row could hold.
 
-A plugin whose filter refuses a node exactly when the node has too little of something (`Supply` in framework.py) says
-so as `Need`s. The queue then compares amounts instead of asking hints: a row that has room for three of the waiting
-pods wakes three of them, the best first, and does so again as long as it has room. Nothing depends on having seen the
-moment in which the amount rose.
+A plugin whose filter rejects a node exactly when the node has too little of something (`Supply` in framework.py)
+returns its `Need`s. The queue then compares amounts instead of calling queueing hints: a row that has room for three of
+the waiting pods wakes up three of them, in queue order, and again as long as it has room. It is level-triggered: no
+single rise of an amount has to be observed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-Available = Callable[[str, int], float]  # of a resource, on a row; −inf where the row is out of the question
+Available = Callable[[str, int], float]  # of a resource, on a row; −inf where the filter rejects the row for any need
 
 
 class Need(NamedTuple):
@@ -27,7 +27,7 @@ Needs = tuple[Need, ...]
 
 
 class Promised:
-    """Per row, what pods that were woken for it and have not been tried yet would take."""
+    """Per row, what pods that were woken up for it and have not been tried yet would take."""
 
     def __init__(self) -> None:
         self._rows: dict[int, dict[tuple[str, str], float]] = {}
@@ -49,7 +49,7 @@ class Promised:
 
     def remove(self, row: int, needs: Needs) -> None:
         self._pods[row] -= 1
-        if not self._pods[row]:  # exactly nothing, whatever rounding left behind
+        if not self._pods[row]:  # exactly zero, without rounding errors
             del self._pods[row], self._rows[row]
             return
         for need in needs:
@@ -57,7 +57,7 @@ class Promised:
 
 
 class Room:
-    """What one row has left for pods that were not woken for it yet."""
+    """What one row has left for pods that were not woken up for it yet."""
 
     def __init__(self, row: int, supplies: Mapping[str, Available], promised: Promised) -> None:
         self._row, self._supplies, self._promised = row, supplies, promised

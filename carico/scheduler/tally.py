@@ -1,9 +1,10 @@
-"""How many pods of a kind run on each node, kept up to date pod by pod.
+"""Number of matching pods on each node, per selector, updated pod by pod.
 
-Spreading and affinity ask, for every pod that is placed, "how many pods that match this selector are where?". Asked
-once, the answer is kept as an array and corrected whenever a pod comes or goes, so that the next pod of the same
-workload costs a few array operations however many pods there are. A pod that comes or goes meets only the answers that
-its namespace and labels point to: nothing is kept per pair of answer and pod.
+Topology spread and inter-pod affinity need, for every pod that is scheduled, the number of pods that match a selector
+on each node. It is computed once, cached as an array and corrected whenever a pod is added or removed, so that the next
+pod of the same workload costs a few array operations, independent of the number of pods. An added or removed pod is
+matched only against the counts that its namespace and labels select (audiences.py): nothing is kept per pair of count
+and pod.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from numpy.typing import NDArray
 from carico.scheduler.audiences import AudienceIndex
 from carico.scheduler.columns import MISSING
 from carico.scheduler.rows import grown
-from carico.scheduler.template import Identity, PodInfo
-from carico.scheduler.terms import Audience, Term, Weighted
+from carico.scheduler.template import LabelSet, PodInfo
+from carico.scheduler.terms import PodSet, Term, Weighted
 
 Counts = NDArray[np.int64]
-Audiences = tuple[Audience, ...]
+Audiences = tuple[PodSet, ...]
 K = TypeVar("K")
 
-KEPT = 512  # answers kept; the one not asked for longest goes first
-DENSE = 64  # rows with a count from which an array beats a dictionary
+KEPT = 512  # cached counts; the least recently used is dropped first
+DENSE = 64  # nonzero rows from which an array is faster than a dictionary
 
 
 class RowCounts:
-    """A count per row: a dictionary of those that are not 0, and the whole array once somebody asked for it."""
+    """A count per row: a dictionary of those that are not 0, and the whole array once it was requested."""
 
     __slots__ = ("_dense", "sparse")
 
@@ -49,7 +50,7 @@ class RowCounts:
             self._dense[row] = count
 
     def vector(self, length: int) -> Counts:
-        """One count for each of the first `length` rows; do not change it."""
+        """One count for each of the first `length` rows; read-only."""
         if self._dense is None or len(self._dense) < length:
             self._dense = np.zeros(length, dtype=np.int64)
             for row, count in self.sparse.items():
@@ -78,7 +79,7 @@ def summed(counts: Counts, codes: NDArray[np.int32], domains: int) -> Counts:
 
 
 class _Answer:
-    """Pods that belong to every one of some audiences, by row."""
+    """Number of pods that belong to every one of some audiences, by row."""
 
     __slots__ = ("audiences", "counts", "terminating")
 
@@ -88,14 +89,14 @@ class _Answer:
         self.counts = RowCounts()
 
 
-class Tally:
-    """All pods by identity, the answers asked for so far, and the terms that running pods impose on others."""
+class PodMatchCounts:
+    """All pods by identity, the cached counts, and the affinity terms of running pods."""
 
     def __init__(self, namespace_labels: Callable[[str], dict[str, str]]) -> None:
         self._namespace_labels = namespace_labels
         # how many pods of an identity are on a row, by namespace: all of them, and those that are being deleted
-        self._pods: dict[str, dict[Identity, RowCounts]] = {}
-        self._leaving: dict[Identity, RowCounts] = {}
+        self._pods: dict[str, dict[LabelSet, RowCounts]] = {}
+        self._leaving: dict[LabelSet, RowCounts] = {}
         self._answers: OrderedDict[tuple[Audiences, bool], _Answer] = OrderedDict()
         self._index: AudienceIndex[_Answer] = AudienceIndex()
         self.anti_affinity: dict[Term, RowCounts] = {}  # required terms of running pods
@@ -109,11 +110,11 @@ class Tally:
         self._change(pod, row, -1)
 
     def namespace_changed(self, old: dict[str, str], new: dict[str, str]) -> None:
-        """Labels of a namespace changed: answers that choose namespaces by them may be wrong."""
+        """Labels of a namespace changed: drops the counts that select namespaces by them."""
         for key in [key for key, answer in self._answers.items() if _chooses(answer.audiences, old, new)]:
             self._forget(key)
 
-    def count(self, audience: Audience, length: int, *, terminating: bool) -> Counts:
+    def count(self, audience: PodSet, length: int, *, terminating: bool) -> Counts:
         """Pods of the audience on each row."""
         return self.count_all((audience,), length, terminating=terminating)
 
@@ -129,10 +130,10 @@ class Tally:
         self._answers.move_to_end(key)
         return answer.counts.vector(length)
 
-    def included(self, audience: Audience, identity: Identity) -> bool:
+    def included(self, audience: PodSet, identity: LabelSet) -> bool:
         return audience.includes(identity.namespace, self._namespace_labels(identity.namespace), identity.labels)
 
-    def _included(self, audiences: Audiences, identity: Identity) -> bool:
+    def _included(self, audiences: Audiences, identity: LabelSet) -> bool:
         return all(self.included(audience, identity) for audience in audiences)
 
     def _forget(self, key: tuple[Audiences, bool]) -> None:
@@ -148,7 +149,7 @@ class Tally:
                     answer.counts.add(row, count - (leaving.sparse.get(row, 0) if leaving is not None else 0))
         return answer
 
-    def _candidates(self, audience: Audience) -> Iterator[tuple[Identity, RowCounts]]:
+    def _candidates(self, audience: PodSet) -> Iterator[tuple[LabelSet, RowCounts]]:
         """Pods of all namespaces that the audience can reach."""
         names = audience.namespaces if audience.namespace_selector.never else self._pods.keys()
         for name in names:

@@ -1,8 +1,9 @@
-"""What makes two pods one template.
+"""Templates: pods with equal requirements to a node share one.
 
-The pods of a Job or a ReplicaSet differ in name, labels and the volume of their token, not in what a node must offer
-them. A `Template` stands for everything of a pod that a node is measured against; filters that need no more keep
-their answers per template. Labels and namespace, which other pods' rules look at, are interned apart, as `Identity`.
+The pods of a Job or a ReplicaSet differ in name, labels and the volume of their token, not in their requirements to a
+node. A `PodTemplate` holds all fields of a pod that nodes are filtered by; filters that need no more cache their
+verdicts per template. Labels and namespace, which selectors of other pods match, are interned separately, as
+`LabelSet`.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from carico.types import ClassKey
 _encode = msgspec.json.Encoder().encode
 
 
-class Template:
-    """One for all pods alike; `memo` is where plugins keep what they compiled from the spec, under their name."""
+class PodTemplate:
+    """Shared by all equal pods; in `memo` plugins cache what they compiled from the spec, under their name."""
 
     __slots__ = ("__weakref__", "memo", "requests", "spec")
 
@@ -33,24 +34,26 @@ class Template:
         self.memo: dict[str, Any] = {}
 
 
-class Identity:
-    """Namespace and labels: what selectors see of a pod."""
+class LabelSet:
+    """Namespace and labels: what selectors match of a pod."""
 
-    __slots__ = ("__weakref__", "classes", "labels", "namespace")
+    __slots__ = ("__weakref__", "class_key", "classes", "labels", "namespace")
 
     def __init__(self, namespace: str, labels: dict[str, str]) -> None:
         self.namespace = namespace
         self.labels = labels
-        self.classes: WeakKeyDictionary[Template, ClassKey] = WeakKeyDictionary()  # of pods without annotations
+        # Of pods without annotations: their class where the labels determine it, and by template where the images do.
+        self.class_key: ClassKey | None = None
+        self.classes: WeakKeyDictionary[PodTemplate, ClassKey] | None = None
 
 
 class PodInfo:
-    """A pod with all that is worked out once and used at every attempt."""
+    """A pod with the values that are computed once and used at every attempt."""
 
     __slots__ = ("claim", "identity", "pod", "requests", "template", "terms", "volumes")
 
     def __init__(self, pod: Pod) -> None:
-        self.claim: Claim | None = None  # worked out when it is first asked for (class_costs.py)
+        self.claim: Claim | None = None  # computed at first use (class_costs.py)
         self.pod = pod
         self.template = template_of(pod)
         self.identity = identity_of(pod)
@@ -70,7 +73,7 @@ class PodInfo:
         return f"PodInfo({self.pod.key})"
 
     def _requests(self) -> Requests:
-        """What the pod occupies where it is; until it runs that is what its template asks for."""
+        """What the pod occupies on its node; until it runs, the requests of its template."""
         status = self.pod.status
         kept = (*status.container_statuses, *status.init_container_statuses)
         if status.resources is None and all(s.resources is None for s in kept):
@@ -80,7 +83,7 @@ class PodInfo:
     def _terms(self) -> PodTerms:
         if self.pod.spec.affinity is None:
             return terms.NO_TERMS
-        # The default namespace of a term is the pod's own. Kept while pods have them: namespaces come and go.
+        # By namespace, the default of a term. Weak references, so that terms of deleted namespaces are dropped.
         memo: WeakValueDictionary[str, PodTerms] | None = self.template.memo.get("terms")
         if memo is None:
             memo = self.template.memo["terms"] = WeakValueDictionary()
@@ -90,23 +93,23 @@ class PodInfo:
         return found
 
 
-_templates: WeakValueDictionary[bytes, Template] = WeakValueDictionary()
-_identities: WeakValueDictionary[tuple[str, frozenset[tuple[str, str]]], Identity] = WeakValueDictionary()
+_templates: WeakValueDictionary[bytes, PodTemplate] = WeakValueDictionary()
+_identities: WeakValueDictionary[tuple[str, frozenset[tuple[str, str]]], LabelSet] = WeakValueDictionary()
 
 
-def template_of(pod: Pod) -> Template:
+def template_of(pod: Pod) -> PodTemplate:
     key = _encode(_traits(pod.spec))
     found = _templates.get(key)
     if found is None:
-        found = _templates[key] = Template(pod)
+        found = _templates[key] = PodTemplate(pod)
     return found
 
 
-def identity_of(pod: Pod) -> Identity:
+def identity_of(pod: Pod) -> LabelSet:
     key = (pod.namespace, frozenset(pod.metadata.labels.items()))
     found = _identities.get(key)
     if found is None:
-        found = _identities[key] = Identity(pod.namespace, pod.metadata.labels)
+        found = _identities[key] = LabelSet(pod.namespace, pod.metadata.labels)
     return found
 
 
@@ -134,7 +137,7 @@ def _container(c: Container) -> tuple[Any, ...]:
 
 
 def relevant_volumes(spec: PodSpec) -> tuple[Volume, ...]:
-    """Volumes that tie a pod to nodes; the others (token, config map, empty directory) are everywhere."""
+    """Volumes that restrict a pod to nodes; the others (token, config map, empty directory) exist on any node."""
     return tuple(v for v in spec.volumes if _ties(v))
 
 

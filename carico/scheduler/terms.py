@@ -1,4 +1,4 @@
-"""Affinity between pods, compiled: which pods a term speaks of, and in which domain it wants or shuns them."""
+"""Inter-pod affinity, compiled: the pods that a term selects, and the topology domain that it applies to."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from carico.kube.selectors import NOTHING, Selector, from_selector
 
 
 @dataclass(frozen=True, slots=True)
-class Audience:
+class PodSet:
     """A set of pods: those of certain namespaces whose labels match."""
 
     namespaces: frozenset[str]
-    namespace_selector: Selector  # by the namespaces' own labels, besides the list
+    namespace_selector: Selector  # by the namespaces' labels, in addition to the list
     selector: Selector
 
     def includes(self, namespace: str, namespace_labels: dict[str, str], labels: dict[str, str]) -> bool:
@@ -26,10 +26,10 @@ class Audience:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """ "Beside these pods", or "away from them": in the same domain of `topology_key` as they are."""
+    """Affinity or anti-affinity: in the same domain of `topology_key` as these pods, or in no such domain."""
 
     topology_key: str
-    audience: Audience
+    audience: PodSet
 
 
 class Weighted(NamedTuple):
@@ -53,7 +53,7 @@ _latest: deque[tuple[Pod, PodTerms]] = deque(maxlen=_LATEST)
 
 
 def of_pod(pod: Pod) -> PodTerms:
-    """The pod's terms; those of the latest pods are kept, because every waiting pod asks about one that changed."""
+    """The pod's terms; those of the latest pods are cached, because hints of all waiting pods need a changed pod's."""
     affinity = pod.spec.affinity
     if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
         return NO_TERMS
@@ -80,7 +80,7 @@ def _compiled(pod: Pod, affinity: Affinity) -> PodTerms:
 
 def _term(piece: PodAffinityTerm, namespace: str) -> Term:
     own = not piece.namespaces and piece.namespace_selector is None
-    audience = Audience(
+    audience = PodSet(
         namespaces=frozenset({namespace} if own else piece.namespaces),
         namespace_selector=NOTHING if piece.namespace_selector is None else from_selector(piece.namespace_selector),
         selector=from_selector(piece.label_selector),

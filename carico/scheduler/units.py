@@ -11,12 +11,12 @@ LARGEST = 1e6
 
 
 def units_of(pod: Pod) -> float:
-    """1 also for an annotation that is no number: such a pod is refused before it gets here, or others bound it."""
+    """1 also for an invalid annotation: such a pod is rejected earlier, or another client bound it."""
     return read_units(pod) or 1.0
 
 
 def read_units(pod: Pod) -> float | None:
-    """The pod's units; None when the annotation makes no sense."""
+    """The pod's units; None if the annotation is invalid."""
     text = pod.metadata.annotations.get(ANNOTATION)
     if text is None:
         return 1.0
@@ -28,5 +28,5 @@ def read_units(pod: Pod) -> float | None:
 
 
 def counts(pod: Pod) -> bool:
-    """Whether the ledger answers for the pod: DaemonSet and static pods belong to a node's baseline."""
+    """Whether the ledger counts the pod: DaemonSet and static pods belong to a node's baseline."""
     return not pod.terminal and not pod.daemon and not pod.static

@@ -1,11 +1,11 @@
-"""Pods that found no node, in groups, so that a change costs time in proportion to the pods it concerns.
+"""Unschedulable pods, in groups, so that the cost of an event is proportional to the pods that it may help.
 
-Pods of one group are judged alike by every filter that refused them: the newest verdict about one holds for all, a
-hint is asked once for the group, and a change that may help wakes its best pod only. If that one is placed the next
-one is woken; if it fails, the others would fail too and stay where they are.
+Pods of one group get the same verdict from every filter that rejected them: the newest verdict about one is valid for
+all, a queueing hint is called once for the group, and an event that may help wakes up only its first pod. If that one
+is placed, the next one is woken up; if it fails, the others would fail too and stay.
 
-    Change ─► groups whose interests name its kind ─► hint ─► the group's best pod
-    a row  ─► groups whose needs the row can hold  ─► as many pods as it holds, the best of all groups first
+    Change ─► groups whose interests name its kind ─► hint ─► the group's first pod
+    a row  ─► groups whose needs the row can hold  ─► as many pods as it holds, of all groups, in queue order
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from carico.scheduler.changes import Change, Interest
+from carico.scheduler.changes import ClusterEvent, EventInterest
 from carico.scheduler.supply import Needs, Room
 from carico.scheduler.template import PodInfo
 
@@ -27,7 +27,7 @@ Entry = tuple[Any, int, "Queued"]  # sort key, ticket, pod
 
 
 class Scope(Enum):
-    """What the verdicts about a pod depend on, beside its priority, its profile and its needs."""
+    """What the verdicts about a pod depend on, besides its priority, its profile and its needs."""
 
     TEMPLATE = "template"
     LABELS = "labels"  # template, namespace and labels
@@ -35,25 +35,25 @@ class Scope(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Diagnosis:
     """Why a pod found no node, and what could help it."""
 
     plugins: frozenset[str] = frozenset()
-    interests: tuple[Interest, ...] = ()
-    needs: Needs = ()  # empty: it is not for want of an amount
-    reachable: bytes | None = None  # a bit per row: nothing but amounts keeps the pod from it. None: all rows
-    kept: frozenset[int] = frozenset()  # rows that are kept for nominated pods
-    # Rows, a bit each, on which nothing but a node's report kept the pod from evicting others, and what it lacked.
+    interests: tuple[EventInterest, ...] = ()
+    needs: Needs = ()  # empty: not rejected for lack of an amount
+    reachable: bytes | None = None  # a bit per row: rejected for lack of amounts only. None: all rows
+    kept: frozenset[int] = frozenset()  # rows rejected because they are nominated for other pods
+    # Rows, a bit each, on which only the node's report prevented preemption, and what the pod lacked there.
     unreported: bytes = b""
     reported_needs: Needs = ()
     scope: Scope = Scope.POD
 
 
-NO_REFUSAL = Refusal()
+NO_REFUSAL = Diagnosis()
 
 
-class Group:
-    """Waiting pods that are judged alike."""
+class WaitingGroup:
+    """Waiting pods that get the same verdicts."""
 
     __slots__ = (
         "_heap",
@@ -73,23 +73,23 @@ class Group:
         self.key, self.info = key, info
         self.family = info.claim.key.family if info.claim is not None else None  # of its pods' class
         self.refusal = NO_REFUSAL
-        self.by_kind: dict[str, list[Interest]] = {}  # its interests
+        self.by_kind: dict[str, list[EventInterest]] = {}  # its interests
         self.kept: set[int] = set()
         self.size = 0
-        self.on_the_way = 0  # pods woken by a change that have not been tried yet
+        self.on_the_way = 0  # pods woken up by a change that have not been tried yet
         self._heap: list[Entry] = []
         self._reachable: bytearray | None = None
         self._unreported = bytearray()
 
-    def judged(self, refusal: Refusal) -> None:
-        """The newest verdict about one of its pods."""
+    def judged(self, refusal: Diagnosis) -> None:
+        """Stores the newest verdict about one of its pods."""
         self.refusal = refusal
         self.kept = set(refusal.kept)
         self._reachable = None if refusal.reachable is None else bytearray(refusal.reachable)
         self._unreported = bytearray(refusal.unreported)
 
     def waits_for_report(self, row: int) -> bool:
-        """Whether the pods could perhaps evict others there, if the node's report let them."""
+        """Whether the pods might preempt there, if the node's report allowed it."""
         return row < 8 * len(self._unreported) and bool(self._unreported[row >> 3] >> (row & 7) & 1)
 
     def has_report(self, row: int) -> None:
@@ -103,7 +103,7 @@ class Group:
             heapq.heapify(self._heap)
 
     def best(self) -> Entry | None:
-        """Its first pod in the queue's order; entries of pods that have left go."""
+        """Its first pod in queue order; drops entries of pods that have left."""
         while self._heap and not self._stands(self._heap[0]):
             heapq.heappop(self._heap)
         return self._heap[0] if self._heap else None
@@ -122,19 +122,19 @@ class Group:
         return bool(reachable[row >> 3] >> (row & 7) & 1)
 
     def open(self, row: int) -> None:
-        """The row is no longer kept for another pod."""
+        """The row is no longer nominated for another pod."""
         self.kept.discard(row)
         if self._reachable is not None and row < 8 * len(self._reachable):
             self._reachable[row >> 3] |= 1 << (row & 7)
 
     def close(self, row: int) -> None:
-        """Something that is no amount keeps the pods from the row."""
+        """The row is rejected for another reason than amounts."""
         reachable = self._reachable if self._reachable is not None else bytearray()
         reachable.extend(b"\xff" * ((row >> 3) + 1 - len(reachable)))
         reachable[row >> 3] &= ~(1 << (row & 7)) & 0xFF
         self._reachable = reachable
 
-    def could_be_helped(self, change: Change) -> bool:
+    def could_be_helped(self, change: ClusterEvent) -> bool:
         for interest in self.by_kind[change.kind]:
             if interest.bits & change.bits and interest.could_help(self.info, change):
                 return True
@@ -142,31 +142,31 @@ class Group:
 
 
 class Unschedulable:
-    """All groups, by what could help them."""
+    """All groups, indexed by what could help them."""
 
     def __init__(self) -> None:
-        self._groups: dict[Any, Group] = {}
-        self._by_kind: dict[str, dict[Group, None]] = {}
-        self._by_needs: dict[Needs, dict[Group, None]] = {}
-        self._by_kept: dict[int, dict[Group, None]] = {}
-        self._by_family: dict[str, dict[Group, None]] = {}  # of the pods' class
-        self._unreported: dict[Group, None] = {}  # groups that could perhaps evict others where reports are missing
+        self._groups: dict[Any, WaitingGroup] = {}
+        self._by_kind: dict[str, dict[WaitingGroup, None]] = {}
+        self._by_needs: dict[Needs, dict[WaitingGroup, None]] = {}
+        self._by_kept: dict[int, dict[WaitingGroup, None]] = {}
+        self._by_family: dict[str, dict[WaitingGroup, None]] = {}  # of the pods' class
+        self._unreported: dict[WaitingGroup, None] = {}  # groups that might preempt, but for the reports of nodes
 
     def __len__(self) -> int:
         return len(self._groups)
 
-    def __iter__(self) -> Iterator[Group]:
+    def __iter__(self) -> Iterator[WaitingGroup]:
         return iter(list(self._groups.values()))
 
     @property
     def any_needs(self) -> bool:
         return bool(self._by_needs)
 
-    def add(self, queued: Queued, sort_key: Any, refusal: Refusal) -> None:
+    def add(self, queued: Queued, sort_key: Any, refusal: Diagnosis) -> None:
         key = _key(queued.info, refusal)
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = Group(key, queued.info)
+            group = self._groups[key] = WaitingGroup(key, queued.info)
             group.judged(refusal)
             self._index(group)
         elif group.refusal.interests == refusal.interests and group.kept == refusal.kept:
@@ -180,23 +180,23 @@ class Unschedulable:
         group.push(sort_key, queued)
 
     def remove(self, queued: Queued) -> None:
-        """The pod no longer waits. Its group goes with the last pod that could still tell something about it."""
+        """The pod no longer waits. Its group is dropped when it has no pods, waiting or woken up and not tried yet."""
         group, queued.group = queued.group, None
         assert group is not None
         group.size -= 1
         self.forget_if_empty(group)
 
-    def forget_if_empty(self, group: Group) -> None:
+    def forget_if_empty(self, group: WaitingGroup) -> None:
         if not group.size and not group.on_the_way and self._groups.get(group.key) is group:
             del self._groups[group.key]
             self._unindex(group)
 
-    def helped_by(self, change: Change) -> list[Group]:
+    def helped_by(self, change: ClusterEvent) -> list[WaitingGroup]:
         found = self._by_kind.get(change.kind, ())
         return [group for group in found if group.size and group.could_be_helped(change)]
 
-    def held_by(self, row: int, room: Room) -> list[Group]:
-        """Groups whose pods the row could take."""
+    def held_by(self, row: int, room: Room) -> list[WaitingGroup]:
+        """Groups with a pod that the row could hold."""
         return [
             group
             for needs, groups in self._by_needs.items()
@@ -205,8 +205,8 @@ class Unschedulable:
             if group.size and group.reaches(row)
         ]
 
-    def reported(self, row: int, room: Room) -> list[Group]:
-        """Groups that were kept from evicting others on the row by its report alone, and are no longer."""
+    def reported(self, row: int, room: Room) -> list[WaitingGroup]:
+        """Groups for which only the row's report prevented preemption, and does not any more."""
         groups = [
             group
             for group in self._unreported
@@ -216,15 +216,15 @@ class Unschedulable:
             group.has_report(row)
         return groups
 
-    def open(self, row: int) -> list[Group]:
-        """Groups that were refused the row because it is kept for a nominated pod: they may try it again."""
+    def open(self, row: int) -> list[WaitingGroup]:
+        """Groups that were rejected because the row is nominated for another pod; marks it as reachable again."""
         groups = list(self._by_kept.pop(row, ()))
         for group in groups:
             group.open(row)
         return groups
 
     def reprice(self, families: Iterable[str], needs_of: Callable[[PodInfo, Needs], Needs]) -> None:
-        """Pods of these families of classes need something else than when they were judged."""
+        """Recomputes the needs of pods of these families of classes, whose costs changed."""
         for family in families:
             for group in list(self._by_family.get(family, ())):
                 before = group.refusal
@@ -236,8 +236,8 @@ class Unschedulable:
                     group.key = _key(group.info, group.refusal)
                     self._put_back(group)
 
-    def _put_back(self, group: Group) -> None:
-        """Under its new key, where another group may stand already: then its pods join that one."""
+    def _put_back(self, group: WaitingGroup) -> None:
+        """Stores the group under its new key; if another group has that key, the pods join that one."""
         other = self._groups.setdefault(group.key, group)
         if other is group:
             self._index(group)
@@ -247,7 +247,7 @@ class Unschedulable:
             queued.group = other
             other.push(sort_key, queued)
 
-    def _index(self, group: Group) -> None:
+    def _index(self, group: WaitingGroup) -> None:
         group.by_kind = {}
         for interest in group.refusal.interests:
             group.by_kind.setdefault(interest.kind, []).append(interest)
@@ -261,13 +261,13 @@ class Unschedulable:
             self._by_family.setdefault(group.family, {})[group] = None
         self._index_reports(group)
 
-    def _index_reports(self, group: Group) -> None:
+    def _index_reports(self, group: WaitingGroup) -> None:
         if group.refusal.unreported:
             self._unreported[group] = None
         else:
             self._unreported.pop(group, None)
 
-    def _unindex(self, group: Group) -> None:
+    def _unindex(self, group: WaitingGroup) -> None:
         self._unreported.pop(group, None)
         for kind in group.by_kind:
             _drop(self._by_kind, kind, group)
@@ -279,13 +279,13 @@ class Unschedulable:
             _drop(self._by_family, group.family, group)
 
 
-def _drop(index: dict[Any, dict[Group, None]], key: Any, group: Group) -> None:
+def _drop(index: dict[Any, dict[WaitingGroup, None]], key: Any, group: WaitingGroup) -> None:
     del index[key][group]
     if not index[key]:
         del index[key]
 
 
-def _key(info: PodInfo, refusal: Refusal) -> tuple[Any, ...]:
+def _key(info: PodInfo, refusal: Diagnosis) -> tuple[Any, ...]:
     spec = info.pod.spec
     common = (spec.scheduler_name, info.priority, refusal.needs, info.claim and info.claim.key)
     if refusal.scope is Scope.POD:

@@ -1,13 +1,13 @@
 """Pods in flight: those that have a node and are not bound yet, and what they wait for.
 
-    decided ─► permit ─► volumes ─► binding sent ─► outcome known
-                └──────────┴─ the wait ends when the pod goes or is bound by somebody else ─┴─ also here
-                └──────────┴─ … when its node goes, or this process ends
+    assumed ─► permit ─► volumes ─► binding sent ─► outcome known
+                └──────────┴─ the wait ends when the pod is deleted, or bound by another client ─┴─ also here
+                └──────────┴─ … when its node is deleted, or this process ends
 
-A wait costs nobody else anything: it holds no slot, nothing is polled, and whoever brings the news resolves it. What
-happens to a pod while it waits for nothing is kept (`ended`), so that no news is lost between two waits.
+A wait holds no slot and does not poll: the handler of the event ends it. What happens to a pod between two waits is
+kept in `ended`, so that no event is lost.
 
-Plugins find the pods that wait for a permission here:
+Plugins find the pods that wait for Permit here:
 
     for in_flight in tools.waiting:
         in_flight.allow("MyPlugin")       or reject("MyPlugin", "the group has no quorum")
@@ -25,21 +25,21 @@ from carico.clock import Clock
 from carico.kube.objects import Pod
 from carico.scheduler.template import PodInfo
 
-LONGEST_PERMIT = 900.0  # s that a plugin may let a pod wait, as in kube-scheduler
+LONGEST_PERMIT = 900.0  # s: longest wait of a Permit plugin, as in kube-scheduler
 
 
 class Ending(Enum):
-    """What ended the way to the binding early."""
+    """What ended the binding cycle early."""
 
-    REJECTED = "rejected"  # by a plugin, or its time-out
+    REJECTED = "rejected"  # by a plugin, or by its timeout
     POD_GONE = "gone"  # deleted, or terminating without a node
-    POD_BOUND = "bound"  # the watch has it on a node
+    POD_BOUND = "bound"  # a watch event has it on a node
     NODE_GONE = "node gone"
     CLOSED = "closed"  # this process ends
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class InFlightEnded:
     how: Ending
     why: str
     plugin: str = ""  # REJECTED: by which
@@ -47,39 +47,39 @@ class Ended:
 
 
 class InFlightPod:
-    """One pod on its way from the decision to its binding."""
+    """One pod between the scheduling decision and its binding."""
 
     __slots__ = ("_clock", "_news", "_pending", "ended", "info", "node", "sent", "waits_for")
 
     def __init__(self, info: PodInfo, node: str, clock: Clock) -> None:
         self.info, self.node, self._clock = info, node, clock
-        self.ended: Ended | None = None
-        self.sent = False  # its binding may be at the API server: only what happens to the pod itself counts then
+        self.ended: InFlightEnded | None = None
+        self.sent = False  # its binding may be at the API server: only events of the pod itself end the wait then
         self.waits_for = ""  # permit, volumes, outcome; empty while it does not wait
-        self._pending: dict[str, Callable[[], object]] = {}  # plugins that it waits for; calls off their time-out
+        self._pending: dict[str, Callable[[], object]] = {}  # plugins that it waits for; cancels their timeout
         self._news: asyncio.Future[None] | None = None
 
     # --- for plugins ---
 
     @property
     def pending(self) -> tuple[str, ...]:
-        """Plugins whose permission is still missing."""
+        """Plugins that have not allowed the pod yet."""
         return tuple(self._pending)
 
     def allow(self, plugin: str) -> None:
-        """This plugin has no objection any more; the pod goes on when that holds for all."""
+        """Allows the pod for this plugin; it continues when all plugins have."""
         if (call_off := self._pending.pop(plugin, None)) is not None:
             call_off()
             if not self._pending:
                 self.wake()
 
     def reject(self, plugin: str, *reasons: str) -> None:
-        """The pod gives its node back and waits for what this plugin is interested in."""
+        """Releases the pod's node and requeues it; it waits for the plugin's `interests`."""
         if self._pending:
-            self.end(Ended(Ending.REJECTED, ", ".join(reasons), plugin))
+            self.end(InFlightEnded(Ending.REJECTED, ", ".join(reasons), plugin))
 
     async def news(self, waits_for: str, seconds: float) -> None:
-        """Waits until `wake` or `end` is called, or so many seconds have passed. Look at `ended` then."""
+        """Waits until `wake` or `end` is called, for at most `seconds`. Check `ended` then."""
         if self.ended is not None or seconds <= 0:
             return
         self.waits_for, self._news = waits_for, asyncio.get_running_loop().create_future()
@@ -90,10 +90,10 @@ class InFlightPod:
             call_off()
             self.waits_for, self._news = "", None
 
-    # --- for the binder and those who bring the news ---
+    # --- for the binder and the event handlers ---
 
     def require(self, plugin: str, seconds: float) -> None:
-        """The pod waits for this plugin's permission, so long at most."""
+        """The pod waits for this plugin, for at most `seconds`; then it is rejected."""
         limit = min(seconds, LONGEST_PERMIT)
         reason = f"rejected due to timeout after waiting {limit:g} s at plugin {plugin}"
         self._pending[plugin] = self._clock.call_at(
@@ -109,21 +109,21 @@ class InFlightPod:
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: InFlightEnded) -> None:
         if self.ended is None:
             self.ended = ended
             self.call_off()
             self.wake()
 
     def call_off(self) -> None:
-        """No permission is waited for any more."""
+        """Cancels all waits for Permit plugins."""
         for call_off in self._pending.values():
             call_off()
         self._pending.clear()
 
 
 class WaitingPods:
-    """All pods in flight. Iterating gives those that wait for a permission."""
+    """All pods in flight. Iterating gives those that wait for Permit."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -150,7 +150,7 @@ class WaitingPods:
         in_flight = self._pods[info.uid] = InFlightPod(info, node, self._clock)
         self._on.setdefault(node, {})[info.uid] = in_flight
         if self._closed:
-            in_flight.end(Ended(Ending.CLOSED, "this process ends"))
+            in_flight.end(InFlightEnded(Ending.CLOSED, "this process ends"))
         return in_flight
 
     def leave(self, in_flight: InFlightPod) -> None:
@@ -164,27 +164,27 @@ class WaitingPods:
                 del self._on[in_flight.node]
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """What the watch says of any pod."""
+        """Handles a watch event of any pod."""
         pod = new or old
         in_flight = self._pods.get(pod.uid) if pod is not None else None
         if in_flight is None:
             return
         if new is None or new.terminal:
-            in_flight.end(Ended(Ending.POD_GONE, "the pod was deleted"))
+            in_flight.end(InFlightEnded(Ending.POD_GONE, "the pod was deleted"))
         elif new.spec.node_name:
             node = new.spec.node_name
-            in_flight.end(Ended(Ending.POD_BOUND, f"it runs on {node} already", node=node))
+            in_flight.end(InFlightEnded(Ending.POD_BOUND, f"it runs on {node} already", node=node))
         elif new.terminating:
-            in_flight.end(Ended(Ending.POD_GONE, "the pod is being deleted"))
+            in_flight.end(InFlightEnded(Ending.POD_GONE, "the pod is being deleted"))
 
     def node_removed(self, name: str) -> None:
         for in_flight in list(self._on.get(name, {}).values()):
             if not in_flight.sent:
-                in_flight.end(Ended(Ending.NODE_GONE, f"node {name} was deleted"))
+                in_flight.end(InFlightEnded(Ending.NODE_GONE, f"node {name} was deleted"))
 
     def close(self) -> None:
-        """Ends the wait of every pod whose binding was not sent: the next leader decides on these pods anew."""
+        """Ends the wait of every pod whose binding was not sent: the next leader schedules these pods again."""
         self._closed = True
         for in_flight in list(self._pods.values()):
             if not in_flight.sent:
-                in_flight.end(Ended(Ending.CLOSED, "this process ends"))
+                in_flight.end(InFlightEnded(Ending.CLOSED, "this process ends"))

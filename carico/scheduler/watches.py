@@ -1,4 +1,4 @@
-"""Every kind of object that the scheduler follows, and where the API server has it."""
+"""The watches of the scheduler: every kind of object that it follows, with its API path."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from carico.kube.client import Client
 from carico.kube.delivery import Change
 from carico.kube.meta import NamedObject
 from carico.kube.mirror import Undecodable, ignore
-from carico.kube.watch import Reflector, Resource
-from carico.scheduler.cluster import Cluster
+from carico.kube.watch import Reflector, WatchedResource
+from carico.scheduler.cluster import ClusterCache
 from carico.scheduler.metrics import SchedulerMetrics
 
-# Pods that have ended take no room: the API server need not send them, and tells of the ending as of a deletion.
+# Pods that have ended take no room: with this selector the API server sends a deletion event when a pod ends.
 LIVE = "&fieldSelector=status.phase!=Succeeded,status.phase!=Failed"
-PODS: Resource[objects.Pod] = Resource("/api/v1/pods", objects.Pod, LIVE)
-NODES: Resource[objects.Node] = Resource("/api/v1/nodes", objects.Node)
-OTHERS: tuple[Resource[Any], ...] = (
-    Resource("/api/v1/namespaces", objects.Namespace),
-    Resource("/api/v1/services", objects.Service),
-    Resource("/api/v1/replicationcontrollers", objects.ReplicationController),
-    Resource("/apis/apps/v1/replicasets", objects.ReplicaSet),
-    Resource("/apis/apps/v1/statefulsets", objects.StatefulSet),
-    Resource("/apis/policy/v1/poddisruptionbudgets", objects.PodDisruptionBudget),
-    Resource("/apis/resource.k8s.io/v1/deviceclasses", objects.DeviceClass, optional=True),
-    Resource("/api/v1/persistentvolumeclaims", storage.PersistentVolumeClaim),
-    Resource("/api/v1/persistentvolumes", storage.PersistentVolume),
-    Resource("/apis/storage.k8s.io/v1/storageclasses", storage.StorageClass),
-    Resource("/apis/storage.k8s.io/v1/csinodes", storage.CSINode),
-    Resource("/apis/storage.k8s.io/v1/csidrivers", storage.CSIDriver),
-    Resource("/apis/storage.k8s.io/v1/csistoragecapacities", storage.CSIStorageCapacity),
-    Resource("/apis/storage.k8s.io/v1/volumeattachments", storage.VolumeAttachment),
+PODS: WatchedResource[objects.Pod] = WatchedResource("/api/v1/pods", objects.Pod, LIVE)
+NODES: WatchedResource[objects.Node] = WatchedResource("/api/v1/nodes", objects.Node)
+OTHERS: tuple[WatchedResource[Any], ...] = (
+    WatchedResource("/api/v1/namespaces", objects.Namespace),
+    WatchedResource("/api/v1/services", objects.Service),
+    WatchedResource("/api/v1/replicationcontrollers", objects.ReplicationController),
+    WatchedResource("/apis/apps/v1/replicasets", objects.ReplicaSet),
+    WatchedResource("/apis/apps/v1/statefulsets", objects.StatefulSet),
+    WatchedResource("/apis/policy/v1/poddisruptionbudgets", objects.PodDisruptionBudget),
+    WatchedResource("/apis/resource.k8s.io/v1/deviceclasses", objects.DeviceClass, optional=True),
+    WatchedResource("/api/v1/persistentvolumeclaims", storage.PersistentVolumeClaim),
+    WatchedResource("/api/v1/persistentvolumes", storage.PersistentVolume),
+    WatchedResource("/apis/storage.k8s.io/v1/storageclasses", storage.StorageClass),
+    WatchedResource("/apis/storage.k8s.io/v1/csinodes", storage.CSINode),
+    WatchedResource("/apis/storage.k8s.io/v1/csidrivers", storage.CSIDriver),
+    WatchedResource("/apis/storage.k8s.io/v1/csistoragecapacities", storage.CSIStorageCapacity),
+    WatchedResource("/apis/storage.k8s.io/v1/volumeattachments", storage.VolumeAttachment),
 )
 
 
@@ -45,14 +45,14 @@ T = TypeVar("T", bound=NamedObject)
 
 def counted_reflector(
     client: Client,
-    resource: Resource[T],
+    resource: WatchedResource[T],
     on_change: Change[T],
     clock: Clock,
     metrics: SchedulerMetrics | None,
     *,
     on_undecodable: Undecodable = ignore,
 ) -> Reflector[T]:
-    """A reflector whose troubles are in the metrics."""
+    """A reflector whose errors are counted in the metrics."""
     if metrics is None:
         return Reflector(client, resource, on_change, on_undecodable=on_undecodable, clock=clock)
     return Reflector(
@@ -67,7 +67,7 @@ def counted_reflector(
 
 
 def progress_lines(reflectors: Iterable[Reflector[Any]], now: float) -> Iterator[str]:
-    """What `/readyz?verbose` says of each watch, in kube-apiserver's form."""
+    """The lines of `/readyz?verbose` about each watch, in kube-apiserver's format."""
     for reflector in reflectors:
         name, age = reflector.resource.plural, now - reflector.progressed_at
         if not reflector.synced.is_set():
@@ -78,10 +78,12 @@ def progress_lines(reflectors: Iterable[Reflector[Any]], now: float) -> Iterator
             yield f"[+]watch {name} ok: {age:.0f} s since its last event or bookmark"
 
 
-class Watches:
+class Informers:
     """All reflectors of one scheduler."""
 
-    def __init__(self, client: Client, cluster: Cluster, clock: Clock, metrics: SchedulerMetrics | None = None) -> None:
+    def __init__(
+        self, client: Client, cluster: ClusterCache, clock: Clock, metrics: SchedulerMetrics | None = None
+    ) -> None:
         self._client, self._clock, self._metrics = client, clock, metrics
         self.pods = self._reflector(PODS, cluster.pod_changed, cluster.pod_undecodable)
         self.nodes = self._reflector(NODES, cluster.node_changed)
@@ -92,14 +94,14 @@ class Watches:
         return [*self.others, self.nodes, self.pods]
 
     def _reflector(
-        self, resource: Resource[T], on_change: Change[T], on_undecodable: Undecodable = ignore
+        self, resource: WatchedResource[T], on_change: Change[T], on_undecodable: Undecodable = ignore
     ) -> Reflector[T]:
         return counted_reflector(
             self._client, resource, on_change, self._clock, self._metrics, on_undecodable=on_undecodable
         )
 
     async def run(self) -> None:
-        """Follows everything, for ever. Pods come last: what they refer to is known by then."""
+        """Runs all reflectors, indefinitely. Pods start last, when the objects that they refer to are known."""
         async with asyncio.TaskGroup() as group:
             for reflector in [*self.others, self.nodes]:
                 group.create_task(reflector.run())

@@ -1,7 +1,7 @@
-"""Amounts as people read them: cores that are used, not demanded, and memory.
+"""Amounts as text for users: cores in use, not demand, and memory.
 
-What is reserved for a pod is demand, in busy threads; what people know is use. The two are the same as long as no
-thread has to wait, so a need is shown as the use that was measured where that is less.
+What is reserved for a pod is demand, in runnable threads; users know CPU use. The two are equal as long as no thread
+waits for a CPU, so a need is shown as the measured use where that is less.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import math
 from collections.abc import Iterable
 
 from carico.scheduler.charge import NUMBER, RESOURCES, Charge, Claim
-from carico.scheduler.class_costs import ClassTable, Figures
-from carico.types import Vector
+from carico.scheduler.class_costs import ClassCostTable, ClassFigures
 
 SCALES = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 PRESSURES = ("memory_pressure", "io_pressure")
@@ -54,10 +53,10 @@ def told_all(amounts: Iterable[tuple[str, float]]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
-def shown_cost(charge: Charge, figures: Figures | None) -> Vector:
-    """What the pod is charged, cpu as use."""
+def shown_cost(charge: Charge, figures: ClassFigures | None) -> list[float]:
+    """The charge of the pod, with cpu as use."""
     assert charge.cost is not None
-    cost = charge.cost.copy()
+    cost = list(charge.cost)
     if figures is not None and "cpu" in figures.resources:
         use = figures.cost.use_high[figures.resources.index("cpu")]
         if 0 < use < cost[NUMBER["cpu"]]:
@@ -65,15 +64,15 @@ def shown_cost(charge: Charge, figures: Figures | None) -> Vector:
     return cost
 
 
-def need(classes: ClassTable, claim: Claim, *, exact: bool = True) -> str:
-    """What a pod needs and how that is known; not `exact`: without what changes all the time, for conditions."""
+def need(classes: ClassCostTable, claim: Claim, *, exact: bool = True) -> str:
+    """What a pod needs and the source of the figures; not `exact`: without values that change often, for conditions."""
     charge, family = classes.charge(claim), claim.key.family
     if charge.cost is None:
         many = "1 unit" if charge.units == 1 else f"{charge.units:g} units"
         return f"needs {many} of what the mean recent pod of the node costs"
     figures = classes.figures(claim.key)
     cost = shown_cost(charge, figures)
-    amounts = told_all((RESOURCES[number], float(cost[number])) for number in charge.numbers) or "nothing"
+    amounts = told_all((RESOURCES[number], cost[number]) for number in charge.numbers) or "nothing"
     if figures is None:
         return f"is charged {amounts} until a pod of {family} has been measured"
     pods = round(figures.cost.weight)
@@ -82,7 +81,7 @@ def need(classes: ClassTable, claim: Claim, *, exact: bool = True) -> str:
 
 
 def _short(amount: float) -> str:
-    """Two significant digits, or all in front of the point."""
+    """Two significant digits, or all digits before the decimal point."""
     if amount < 0.005:
         return "0"
     digits = max(0, 1 - math.floor(math.log10(amount)))

@@ -1,5 +1,17 @@
-"""Nodes, pods and time that are simulated, with Carico's own code between them.
+"""Simulated nodes, pods and time around Carico's real code.
 
-The machine, its container runtime and its kubelet are models; the pod table, the estimation, the report rule and what
-the cluster shares are the real code on simulated time. Everything is a function of the seed.
+The machine, its container runtime and its kubelet are models; the pod table, the estimation, the report rule and the
+aggregator are the real code on simulated time. Everything is a function of the seed.
+
+    timeline.py     simulated time
+    workload.py     demand of pods over their lives
+    sharing.py      processor sharing between cgroups
+    machine.py      cores, memory and kernel counters of a node
+    kubelet.py      kubelet and container runtime of a node
+    accounting.py   counters per pod for the meter
+    agent.py        the agent of a node
+    federation.py   the aggregator
+    admission.py    admission by reports, or by an oracle
+    world.py        nodes, queue of pods and admission together
+    closed_loop.py  runs and scores one case
 """

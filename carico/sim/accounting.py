@@ -1,16 +1,16 @@
-"""A simulated machine's accounting of its pods, in the words of the agent's meter."""
+"""The counters of a simulated machine's pods, in the form that the agent's meter reads."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection
 
-from carico.sim.kubelet import Kubelet
+from carico.sim.kubelet import SimKubelet
 from carico.sim.machine import Machine
 from carico.sim.timeline import Timeline
 from carico.types import PodCounters
 
-READ_SECONDS = 30e-6  # that reading one pod's files takes
+READ_SECONDS = 30e-6  # to read the files of one pod
 
 
 class MachineStats:
@@ -18,12 +18,12 @@ class MachineStats:
 
     name = "the simulated machine"
 
-    def __init__(self, timeline: Timeline, machine: Machine, kubelet: Kubelet) -> None:
+    def __init__(self, timeline: Timeline, machine: Machine, kubelet: SimKubelet) -> None:
         self._timeline, self._machine, self._kubelet = timeline, machine, kubelet
         self._spent = 0.0
 
     def timer(self) -> float:
-        """s that reading has taken so far: what the meter's budget is measured by."""
+        """s spent on reading so far: the clock of the meter's budget."""
         return self._spent
 
     def read(self, uid: str, cgroup: str | None) -> tuple[float, PodCounters] | None:  # noqa: ARG002
@@ -44,4 +44,4 @@ class MachineStats:
         )
 
     def keep(self, uids: Collection[str]) -> None:
-        """Nothing is kept here."""
+        """Does nothing: there is no state per pod."""

@@ -1,4 +1,4 @@
-"""Who may go where: by what the nodes report, or by an oracle that knows what no report can tell.
+"""Which pod is bound to which node: by the nodes' reports, or by an oracle with information that no report has.
 
 All of them choose the node with the most room among those that the pod fits on.
 """
@@ -15,11 +15,11 @@ import numpy as np
 
 from carico.kube.objects import Node, Pod
 from carico.scheduler.charge import Claim
-from carico.scheduler.class_costs import ClassTable
+from carico.scheduler.class_costs import ClassCostTable
 from carico.scheduler.framework import Cycle
 from carico.scheduler.ledger import Ledger
 from carico.scheduler.plugins.capacity import Capacity, CapacityRules
-from carico.scheduler.rows import Rows
+from carico.scheduler.rows import RowIndex
 from carico.scheduler.snapshot import Snapshot
 from carico.scheduler.template import PodInfo
 from carico.settings import FULL
@@ -30,30 +30,30 @@ from carico.sim.workload import RESOURCES, SimPod
 from carico.types import ClassCost, ClassKey, NodeReport, Vector
 
 
-class Admission(Protocol):
+class SimAdmission(Protocol):
     def choose(self, pod: SimPod) -> str | None:
-        """The node that the pod should go to; None: it has to wait. Changes nothing."""
+        """The node for the pod; None: it has to wait. Does not change state."""
 
     def bound(self, pod: SimPod, node: str) -> None:
-        """The pod was bound to the node, by whomever."""
+        """The pod was bound to the node, by this or another scheduler."""
 
     def running(self, pod: SimPod, node: str) -> None:
-        """The API server knows that it runs."""
+        """The API server has the pod as running."""
 
     def ended(self, pod: SimPod) -> None:
-        """The API server knows that it has ended."""
+        """The API server has the pod as ended."""
 
     def report(self, report: NodeReport) -> None: ...
 
     def class_costs(self, costs: Mapping[ClassKey, ClassCost]) -> None:
-        """What the cluster says that pods of these classes cost."""
+        """The cluster's class costs."""
 
     def look(self) -> None:
         """Once a second."""
 
 
 class Oracle:
-    """Hears nothing, because it knows; but as many pods as with the scheduler may be starting on a node, no more."""
+    """Uses no reports but the true demand. The limit of starting pods per node is the same as in the scheduler."""
 
     def __init__(self, nodes: Mapping[str, Hardware], clock: Timeline) -> None:
         self._clock, self._rules = clock, CapacityRules()
@@ -86,7 +86,7 @@ class Oracle:
         raise NotImplementedError
 
     def _spare(self, pod: SimPod, node: str) -> float:
-        """Cpu that would be left with the pod there; −inf where it does not fit."""
+        """Cpu that would be left with the pod on the node; −inf if it does not fit."""
         raise NotImplementedError
 
     def _take(self, pod: SimPod, node: str) -> None:
@@ -99,18 +99,18 @@ class Oracle:
 
 
 class BySignal:
-    """By the nodes' reports and the cluster's class costs, with the scheduler's own ledger, class table and plugin."""
+    """By the nodes' reports and the cluster's class costs, with the scheduler's real ledger, class table and plugin."""
 
     def __init__(self, nodes: Mapping[str, Hardware], clock: Timeline) -> None:
-        rows = Rows()
+        rows = RowIndex()
         self._clock, self._snapshot = clock, Snapshot(rows)
-        self._classes = ClassTable()
+        self._classes = ClassCostTable()
         self._ledger = Ledger(rows, self._classes.charge)
         self._plugin = Capacity(self._ledger, clock.monotonic, classes=self._classes)
         self._rows = np.arange(len(nodes), dtype=np.intp)
         self._names = list(nodes)
         self._infos: dict[ClassKey, PodInfo] = {}
-        self._refused: set[tuple[ClassKey, frozenset[str]]] = set()  # since the last news that may change the answer
+        self._refused: set[tuple[ClassKey, frozenset[str]]] = set()  # rejected since the last relevant event
         for name, hardware in nodes.items():
             self._snapshot.set_node(_node_object(name, hardware))
             self._ledger.node_added(name)
@@ -129,7 +129,7 @@ class BySignal:
         return self._names[int(rows[np.argmax(self._plugin.score(cycle, rows))])]
 
     def _info(self, pod: SimPod) -> PodInfo:
-        """To the scheduler all pods of a class look alike."""
+        """One PodInfo per class: the scheduler does not distinguish pods of a class."""
         info = self._infos.get(pod.key)
         if info is None:
             info = self._infos[pod.key] = PodInfo(_pod_object(pod))
@@ -185,7 +185,7 @@ def _pod_object(pod: SimPod) -> Pod:
 
 
 class ByPeak(Oracle):
-    """Every pod's true peak is known, and reserved for as long as its container may run."""
+    """Knows the true peak of every pod, and reserves it for as long as its container may run."""
 
     def __init__(self, nodes: Mapping[str, Hardware], clock: Timeline) -> None:
         super().__init__(nodes, clock)
@@ -215,16 +215,16 @@ class ByPeak(Oracle):
 
 
 class ByFuture(Oracle):
-    """What every pod demands at every moment of its life is known, and no moment may be over-full."""
+    """Knows the demand of every pod over its whole life, and overloads no node at any time."""
 
     STEP = 0.5  # s
 
     def __init__(self, nodes: Mapping[str, Hardware], clock: Timeline, seconds: float) -> None:
-        """For `seconds` of simulated time, in which the lives of all pods end."""
+        """For `seconds` of simulated time, in which all pods end."""
         super().__init__(nodes, clock)
         self._times = np.arange(0.0, seconds, self.STEP)
         self._left = {name: np.tile(room, (len(self._times), 1)) for name, room in self._empty.items()}
-        self._needs: dict[str, tuple[int, Vector]] = {}  # of waiting pods, from which step on
+        self._needs: dict[str, tuple[int, Vector]] = {}  # of waiting pods: first step, and need per step
 
     def _left_now(self, node: str) -> Vector:
         left: Vector = self._left[node][int(self._clock.monotonic() / self.STEP)]
@@ -237,7 +237,7 @@ class ByFuture(Oracle):
         return float(left[:, 0].min(initial=1e9)) if (left >= 0.0).all() else -math.inf
 
     def _need(self, pod: SimPod) -> tuple[int, Vector]:
-        """The first step in which it runs, and what it takes from each step on."""
+        """The first step in which it runs, and its need in each step from there."""
         first = int((self._clock.monotonic() + pod.kubelet_delay + CONTAINER_RUNS) / self.STEP)
         known = self._needs.get(pod.uid)
         if known is None or (pod.in_step and known[0] != first):
@@ -245,7 +245,7 @@ class ByFuture(Oracle):
         return first, known[1]
 
     def _whole_need(self, pod: SimPod, first: int) -> Vector:
-        """Whenever within its first step it starts."""
+        """The need per step, for any start within the first step."""
         if pod.stuck:
             return np.zeros((0, 2))
         if pod.crashes:
@@ -269,5 +269,5 @@ def _base(hardware: Hardware) -> Vector:
 
 
 def _charged(demand: Vector) -> Vector:
-    """What a pod's demand takes from the node, with the kernel's work for it."""
+    """A pod's demand including the kernel's work for it."""
     return demand * (1.0 + OVERHEAD, 1.0)

@@ -5,33 +5,33 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from carico.agent.node import Node
+from carico.agent.node import ReportBuilder
 from carico.estimate.pipeline import Pipeline
 from carico.runtime.meter import PodMeter
 from carico.runtime.pods import PodTable
 from carico.settings import FULL, EstimateSettings, RuntimeSettings
 from carico.sim.accounting import MachineStats
-from carico.sim.kubelet import Kubelet
+from carico.sim.kubelet import SimKubelet
 from carico.sim.machine import Machine, Reading
 from carico.sim.timeline import Timeline
 from carico.sim.workload import RESOURCES
 from carico.telemetry import combine
 from carico.types import ClassCost, ClassKey, ClusterModel, Estimate, LocalModel, NodeReport, Sample
-from carico.wire.reporting import ReportRule
+from carico.wire.reporting import ReportPolicy
 
 RATE_HZ = 10
 QUEUE_RECENT = 0.1  # weight of a new sample in the smoothed run queue, as in the sampler
 
 
-class Agent:
-    """Give it a `tick` ten times a second; `send` gets its reports."""
+class SimAgent:
+    """Call `tick` ten times a second; `send` receives its reports."""
 
     def __init__(
         self,
         name: str,
         timeline: Timeline,
         machine: Machine,
-        kubelet: Kubelet,
+        kubelet: SimKubelet,
         settings: EstimateSettings,
         send: Callable[[NodeReport], None],
     ) -> None:
@@ -45,11 +45,11 @@ class Agent:
         self._up = False
 
     def restart(self) -> None:
-        """Everything that it had learnt is gone; the runtime lists what runs."""
+        """Starts without learned state; the runtime lists what runs."""
         self._starts += 1
         self._up = True
         size, runtime = self._machine.hardware.size, RuntimeSettings()
-        self._node = Node(self._name, self._starts, RESOURCES, lambda: size)
+        self._node = ReportBuilder(self._name, self._starts, RESOURCES, lambda: size)
         self.table = self._kubelet.table = PodTable(runtime)
         self.table.relisted(self._kubelet.listing(), self._timeline.monotonic())
         self.pipeline = Pipeline(self._settings, RESOURCES, RATE_HZ, size)
@@ -58,13 +58,13 @@ class Agent:
         self._meter = PodMeter(
             self.table.workload, stats, self._stretch, RESOURCES, runtime.measure_budget, stats.timer
         )
-        self._rule, self._sequence, self._messages = ReportRule(), 0, 0
+        self._rule, self._sequence, self._messages = ReportPolicy(), 0, 0
         self._runnable: list[float] = []  # run queue of this second's samples
         self._queue = 0.0  # smoothed, threads that wait per core
         self.estimate: Estimate | None = None
 
     def tick(self, now: float) -> bool:
-        """One sample; whether it ended a second."""
+        """Processes one sample; returns whether it ended a second."""
         if not self._up:
             return False
         pods, sample = self.table.count(now), self._sample(now)
@@ -79,7 +79,7 @@ class Agent:
         if self._rule.wait(now) <= 0.0:
             self._sequence += 1
             taken = self._rule.take(self._sequence, now)
-            # The other side knows the sets that did not change.
+            # The receiver has the sets that did not change.
             whole = dataclasses.replace(taken, counted=self._offered.counted, finished=self._offered.finished)
             self._send(whole)
         return second
@@ -88,11 +88,11 @@ class Agent:
         return self._node.report(estimate, self.table, self._timeline, self._full, self.class_costs())
 
     def class_costs(self) -> tuple[ClassCost, ...]:
-        """What this node alone has measured."""
+        """Class costs from this node's own evidence."""
         return self.pipeline.class_costs() if self._up else ()
 
     def model(self) -> LocalModel | None:
-        """What it tells the aggregator."""
+        """The message to the aggregator."""
         evidence = self.pipeline.evidence() if self._up else None
         if evidence is None or self.estimate is None:
             return None

@@ -1,7 +1,7 @@
-"""The closed loop: pods are admitted by what the nodes say, and what the nodes say follows from who was admitted.
+"""The closed loop: pods are admitted by the nodes' reports, which depend on the pods that were admitted.
 
-`follow` runs one case with one way of admitting, and keeps what is needed to judge it: true demand at every tick, pods
-that ran, and every second the room that each node's agent told beside the true one.
+`follow` runs one case with one admission method and records the data to score it: true demand and running pods at every
+tick, and every second the room that each node's agent reported and the true room.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from carico.settings import FULL, EstimateSettings
-from carico.sim.admission import Admission, ByFuture, ByPeak, BySignal
+from carico.sim.admission import ByFuture, ByPeak, BySignal, SimAdmission
 from carico.sim.agent import RATE_HZ
 from carico.sim.kubelet import DRAIN
 from carico.sim.machine import Hardware
 from carico.sim.timeline import Timeline
 from carico.sim.workload import SimPod
-from carico.sim.world import SimNode, Stream, World
+from carico.sim.world import ArrivalStream, SimNode, World
 from carico.types import Vector
 
 PEAK, FUTURE = "peak oracle", "future oracle"
 ORACLES = (PEAK, FUTURE)
 TOLERANCE, TOLERANCE_SHARE = 0.05, 0.15  # of the node, of the true room: the larger counts
-CROWDED = 1.0  # demand as a ratio above which a node is over-full
+CROWDED = 1.0  # demand as a ratio above which a node is overloaded
 
 Window = tuple[float, float]  # s
 
 
 @dataclass(frozen=True)
 class Case:
-    """One situation. Ratios are of the node: cpu of two busy threads per core."""
+    """One case. Ratios are shares of the node; cpu is a share of two busy threads per core."""
 
     name: str
     nodes: Mapping[str, Hardware]
-    streams: Callable[[int], list[Stream]]  # of the seed
+    streams: Callable[[int], list[ArrivalStream]]  # of the seed
     seconds: float = 300.0
     kind: str = "steady"  # steady, bursts, growth, or other: only reported
     cold: Window = (0.0, 150.0)  # in which the classes are new
     known: Window = (150.0, 300.0)  # in which they are known
     counts_from: float = 0.0  # s from which overload counts
-    admitted: bool = True  # Carico admits the pods; False: others do, and only room is judged
-    present: tuple[SimPod, ...] = ()  # pods that are on the first node before everything begins
+    admitted: bool = True  # Carico admits the pods; False: others do, and only room is scored
+    present: tuple[SimPod, ...] = ()  # pods that are on the first node at the start
     restart: float | None = None  # s at which the first node's agent restarts
     drain: float = DRAIN  # s from a pod's end to its sandbox's
     sharing_delay: float = 1.0  # s until a class cost that one node has measured is known to all
@@ -52,12 +52,12 @@ class Case:
 
 @dataclass
 class Trace:
-    """What happened."""
+    """The recorded data of a run."""
 
     seconds: float
     demand: Vector  # tick, node, resource: true, as a ratio
     running: Vector  # tick: pods whose container runs
-    room: Vector  # second, node, resource: as told, as a ratio of the node; nan: nothing was told
+    room: Vector  # second, node, resource: as reported, as a ratio of the node; nan: not reported
     truth: Vector  # the same, true
 
 
@@ -71,12 +71,12 @@ def follow(case: Case, method: str, seed: int) -> Trace:
         world.place(pod, next(iter(case.nodes)))
     if case.restart is not None:
         world.restart_agent(next(iter(case.nodes)), case.restart, outage=3.0)
-    recorder = Recorder(world)
+    recorder = LoopRecorder(world)
     world.run(case.seconds, recorder.second, recorder.tick)
     return recorder.trace(case.seconds)
 
 
-def _admission(case: Case, method: str, timeline: Timeline) -> Admission:
+def _admission(case: Case, method: str, timeline: Timeline) -> SimAdmission:
     if method == PEAK:
         return ByPeak(case.nodes, timeline)
     if method == FUTURE:
@@ -85,7 +85,7 @@ def _admission(case: Case, method: str, timeline: Timeline) -> Admission:
 
 
 @dataclass
-class Recorder:
+class LoopRecorder:
     world: World
     _demand: list[list[tuple[float, float]]] = field(default_factory=list)
     _running: list[int] = field(default_factory=list)
@@ -117,10 +117,10 @@ UNKNOWN = (math.nan, math.nan)
 
 
 def room_of(node: SimNode, now: float) -> tuple[Pair, Pair]:
-    """Room as told and as it is, per resource, as ratios of the node.
+    """Reported and true room, per resource, as ratios of the node.
 
-    An estimator that only counts pods tells the room of the scarcest resource: so many times what a mean pod of this
-    node truly takes of it. The other resource then stays open.
+    An estimator that only counts pods reports the room of the scarcest resource: Pod-Capacity times the true need of a
+    mean pod of this node. The other resource is then nan.
     """
     cpu, memory = node.machine.expected(now)
     truth = max(0.0, FULL - cpu), max(0.0, FULL - memory)
@@ -142,24 +142,24 @@ def room_of(node: SimNode, now: float) -> tuple[Pair, Pair]:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Of one run."""
+class LoopVerdict:
+    """Scores of one run."""
 
     worst_demand: float  # highest ratio of any resource
     worst_memory: float
     first_demand: float  # the same before `counts_from`
-    seconds_over: float  # node-seconds with more than 1.0 of a resource demanded
+    seconds_over: float  # node-seconds in which the demand for a resource is above 1.0
     work_cold: float  # pod-seconds
     work_known: float
     room_within: float  # share of seconds
-    room_over: float  # share of seconds in which room was told that is not there
+    room_over: float  # share of seconds in which the reported room is too high
 
 
-def judge(case: Case, trace: Trace) -> Verdict:
+def judge(case: Case, trace: Trace) -> LoopVerdict:
     late = int(case.counts_from * RATE_HZ)
     demand, worst = trace.demand[late:], trace.demand.max(axis=2)
     within, over = judge_room(trace.room, trace.truth)
-    return Verdict(
+    return LoopVerdict(
         worst_demand=float(demand.max()),
         worst_memory=float(demand[:, :, 1].max()),
         first_demand=float(trace.demand[: late or None].max()),
@@ -172,7 +172,7 @@ def judge(case: Case, trace: Trace) -> Verdict:
 
 
 def judge_room(room: Vector, truth: Vector) -> tuple[float, float]:
-    """Shares of seconds in which room was told rightly, and too high; a resource of which nothing was told is right.
+    """Shares of seconds in which the reported room is correct, and too high; a resource without a report is correct.
 
     >>> judge_room(np.array([[[0.2, np.nan]], [[0.5, np.nan]]]), np.array([[[0.22, 0.5]], [[0.4, 0.5]]]))
     (0.5, 0.5)

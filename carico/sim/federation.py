@@ -1,31 +1,31 @@
-"""The cluster's knowledge: the real aggregator's state between the simulated nodes, and how long its word takes."""
+"""The cluster's model: the real aggregator's state between the simulated nodes, with the delay of its messages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from carico.aggregator.classes import for_resources
-from carico.aggregator.state import State
+from carico.aggregator.state import AggregatorState
 from carico.settings import AggregatorSettings
-from carico.sim.admission import Admission
-from carico.sim.agent import Agent
+from carico.sim.admission import SimAdmission
+from carico.sim.agent import SimAgent
 from carico.sim.timeline import Timeline
 from carico.sim.workload import RESOURCES
 from carico.types import ClassCost, ClassKey, ClusterModel, LocalModel
 
 
 class Federation:
-    """`delay`: s from a node's word until the others and the scheduler know of it."""
+    """`delay`: s from a node's message until the others and the scheduler receive the result."""
 
-    def __init__(self, timeline: Timeline, agents: Iterable[Agent], admission: Admission, delay: float) -> None:
+    def __init__(self, timeline: Timeline, agents: Iterable[SimAgent], admission: SimAdmission, delay: float) -> None:
         self._timeline, self._admission, self._delay = timeline, admission, delay
-        self._state = State(AggregatorSettings(), replica="aggregator", start_id=1)
+        self._state = AggregatorState(AggregatorSettings(), replica="aggregator", start_id=1)
         self._agents = list(agents)
         self._streams: dict[tuple[str, int], int] = {}  # of each start of an agent
         self._told = 0  # version of the class costs
 
     def exchange(self) -> None:
-        """Once a second."""
+        """Call it once a second."""
         now = self._timeline.monotonic()
         for agent in self._agents:
             model = agent.model()

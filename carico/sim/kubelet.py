@@ -1,8 +1,8 @@
-"""A node's kubelet and container runtime: pods start and end on the machine, and the agent's pod table hears of it.
+"""A node's kubelet and container runtime: starts and ends pods on the machine, and updates the agent's pod table.
 
-Seconds from the pod's cgroup on, as measured on a real node (docs/event-lead.md): the runtime's spike begins at 0.30,
-the sandbox is created at 0.35 and runs from 0.52, the container is created at 0.60 and runs from 0.80. A sandbox goes
-some time after its last container, with a second spike.
+Seconds after the creation of the pod's cgroup, as measured on a real node (docs/event-lead.md): the runtime's spike
+begins at 0.30, the sandbox is created at 0.35 and runs from 0.52, the container is created at 0.60 and runs from 0.80.
+A sandbox ends some time after its last container, with a second spike.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from carico.runtime.pods import Listing, Member, PodTable, Sandbox
+from carico.runtime.pods import Member, PodListing, PodTable, Sandbox
 from carico.sim.machine import Machine, later_peak
 from carico.sim.timeline import Timeline
 from carico.sim.workload import SimPod
@@ -22,8 +22,8 @@ EXIT_SPIKE_FOR = 0.15
 CONTAINER_TAKEN_DOWN = 0.06  # s after its exit
 SANDBOX_TAKEN_DOWN, SANDBOX_REMOVED = 0.1, 0.5  # s after the sandbox's exit
 DRAIN = 1.5  # s from the last container's exit to the sandbox's
-RUNNING_SEEN, ENDED_SEEN = 0.18, 1.9  # s until the API server knows of it
-BACK_OFF_FIRST, BACK_OFF_MOST = 10.0, 300.0  # s before a container that ended is started again
+RUNNING_SEEN, ENDED_SEEN = 0.18, 1.9  # s until the API server has the new state
+BACK_OFF_FIRST, BACK_OFF_MOST = 10.0, 300.0  # s of back-off before a container that ended is restarted
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Placed:
     """A pod on this node."""
 
     pod: SimPod
-    sandbox_runs: float | None = None  # s, since when
+    sandbox_runs: float | None = None  # s, time of its start
     container_runs: float | None = None
     starts: int = 0  # of its container
 
@@ -50,12 +50,12 @@ class Placed:
 
 
 @dataclass
-class Kubelet:
+class SimKubelet:
     timeline: Timeline
     machine: Machine
     table: PodTable  # the agent's; another one after its restart
-    on_running: Callable[[str], None]  # the API server knows that the pod runs
-    on_ended: Callable[[str], None]  # … that it has ended
+    on_running: Callable[[str], None]  # the API server has the pod as running
+    on_ended: Callable[[str], None]  # … as ended
     drain: float = DRAIN
     pods: dict[str, Placed] = field(default_factory=dict)
     running: int = 0  # pods whose container runs
@@ -72,13 +72,13 @@ class Kubelet:
             self._at(begin + CONTAINER_CREATED, lambda now: self._create_container(placed, now))
             self._at(begin + CONTAINER_RUNS, lambda now: self._run_container(placed, now))
 
-    def listing(self) -> Listing:
-        """What the runtime answers to an agent that has just started."""
+    def listing(self) -> PodListing:
+        """The runtime's listing for an agent that has just started."""
         up = {id: placed for id, placed in self.pods.items() if placed.sandbox_runs is not None}
         running = {placed.sandbox: placed.sandbox_runs or 0.0 for placed in up.values()}
         containers = [placed for placed in up.values() if placed.container_runs is not None]
         running |= {placed.container: placed.container_runs or 0.0 for placed in containers}
-        return Listing(
+        return PodListing(
             sandboxes={placed.sandbox: placed.as_sandbox for placed in up.values()},
             containers={placed.container: Member(placed.sandbox, "") for placed in containers},
             running=running,

@@ -1,7 +1,7 @@
-"""A machine: its cores and memory, what runs on it, and what its kernel would say of that.
+"""A machine: its cores and memory, what runs on it, and the counters that its kernel would show.
 
-Rows of arrays are cgroups; the first is everything that is no workload pod's. Rates change only when a pod changes its
-phase, so counters are brought up to date then and when they are read, and a tick in between costs next to nothing.
+Rows of arrays are cgroups; the first is everything that does not belong to a workload pod. Rates change only when a pod
+changes its phase, so counters are updated then and when they are read, and a tick in between takes almost no time.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import NamedTuple
 import numpy as np
 
 from carico.sim.sharing import Shares, share
-from carico.sim.workload import Phase
+from carico.sim.workload import WorkPhase
 from carico.types import NodeSize
 
 NOISE = 0.02  # standard deviation of a sample of a ratio
-SPIKE = 0.3  # share of a small node that the runtime takes while it makes or removes a container
-SPIKE_THREADS = 2.4  # and of a large one
-FLUCTUATION = 0.1  # standard deviation of what a thread that sleeps wants, from second to second
-OVERHEAD = 0.03  # kernel's work for pods that no pod is charged for, per core that they use
+SPIKE = 0.3  # share of a small node that the runtime uses while it creates or removes a container
+SPIKE_THREADS = 2.4  # threads of a large one
+FLUCTUATION = 0.1  # standard deviation of the demand of a thread that sleeps, from second to second
+OVERHEAD = 0.03  # kernel's work for pods that is not charged to any pod, per core that they use
 BLOCK = 1024  # random numbers are drawn in blocks
-SYSTEM = 0  # row of what is no workload pod's
+SYSTEM = 0  # row of everything that does not belong to a workload pod
 FIRST_ROWS = 32
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a node is before any pod runs on it."""
+    """A node without pods."""
 
     cores: float
     memory: float  # bytes
@@ -36,7 +36,7 @@ class Hardware:
 
     @property
     def threads(self) -> float:
-        """Busy threads at which cpu is used up."""
+        """Busy threads at which cpu usage is 1."""
         return 2.0 * self.cores
 
     @property
@@ -44,8 +44,8 @@ class Hardware:
         return NodeSize(cores=self.cores, memory_bytes=self.memory)
 
 
-class Counters(NamedTuple):
-    """What the kernel has accounted to one pod so far."""
+class MachineCounters(NamedTuple):
+    """The kernel's counters of one pod."""
 
     usage: float  # s of cpu time
     some: float  # s in which at least one thread waited
@@ -73,8 +73,8 @@ class Machine:
         self._rows: dict[str, int] = {}
         self._free: list[int] = []
         self._used = 1
-        self._moving = 0  # rows whose demand changes evenly
-        self._stale = True  # shares are of an earlier demand
+        self._moving = 0  # rows whose demand changes linearly
+        self._stale = True  # shares were computed for an earlier demand
         self._spikes: list[tuple[float, float]] = []  # s, begin and end
         self._allocate(FIRST_ROWS)
         self._memory_system = hardware.base[1] * hardware.memory
@@ -85,15 +85,15 @@ class Machine:
         self._threads = np.zeros(rows)
         self._memory = np.zeros(rows)
         self._slope = np.zeros((rows, 2))  # threads and bytes per second
-        self._ahead = np.zeros((rows, 2))  # most that is still to come after now
+        self._ahead = np.zeros((rows, 2))  # maximum future demand
         self._limit = np.full(rows, np.inf)
-        self._wobble = np.ones(rows)  # of what a thread that sleeps wants
+        self._wobble = np.ones(rows)  # factor of the demand of a thread that sleeps
         self._counters = np.zeros((rows, 3))
 
     # Pods
 
     def add(self, uid: str, ahead: tuple[float, float], limit: float, now: float) -> None:
-        """A pod whose container has not started yet; `ahead` is what it is going to demand at most."""
+        """Adds a pod whose container has not started yet; `ahead` is its maximum future demand."""
         self.advance(now)
         self._stale = True
         row = self._free.pop() if self._free else self._used
@@ -114,8 +114,8 @@ class Machine:
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
 
-    def enter(self, uid: str, phase: Phase, ahead: tuple[float, float], now: float) -> None:
-        """The pod enters a phase; `ahead` is the most that it demands from the phase's end on."""
+    def enter(self, uid: str, phase: WorkPhase, ahead: tuple[float, float], now: float) -> None:
+        """The pod enters a phase; `ahead` is its maximum demand after the phase."""
         self.advance(now)
         row = self._rows[uid]
         target = np.array((phase.threads, phase.memory))
@@ -129,8 +129,8 @@ class Machine:
         self._stale = True
 
     def rest(self, uid: str, ahead: tuple[float, float], now: float) -> None:
-        """Its container has ended and may start again."""
-        self.enter(uid, Phase(math.inf, 0.0, 0.0), ahead, now)
+        """Its container has ended and may restart."""
+        self.enter(uid, WorkPhase(math.inf, 0.0, 0.0), ahead, now)
 
     def remove(self, uid: str, now: float) -> None:
         self.rest(uid, (0.0, 0.0), now)
@@ -140,13 +140,13 @@ class Machine:
         self._free.append(row)
 
     def spike(self, begin: float, seconds: float) -> None:
-        """The runtime works."""
+        """The runtime uses cpu from `begin` on."""
         self._spikes.append((begin, begin + seconds))
 
     # Time
 
     def advance(self, now: float) -> None:
-        """Brings levels and counters up to `now`."""
+        """Updates levels and counters to `now`."""
         seconds = now - self._at
         if seconds <= 0:
             return
@@ -165,7 +165,7 @@ class Machine:
         return self._moving > 0
 
     def fluctuate(self, now: float) -> None:
-        """Once a second threads that sleep want a little more or less than before."""
+        """Draws the demand of threads that sleep; call it once a second."""
         self.advance(now)
         drawn = self._rng.standard_normal(self._used)
         np.clip(1.0 + FLUCTUATION * drawn, 0.5, 1.5, out=self._wobble[: self._used])
@@ -188,17 +188,17 @@ class Machine:
         self._pods_demand = (demand, float(self._memory[1:used].sum()))
         return share(whole, part, self._limit[:used], self.hardware.cores)
 
-    # What the kernel says
+    # Kernel counters
 
     def read(self, now: float) -> Reading:
-        """A sample with its noise; the run queue without the spikes, which it does not see for long."""
+        """A sample with noise; the run queue does not include the short spikes."""
         if self._moving:
             self.advance(now)
         shares, cores = self.shares(), self.hardware.cores
         cpu_noise, memory_noise = self._draw()
         used = float(shares.usage.sum())
         runnable = used * shares.stretch
-        # Both halves of `cpu` together: busy cores first, then waiting threads. Each is blind where the other sees.
+        # Both parts of `cpu` together: busy cores up to 1, then waiting threads. Only one of them changes at a time.
         busy = max(0.0, (runnable + self._spiking(now)) / cores + 2.0 * cpu_noise)
         utilisation, waiting = min(1.0, busy), min(1.0, max(0.0, busy - 1.0))
         free = (1.0 - waiting) * float((1.0 - shares.throttled).prod())
@@ -221,16 +221,16 @@ class Machine:
     def has(self, uid: str) -> bool:
         return uid in self._rows
 
-    def counters(self, uid: str, now: float) -> Counters:
+    def counters(self, uid: str, now: float) -> MachineCounters:
         self.advance(now)
         row = self._rows[uid]
         usage, some, throttled = self._counters[row].tolist()
-        return Counters(usage, some, throttled, float(self._memory[row]))
+        return MachineCounters(usage, some, throttled, float(self._memory[row]))
 
-    # What is true
+    # True values
 
     def demand(self, now: float) -> tuple[float, float]:
-        """True demand of all, as ratios: cpu against two busy threads per core."""
+        """True total demand, as ratios; cpu as a share of two busy threads per core."""
         if self._moving:
             self.advance(now)
         self.shares()
@@ -241,7 +241,7 @@ class Machine:
         return cpu, (self._memory_system + memory) / self.hardware.memory
 
     def expected(self, now: float) -> tuple[float, float]:
-        """The same once every pod that is here has come to the most that it is ever going to demand."""
+        """The same with every pod at its maximum present or future demand."""
         self.advance(now)
         used = self._used
         level = np.maximum(self._threads[1:used], self._ahead[1:used, 0])
@@ -249,14 +249,14 @@ class Machine:
         return self._ratios(threads, float(np.maximum(self._memory[1:used], self._ahead[1:used, 1]).sum()))
 
     def system_usage(self) -> float:
-        """s of cpu time that no pod was charged for."""
+        """s of cpu time that was not charged to a pod."""
         return float(self._counters[SYSTEM, 0])
 
 
-def later_peak(phases: tuple[Phase, ...]) -> tuple[float, float]:
-    """The most of these phases; nothing, for none.
+def later_peak(phases: tuple[WorkPhase, ...]) -> tuple[float, float]:
+    """The maximum of these phases; 0 without phases.
 
-    >>> later_peak((Phase(1, 2.0, 5.0), Phase(1, 1.0, 7.0))), later_peak(())
+    >>> later_peak((WorkPhase(1, 2.0, 5.0), WorkPhase(1, 1.0, 7.0))), later_peak(())
     ((2.0, 7.0), (0.0, 0.0))
     """
     return max((p.threads for p in phases), default=0.0), max((p.memory for p in phases), default=0.0)

@@ -1,15 +1,15 @@
-"""Who gets how much cpu: processor sharing among threads, and what the kernel's accounting then says of each group.
+"""Processor sharing between threads, and the resulting kernel counters of each cgroup.
 
-A thread that wants to run for the share δ of its time alternates between sleeping and a piece of work. When the node is
-short of cores each piece takes σ times as long, the same stretch for everybody; the sleep does not. So a thread uses
+A thread with demand for the share δ of its time alternates between sleeping and a piece of work. When the node is short
+of cores each piece takes σ times as long, with the same stretch for all threads; the sleep does not. So a thread uses
 
     u(δ) = δ / (1 − δ + δσ)        and is runnable for the share u·σ of its time, running or waiting
 
-With Σu = cores that gives σ, and the mean run queue is σ·cores. Two facts measured on real kernels follow: threads that
-always run (δ = 1) add the same to the run queue on both sides of saturation, and threads that sleep look dearer the
-fuller the node is (10 threads of 30 % duty on 2 cores: 5.3 runnable, not 3).
+Σu = cores determines σ, and the mean run queue is σ·cores. Two facts measured on real kernels follow: threads that
+always run (δ = 1) add the same to the run queue below and above saturation, and the apparent demand of threads that
+sleep rises with the load of the node (10 threads of 30 % duty on 2 cores: 5.3 runnable, not 3).
 
-A group with a CPU limit gets its limit at most. The rest of what it could have had is throttled time, in which its
+A cgroup with a CPU limit gets at most its limit. The rest of what it could have had is throttled time, in which its
 threads are not runnable.
 """
 
@@ -21,19 +21,19 @@ import numpy as np
 
 from carico.types import Vector
 
-CLOSE = 1e-9  # share of the cores by which the sum of all usage may differ from them
+CLOSE = 1e-9  # share of the cores by which the sum of all usage may differ from the cores
 TRIES = 60
 
 
 class Shares(NamedTuple):
-    usage: Vector  # cores, per group
-    some: Vector  # share of time in which at least one of the group's threads waits for a core, or is throttled
-    throttled: Vector  # share of time in which the group's limit holds it back
+    usage: Vector  # cores, per cgroup
+    some: Vector  # share of time in which at least one of the cgroup's threads waits for a core, or is throttled
+    throttled: Vector  # share of time in which the cgroup is throttled
     stretch: float  # σ
 
 
 def share(whole: Vector, part: Vector, limit: Vector, cores: float) -> Shares:
-    """Groups of `whole` threads that always want to run and one that wants to for the share `part` of its time.
+    """Cgroups of `whole` threads that are always runnable and one with demand for the share `part` of its time.
 
     >>> none = np.array([np.inf])
     >>> alone = share(np.array([1.0]), np.array([0.5]), none, cores=2.0)
@@ -57,7 +57,7 @@ def _wanted(whole: Vector, part: Vector, stretch: float) -> Vector:
 
 
 def _stretch(whole: Vector, part: Vector, limit: Vector, cores: float) -> float:
-    """σ ≥ 1 with Σu = cores: Newton's method, kept between two bounds because limits make kinks."""
+    """σ ≥ 1 with Σu = cores: Newton's method, bracketed because the function has kinks at limits."""
     total = float(np.minimum(whole + part, limit).sum())
     if total <= cores * (1.0 + CLOSE):
         return 1.0

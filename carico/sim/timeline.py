@@ -1,4 +1,4 @@
-"""Simulated time: a clock whose calls are made in order, each at its moment, as fast as they can be."""
+"""Simulated time: a clock that runs scheduled calls in order of time, without waiting."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Timeline:
     def __init__(self) -> None:
         self._now = 0.0
         self._due: list[tuple[float, int, Callable[[], object]]] = []
-        self._order = itertools.count()  # of two calls at one moment the one that was asked for first comes first
+        self._order = itertools.count()  # calls at the same time run in the order of scheduling
 
     def monotonic(self) -> float:
         return self._now
@@ -42,7 +42,7 @@ class Timeline:
         heapq.heappush(self._due, (max(when, self._now), next(self._order), call))
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Callable[[], object]:
-        wanted = [callback]  # emptied when it is called off
+        wanted = [callback]  # emptied when it is cancelled
         self.at(when, lambda: wanted and wanted[0]())
         return wanted.clear
 
@@ -55,7 +55,7 @@ class Timeline:
         await woken.wait()
 
     def run(self, until: float) -> None:
-        """Makes every call that is due by then."""
+        """Runs every call that is due until then."""
         due = self._due
         while due and due[0][0] <= until:
             self._now, _, call = heapq.heappop(due)

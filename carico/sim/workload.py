@@ -1,8 +1,8 @@
-"""What pods want over their lives, and who they are. Known to the simulator and the oracles only.
+"""Pods and their demand over their lives. Known to the simulator and the oracles only.
 
-A pod's program is a row of phases. Within one the wanted threads and memory are constant, or go evenly from where they
-were to where the phase ends. Threads are busy threads: 2.7 are two that always want to run and one that wants to for
-70 % of the time.
+A pod's program is a sequence of phases. Within one the demanded threads and memory are constant, or change linearly
+from the previous level to that of the phase. Threads are busy threads: 2.7 are two that are always runnable and one
+with demand for 70 % of the time.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from carico.types import ClassKey, Matrix
 RESOURCES = ("cpu", "memory")
 
 
-class Phase(NamedTuple):
+class WorkPhase(NamedTuple):
     seconds: float
-    threads: float  # busy threads wanted, at its end
+    threads: float  # busy threads demanded, at its end
     memory: float  # bytes, at its end
-    ramp: bool = False  # evenly from the end of the phase before (nothing, for the first) instead of at once
+    ramp: bool = False  # linearly from the end of the previous phase (0 for the first) instead of a step
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class SimPod:
 
     uid: str
     key: ClassKey
-    phases: tuple[Phase, ...]
-    kubelet_delay: float  # s from the binding until the kubelet makes its cgroup
+    phases: tuple[WorkPhase, ...]
+    kubelet_delay: float  # s from the binding until the kubelet creates its cgroup
     cpu_limit: float = math.inf  # cores
     requests: tuple[float, float] = (0.0, 0.0)  # cores, bytes
-    in_step: bool = False  # the phases are a cycle that all such pods are in at the same point of
+    in_step: bool = False  # the phases are a cycle, synchronous between all such pods
     stuck: bool = False  # its image cannot be pulled
-    crashes: bool = False  # its container is started again each time that it ends
+    crashes: bool = False  # its container is restarted each time that it ends
     nodes: frozenset[str] = frozenset()  # may run on these only; empty: on all
 
     @cached_property
@@ -48,11 +48,11 @@ class SimPod:
 
     @cached_property
     def peak(self) -> tuple[float, float]:
-        """Most that it ever demands: threads, bytes."""
+        """Its maximum demand: threads, bytes."""
         threads = max(phase.threads for phase in self.phases)
         return min(threads, self.cpu_limit), max(phase.memory for phase in self.phases)
 
-    def program(self, start: float) -> tuple[Phase, ...]:
+    def program(self, start: float) -> tuple[WorkPhase, ...]:
         """Its phases if its container starts at `start`, s."""
         return rotated(self.phases, start % self.life) if self.in_step else self.phases
 
@@ -71,31 +71,33 @@ class SimPod:
         return found
 
 
-def steady(seconds: float, threads: float, memory: float) -> tuple[Phase, ...]:
-    return (Phase(seconds, threads, memory),)
+def steady(seconds: float, threads: float, memory: float) -> tuple[WorkPhase, ...]:
+    return (WorkPhase(seconds, threads, memory),)
 
 
-def ramping(seconds: float, threads: float, memory: float, ramp: float) -> tuple[Phase, ...]:
-    """Comes up to its load within `ramp` seconds."""
-    return (Phase(ramp, threads, memory, ramp=True), Phase(seconds - ramp, threads, memory))
+def ramping(seconds: float, threads: float, memory: float, ramp: float) -> tuple[WorkPhase, ...]:
+    """Reaches its load within `ramp` seconds."""
+    return (WorkPhase(ramp, threads, memory, ramp=True), WorkPhase(seconds - ramp, threads, memory))
 
 
-def growing(seconds: float, threads: float, memory: tuple[float, float], over: float) -> tuple[Phase, ...]:
-    """A heap that grows from the one size to the other, then stays."""
-    first = Phase(1.0, threads, memory[0])
-    return (first, Phase(over, threads, memory[1], ramp=True), Phase(seconds - over - 1.0, threads, memory[1]))
+def growing(seconds: float, threads: float, memory: tuple[float, float], over: float) -> tuple[WorkPhase, ...]:
+    """A heap that grows from `memory[0]` to `memory[1]` in `over` seconds, then is constant."""
+    first = WorkPhase(1.0, threads, memory[0])
+    return (first, WorkPhase(over, threads, memory[1], ramp=True), WorkPhase(seconds - over - 1.0, threads, memory[1]))
 
 
-def bursting(seconds: float, threads: tuple[float, float], memory: float, on: float, off: float) -> tuple[Phase, ...]:
-    """`threads[1]` for `on` seconds, `threads[0]` for `off` seconds, over and over; whole cycles."""
-    cycle = (Phase(on, threads[1], memory), Phase(off, threads[0], memory))
+def bursting(
+    seconds: float, threads: tuple[float, float], memory: float, on: float, off: float
+) -> tuple[WorkPhase, ...]:
+    """`threads[1]` for `on` seconds, `threads[0]` for `off` seconds, repeated; complete cycles."""
+    cycle = (WorkPhase(on, threads[1], memory), WorkPhase(off, threads[0], memory))
     return cycle * max(1, round(seconds / (on + off)))
 
 
-def rotated(phases: tuple[Phase, ...], offset: float) -> tuple[Phase, ...]:
+def rotated(phases: tuple[WorkPhase, ...], offset: float) -> tuple[WorkPhase, ...]:
     """The cycle from its `offset`-th second on, and then its beginning; for phases without ramps.
 
-    >>> [phase.seconds for phase in rotated((Phase(4, 1, 0), Phase(6, 0, 0)), 3)]
+    >>> [phase.seconds for phase in rotated((WorkPhase(4, 1, 0), WorkPhase(6, 0, 0)), 3)]
     [1.0, 6, 3.0]
     """
     before = 0.0
@@ -108,6 +110,8 @@ def rotated(phases: tuple[Phase, ...], offset: float) -> tuple[Phase, ...]:
     return phases
 
 
-def starting_up(seconds: float, threads: float, memory: float, burn: float, burn_threads: float) -> tuple[Phase, ...]:
-    """Burns cpu for `burn` seconds, then idles along."""
-    return (Phase(burn, burn_threads, memory), Phase(seconds - burn, threads, memory))
+def starting_up(
+    seconds: float, threads: float, memory: float, burn: float, burn_threads: float
+) -> tuple[WorkPhase, ...]:
+    """Demands `burn_threads` for `burn` seconds, then `threads`."""
+    return (WorkPhase(burn, burn_threads, memory), WorkPhase(seconds - burn, threads, memory))

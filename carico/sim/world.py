@@ -1,4 +1,4 @@
-"""Nodes, a queue of pods and somebody who admits them, on simulated time."""
+"""Nodes, a queue of pods and an admission method, on simulated time."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ import numpy as np
 
 from carico.runtime.pods import PodTable
 from carico.settings import EstimateSettings, RuntimeSettings
-from carico.sim.admission import Admission
-from carico.sim.agent import RATE_HZ, Agent
+from carico.sim.admission import SimAdmission
+from carico.sim.agent import RATE_HZ, SimAgent
 from carico.sim.federation import Federation
-from carico.sim.kubelet import DRAIN, Kubelet
+from carico.sim.kubelet import DRAIN, SimKubelet
 from carico.sim.machine import OVERHEAD, Hardware, Machine
 from carico.sim.timeline import Timeline
 from carico.sim.workload import SimPod
 from carico.types import NodeReport
 
-REPORT_LAG = (0.02, 0.12)  # s on the way to the scheduler
+REPORT_LAG = (0.02, 0.12)  # s of delay of a report to the scheduler
 Pods = Iterator[SimPod]
 
 
 @dataclass
-class Stream:
-    """Pods that wait for a node. The `window` foremost are looked at: those behind may overtake those before."""
+class ArrivalStream:
+    """Pods that wait for a node. The first `window` pods are tried, and not necessarily bound in order."""
 
     pods: Pods
     begin: float = 0.0  # s
-    end: float = float("inf")  # s; who still waits then goes away
-    count: int = 1 << 60  # pods in all
-    every: float = 0.0  # s between two arrivals; 0: all are there from the beginning
+    end: float = float("inf")  # s; pods that still wait then are dropped
+    count: int = 1 << 60  # pods in total
+    every: float = 0.0  # s between two arrivals; 0: all arrive at the beginning
     window: int = 4
-    placed_by_others: bool = False  # each goes to its node as it comes, whoever has room
+    placed_by_others: bool = False  # each is bound to its node on arrival, regardless of room
     waiting: list[SimPod] = field(default_factory=list)
     drawn: int = 0
 
     def look(self, now: float) -> list[SimPod]:
-        """Those who wait now, at most `window` of them."""
+        """The pods that wait now, at most `window` of them."""
         if not self.begin <= now < self.end:
             self.waiting.clear()
             return []
@@ -56,11 +56,11 @@ class Stream:
 class SimNode:
     name: str
     machine: Machine
-    kubelet: Kubelet
-    agent: Agent | None
+    kubelet: SimKubelet
+    agent: SimAgent | None
 
     def mean_pod(self) -> tuple[float, float] | None:
-        """What the pods that run here take at most, on average, as ratios of the node; None where none runs."""
+        """The mean peak demand of the running pods, as ratios of the node; None if none runs."""
         pods = [placed.pod for placed in self.kubelet.pods.values() if placed.container_runs is not None]
         if not pods:
             return None
@@ -76,8 +76,8 @@ class World:
         self,
         timeline: Timeline,
         hardware: Mapping[str, Hardware],
-        admission: Admission,
-        streams: list[Stream],
+        admission: SimAdmission,
+        streams: list[ArrivalStream],
         seed: int,
         estimate: EstimateSettings | None,
         drain: float = DRAIN,
@@ -87,7 +87,7 @@ class World:
         self._admission, self._streams = admission, streams
         self._rng = np.random.default_rng([seed, 1])
         self._where: dict[str, tuple[SimPod, str]] = {}
-        self._news = True  # something happened that may let a waiting pod in
+        self._news = True  # an event may have made room for a waiting pod
         self.nodes = {
             name: self._node(name, one, seed, i, estimate, drain) for i, (name, one) in enumerate(hardware.items())
         }
@@ -99,10 +99,10 @@ class World:
     ) -> SimNode:
         machine = Machine(hardware, np.random.default_rng([seed, 2, number]))
         table = PodTable(RuntimeSettings())
-        kubelet = Kubelet(self.timeline, machine, table, self._running, self._ended, drain)
+        kubelet = SimKubelet(self.timeline, machine, table, self._running, self._ended, drain)
         if estimate is None:
             return SimNode(name, machine, kubelet, None)
-        return SimNode(name, machine, kubelet, Agent(name, self.timeline, machine, kubelet, estimate, self._send))
+        return SimNode(name, machine, kubelet, SimAgent(name, self.timeline, machine, kubelet, estimate, self._send))
 
     def run(self, seconds: float, each_second: Callable[[float], None], each_tick: Callable[[float], None]) -> None:
         for i in range(1, round(seconds * RATE_HZ) + 1):
@@ -122,14 +122,14 @@ class World:
                 each_second(now)
 
     def restart_agent(self, node: str, at: float, outage: float) -> None:
-        """The node's agent is away for some seconds, in which it hears nothing, and comes back with nothing learnt."""
+        """Stops the node's agent for `outage` seconds, in which it gets no messages; it restarts without state."""
         agent = self.nodes[node].agent
         if agent is not None:
             self.timeline.at(at, agent.stop)
             self.timeline.at(at + outage, agent.restart)
 
     def place(self, pod: SimPod, node: str) -> None:
-        """The pod is bound to the node now."""
+        """Binds the pod to the node now."""
         self._where[pod.uid] = (pod, node)
         self._admission.bound(pod, node)
         self.nodes[node].kubelet.bind(pod)
@@ -141,13 +141,13 @@ class World:
             else:
                 self._admit(stream, now)
 
-    def _place_all(self, stream: Stream, now: float) -> None:
+    def _place_all(self, stream: ArrivalStream, now: float) -> None:
         for pod in list(stream.look(now)):
             stream.waiting.remove(pod)
             self.place(pod, min(pod.nodes) if pod.nodes else next(iter(self.nodes)))
 
-    def _admit(self, stream: Stream, now: float) -> None:
-        """First fit among the foremost, again and again as long as somebody fits."""
+    def _admit(self, stream: ArrivalStream, now: float) -> None:
+        """First fit among the first `window` pods, repeated until none fits."""
         i = 0
         while i < len(waiting := stream.look(now)):
             pod = waiting[i]

@@ -1,20 +1,20 @@
-"""Stage 1: kernel text becomes a Sample.
+"""Stage 1: converts text of the kernel to a Sample.
 
-One file per subject of the kernel, so that the listing is the list of what can be watched. Each holds parsers, which
-take bytes, and a source, which owns a file and two instants of its counters:
+One module per kernel file, so that the listing shows what can be measured. Each has parsers, which take bytes, and a
+source, which owns an open file and the previous values of its counters:
 
-    procfs.py     files that stay open and are read anew with one call
-    source.py     what a source is, and the watch that keeps one broken source from harming the others
-    stat.py       cpu utilisation and the run queue
-    pressure.py   cpu, memory and io pressure (PSI)
-    meminfo.py    memory
-    diskstats.py  the busiest disk
-    netdev.py     the network link
-    cgroup.py     where this process stands in the cgroup trees
-    limits.py     cpu and memory against the limits found there
-    pod_cgroup.py what one pod uses, by its own cgroup
-    full.py       how much memory pods may fill
-    shared_kernel.py  whether other nodes are on the same kernel
-    combine.py    utilisation and pressure make cpu
-    sampler.py    all of them, once per tick
+    sampler.py        all sources, once per tick
+    source.py         the protocol of a source, and the wrapper that isolates a broken one
+    procfs.py         files that remain open and are read with one call
+    stat.py           cpu utilisation and the run queue
+    pressure.py       cpu, memory and io pressure (PSI)
+    combine.py        cpu usage from utilisation and pressure
+    meminfo.py        memory
+    diskstats.py      the busiest disk
+    netdev.py         the network link
+    cgroup.py         the cgroups of this process
+    limits.py         cpu and memory against the limits of those
+    pod_cgroup.py     use of one pod from its cgroup
+    full.py           how much memory pods may use
+    shared_kernel.py  whether other nodes share the kernel
 """

@@ -1,11 +1,11 @@
-"""Where this process stands in the cgroup trees.
+"""The cgroups of this process.
 
-    /proc/self/cgroup     4:memory:/docker/abc          v1: one line per tree
-                          0::/user.slice/…              v2: the one tree
+    /proc/self/cgroup     4:memory:/docker/abc          v1: one line per hierarchy
+                          0::/user.slice/…              v2: the single hierarchy
     /proc/self/mountinfo  35 31 0:32 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
 
-In a container the mount often shows a part of the tree only (its root is the container's own group): the folder of a
-group is its path less that root, below the mount point. Limits of all groups above count as well.
+In a container often only a part of the hierarchy is mounted (the mount's root is the container's cgroup): the folder of
+a cgroup is its path without that root, below the mount point. Limits of all ancestors apply as well.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ USUAL_ROOT = PurePosixPath("/sys/fs/cgroup")
 
 
 class Mount(NamedTuple):
-    root: PurePosixPath  # the group that is shown at the mount point
+    root: PurePosixPath  # the cgroup at the mount point
     point: PurePosixPath
     version: int  # 1 or 2
     controllers: frozenset[str]  # v1 only
 
 
-class Place(NamedTuple):
-    """A process's own group in one tree, then the groups above it as far as they can be seen."""
+class CgroupPath(NamedTuple):
+    """The cgroup of a process in one hierarchy, then its visible ancestors."""
 
     version: int
     folders: tuple[Path, ...]
 
 
 def parse_memberships(text: bytes) -> dict[str, PurePosixPath]:
-    """The group per controller; the v2 tree has the empty name.
+    """The cgroup per controller; the v2 hierarchy has the empty name.
 
     >>> parse_memberships(b"2:cpu,cpuacct:/a\\n0::/b\\n")["cpuacct"]
     PurePosixPath('/a')
@@ -49,7 +49,7 @@ def parse_memberships(text: bytes) -> dict[str, PurePosixPath]:
 
 
 def parse_mounts(text: bytes) -> list[Mount]:
-    """The mounts of cgroup trees, others left out."""
+    """The mounts of cgroup hierarchies only."""
     mounts: list[Mount] = []
     for line in text.decode("utf-8", "replace").splitlines():
         left, _, right = line.partition(" - ")
@@ -62,8 +62,8 @@ def parse_mounts(text: bytes) -> list[Mount]:
     return mounts
 
 
-def find_place(proc: Path, cgroup_root: Path, controller: str) -> Place:
-    """This process's place in the tree that has `controller`; v1 first, because on mixed machines v2 has none."""
+def find_place(proc: Path, cgroup_root: Path, controller: str) -> CgroupPath:
+    """The cgroup of this process in the hierarchy of `controller`; v1 first: in hybrid mode v2 has no controllers."""
     memberships = parse_memberships(read_once(proc / "self" / "cgroup"))
     mounts = parse_mounts(read_once(proc / "self" / "mountinfo"))
     for mount in mounts:
@@ -75,11 +75,11 @@ def find_place(proc: Path, cgroup_root: Path, controller: str) -> Place:
     raise SourceMissing(f"no cgroup tree with {controller} is mounted")
 
 
-def _place(mount: Mount, group: PurePosixPath, cgroup_root: Path) -> Place:
+def _place(mount: Mount, group: PurePosixPath, cgroup_root: Path) -> CgroupPath:
     top = cgroup_root / mount.point.relative_to(USUAL_ROOT) if mount.point.is_relative_to(USUAL_ROOT) else mount.point
     below = group.relative_to(mount.root) if group.is_relative_to(mount.root) else PurePosixPath()
     if ".." in below.parts:
-        below = PurePosixPath()  # the group lies outside what this namespace may see
+        below = PurePosixPath()  # the cgroup is outside this cgroup namespace
     own = Path(top) / below
     above = [Path(top) / parent for parent in below.parents]
-    return Place(mount.version, tuple(dict.fromkeys([own, *above])))
+    return CgroupPath(mount.version, tuple(dict.fromkeys([own, *above])))

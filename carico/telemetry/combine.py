@@ -1,13 +1,13 @@
-"""Utilisation and pressure make one number, cpu.
+"""Cpu usage as one number from utilisation and pressure (PSI, https://docs.kernel.org/accounting/psi.html).
 
-Utilisation alone is blind past the last free core, pressure alone before it; their mean grows evenly until two busy
-tasks per core (docs/signal.md has the measured curve).
+Utilisation does not change once all cores are busy, pressure is near 0 before that; their mean rises linearly up to two
+busy tasks per core (docs/signal.md has the measured curve).
 
-The gate: a task that a CPU limit holds back waits too, so a single throttled pod drives the machine's pressure up on
-idle cores. Where the pods' own accounting tells how long limits held them back, that time is taken off
-(`without_throttled`). And while a shortage is the machine's, every core is busy, so the share of time in which there is
-one cannot be more than utilisation. Pressure counts only that far: it loses nothing where the machine is short, and
-throttled processes that are no pods cannot more than make cpu equal to utilisation.
+A task throttled by a CPU limit waits too, so a single throttled pod raises the machine's pressure on idle cores. Where
+the throttled time of pods is measured, it is subtracted (`without_throttled`). In addition pressure is limited to
+utilisation: during a shortage of the machine every core is busy, so the share of time with a shortage is at most
+utilisation. The limit loses nothing where the machine is short, and throttled processes that are not pods can at most
+make cpu equal to utilisation.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def cpu(utilisation: float, pressure: float, form: str) -> float:
 
 
 def without_throttled(pressure: float, throttled: float, queue: float) -> float:
-    """Pressure less the waiting for cpu limits.
+    """Pressure without the throttling by cpu limits.
 
-    `throttled` is the share of time that limits held pods back, of which pressure holds an unknown part: on a machine
-    that is short anyway, none. `queue` is the run queue as a share of the processors: throttled tasks are not in it, so
-    pressure does not fall below it.
+    `throttled` is the share of time that pods were throttled, of which pressure includes an unknown part: on a machine
+    that is short of cpu anyway, none. `queue` is the run queue as a share of the processors: throttled tasks are not in
+    it, so it is a lower bound of the result.
 
     >>> without_throttled(0.8, throttled=0.8, queue=0.0), without_throttled(1.0, throttled=0.8, queue=1.0)
     (0.0, 1.0)

@@ -1,9 +1,9 @@
-"""/proc/diskstats: the share of time in which a disk had work to do.
+"""/proc/diskstats: the share of time in which a disk was busy (https://docs.kernel.org/admin-guide/iostats.html).
 
      254  0 vda 235995 36539 8528650 134220 58272 290394 30809376 134202 0 65720 272586 …
-     ↑ major, minor, name, then eleven counters or more; the tenth is ms with at least one request under way
+     ↑ major, minor, name, then eleven counters or more; the tenth is ms with at least one request in progress
 
-A disk that serves many requests at once can be 100 % busy and still take more: this dimension is off by default.
+A disk that serves requests in parallel can be 100 % busy and still accept more: this dimension is off by default.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from carico.telemetry.source import clamped, counter, rate
 
 NAME, BUSY = 2, 12  # positions in the line
 MILLISECOND = 1e-3
-# Devices in memory, or views of a file on another disk: their work is no disk's, or would count twice.
+# Devices in memory, or backed by a file on another disk: their I/O is not a disk's, or would count twice.
 NO_DISKS = (b"loop", b"ram", b"zram", b"sr", b"fd")
 
 
 def parse_busy(text: bytes) -> dict[str, int]:
-    """ms of work since boot, by disk and partition."""
+    """Busy ms since boot, by disk and partition."""
     busy: dict[str, int] = {}
     for line in text.splitlines():
         words = line.split()

@@ -1,8 +1,8 @@
-"""How much memory pods may fill.
+"""How much memory pods may use.
 
-The kubelet evicts pods when less than its threshold is available, and on most clusters keeps a part of the machine for
-itself and the system besides. What it leaves to pods is best known to the API server; else the memory limit of the
-group that holds all pods tells; else the threshold that a kubelet has by default is kept free.
+The kubelet evicts pods when less than its threshold is available, and on most clusters also reserves a part of the
+machine for itself and the system. The best source of what is left for pods is the API server (allocatable), then the
+memory limit of the cgroup of all pods; otherwise the kubelet's default threshold is kept free.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from carico.telemetry.limits import memory_limit
 from carico.telemetry.pod_cgroup import find_trees
 from carico.types import NodeSize
 
-EVICTION = 100 * 2**20  # bytes available below which a kubelet evicts, unless told otherwise
-MARGIN = 0.01  # share of the machine above that: usage is seen a second late
-LEAST = 0.5  # share of a tiny machine that is left to pods
+EVICTION = 100 * 2**20  # bytes available below which a kubelet evicts by default
+MARGIN = 0.01  # share of the machine in addition: usage is measured up to a second late
+LEAST = 0.5  # minimum share of a small machine that is left for pods
 
 
 class FullMemory(NamedTuple):
@@ -34,7 +34,7 @@ def full_memory(
     ratio: float | None = None,
     own_limits: bool = False,
 ) -> FullMemory:
-    """The first that is known; a `ratio` that somebody set is an upper bound of each.
+    """The first one that is known; `ratio`, if set, is an upper bound of each.
 
     >>> eight = NodeSize(cores=4, memory_bytes=8 * 2.0**30)
     >>> full_memory(eight, allocatable=7e9, kubepods=7.5e9), full_memory(eight, kubepods=7.5e9)
@@ -55,10 +55,10 @@ def full_memory(
 
 
 def limit_above(cgroup_root: Path, pods: Iterable[str]) -> float | None:
-    """Bytes that all pods together may use, by the groups above one of them; None without a limit.
+    """Bytes that all pods together may use, from the ancestors of pod cgroups; None without a limit.
 
-    `pods` are cgroups of pods below the mount of a tree, or where one would lie. Only groups that hold pods of all
-    classes count: the limit of a class (burstable, besteffort) is not the node's.
+    `pods` are cgroups of pods below the mount of a hierarchy, existing or not. Only ancestors of pods of all QoS
+    classes are read: the limit of one QoS class (burstable, besteffort) is not the node's.
     """
     folders = {folder for pod in pods for folder in PurePosixPath(pod).parents if _holds_all(folder)}
     limits = [_limit(cgroup_root, folder) for folder in folders]

@@ -1,12 +1,14 @@
-"""Cpu and memory against the cgroup limits that this process lives under, for `carico top` in a container.
+"""Cpu and memory against the cgroup limits of this process, for `carico top` in a container.
 
-/proc/stat and /proc/meminfo show the machine and know nothing of limits. Several groups may have one (the container,
-its pod, its slice): the fullest of them counts.
+/proc/stat and /proc/meminfo show the machine without limits. Several cgroups may have one (the container, its pod, its
+slice): the one with the highest usage counts.
 
     cpu      time used / (quota · Δt)
-    pressure time in which the group was throttled / (quota · Δt): n busy tasks under a quota of q cores, one per core,
-             give (n − q)/q, which is what pressure on a machine of q cores gives them
-    memory   (used − inactive file cache) / limit: the cache is given back before the limit kills
+    pressure time in which the cgroup was throttled / (quota · Δt): n busy tasks with a quota of q cores, one per core,
+             give (n − q)/q, the same as pressure on a machine of q cores
+    memory   (used − inactive file cache) / limit: the cache is reclaimed before the OOM killer runs
+
+Files: https://docs.kernel.org/admin-guide/cgroup-v2.html, https://docs.kernel.org/admin-guide/cgroup-v1/memory.html.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ SECONDS = {"usage_usec": 1e-6, "throttled_usec": 1e-6, "throttled_time": 1e-9, "
 
 
 class Limit(NamedTuple):
-    """A group with a limit, in cores or bytes."""
+    """A cgroup with a limit, in cores or bytes."""
 
     folder: Path
     version: int
@@ -35,7 +37,7 @@ class Limit(NamedTuple):
 
 
 def value_of(text: bytes, key: str) -> int:
-    """A number out of `key number` lines.
+    """The number of `key` in `key number` lines.
 
     >>> value_of(b"nr_periods 3\\nthrottled_time 17\\n", "throttled_time")
     17
@@ -48,7 +50,7 @@ def value_of(text: bytes, key: str) -> int:
 
 
 def parse_quota(text: bytes) -> float | None:
-    """Cores out of `quota period`, as in v2's cpu.max; v1's -1 and v2's max mean none.
+    """Cores from `quota period`, as in v2's cpu.max; v1's -1 and v2's max mean no limit.
 
     >>> parse_quota(b"50000 100000"), parse_quota(b"max 100000"), parse_quota(b"-1 100000")
     (0.5, None, None)
@@ -63,7 +65,7 @@ def parse_quota(text: bytes) -> float | None:
 
 
 def cpu_quota(folder: Path, version: int) -> float | None:
-    """Cores that a group may use; None without a limit."""
+    """Cores that a cgroup may use; None without a limit."""
     if version == 2:
         return parse_quota(read_once(folder / "cpu.max"))
     parts = [read_once(folder / f"cpu.cfs_{part}_us").strip() for part in ("quota", "period")]
@@ -71,13 +73,13 @@ def cpu_quota(folder: Path, version: int) -> float | None:
 
 
 def memory_limit(folder: Path, version: int) -> float | None:
-    """Bytes that a group may use; None without a limit. v1 says "none" with a number near 2^63."""
+    """Bytes that a cgroup may use; None without a limit. v1 shows "no limit" as a number near 2^63."""
     text = read_once(folder / ("memory.max" if version == 2 else "memory.limit_in_bytes")).strip()
     return None if text == b"max" else counter(text, "memory limit")
 
 
 def memory_used(folder: Path, version: int) -> int:
-    """Bytes that the group could not give back at once."""
+    """Bytes in use without inactive file cache, which can be reclaimed."""
     names = ("memory.current", "inactive_file") if version == 2 else ("memory.usage_in_bytes", "total_inactive_file")
     used = counter(read_once(folder / names[0]).strip(), names[0])
     return max(0, used - value_of(read_once(folder / "memory.stat"), names[1]))
@@ -86,7 +88,7 @@ def memory_used(folder: Path, version: int) -> int:
 def find_limits(
     proc: Path, cgroup_root: Path, controller: str, limit: Callable[[Path, int], float | None], machine: float
 ) -> tuple[Limit, ...]:
-    """The groups above this process whose limit is less than the machine has."""
+    """The cgroups of this process whose limit is less than the machine's amount."""
     try:
         place = find_place(proc, cgroup_root, controller)
     except SourceError as error:
@@ -103,7 +105,7 @@ def _amount(limit: Callable[[Path, int], float | None], folder: Path, version: i
     try:
         return limit(folder, version)
     except SourceError:
-        return None  # the root group has no files with limits, and a limit that says nothing limits nothing
+        return None  # the root cgroup has no files with limits, and an unreadable limit is ignored
 
 
 class LimitedMemory:
@@ -146,14 +148,14 @@ class LimitedCpu:
 
 
 def _read_usage(limit: Limit) -> tuple[int, float]:
-    """A counter of cpu time and its unit in seconds. v1 keeps it in a tree of its own, mounted beside or with `cpu`."""
+    """A counter of cpu time and its unit in seconds. In v1 it belongs to cpuacct, mounted with `cpu` or separately."""
     if limit.version == 2:
         return value_of(read_once(limit.folder / "cpu.stat"), "usage_usec"), SECONDS["usage_usec"]
     return counter(read_once(usage_file(limit.folder)).strip(), "cpuacct.usage"), SECONDS["cpuacct.usage"]
 
 
 def usage_file(folder: Path) -> Path:
-    """v1's file with the cpu time of a group.
+    """v1's file with the cpu time of a cgroup.
 
     >>> str(usage_file(Path("/sys/fs/cgroup/cpu/docker/abc")))
     '/sys/fs/cgroup/cpuacct/docker/abc/cpuacct.usage'

@@ -1,8 +1,8 @@
-"""/proc/meminfo: how much memory is used.
+"""/proc/meminfo: how much memory is used (https://docs.kernel.org/filesystems/proc.html).
 
-`available` is the kernel's own estimate of what can be had without swapping. `free` is MemFree + Buffers + Cached, as
-in the report; it takes tmpfs for free, which cannot be freed. Kernels before 3.14 have no MemAvailable: there `free`
-stands in.
+`available` is MemAvailable, the kernel's estimate of what can be allocated without swapping. `free` is MemFree +
+Buffers + Cached, as in the report; it includes tmpfs, which cannot be reclaimed. Kernels before 3.14 have no
+MemAvailable: there `free` is used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FREE = (b"MemFree:", b"Buffers:", b"Cached:")
 
 
 def field(text: bytes, name: bytes) -> int | None:
-    """A field in KiB; None when this kernel does not have it.
+    """A field in KiB; None if this kernel does not have it.
 
     >>> field(b"MemTotal:  100 kB\\nSwapCached:  1 kB\\nCached:  7 kB\\n", b"Cached:")
     7
@@ -42,7 +42,7 @@ def total(text: bytes) -> int:
 
 
 def used_by_available(text: bytes) -> float | None:
-    """Share of memory that cannot be had; None where the kernel gives no MemAvailable."""
+    """Share of memory that is not available; None where the kernel has no MemAvailable."""
     available = field(text, b"MemAvailable:")
     return None if available is None else clamped(1 - available / total(text))
 
@@ -55,7 +55,7 @@ def used_by_free(text: bytes) -> float:
     return clamped(1 - sum(part or 0 for part in parts) / total(text))
 
 
-class Memory:
+class MemorySource:
     """The source of memory usage. `form` is `available` or `free`."""
 
     name = "meminfo"
@@ -72,7 +72,7 @@ class Memory:
         return used_by_free(fetched)
 
     def _without_available(self, text: bytes) -> float:
-        used = used_by_free(text)  # raises on a broken text, which is no sign of an old kernel
+        used = used_by_free(text)  # raises on invalid text, which does not indicate an old kernel
         log.warning("%s has no MemAvailable: memory is counted from free, buffers and cached", self._file.path)
         self._form = "free"
         return used

@@ -1,11 +1,11 @@
-"""/proc/net/dev: bytes per second on a network link, against what the link can carry.
+"""/proc/net/dev: bytes per second on a network link, as a share of its capacity.
 
       eth0: 1533684080   72355    0 …      5103565   49517 …
             received: bytes, seven more    sent: bytes, seven more
 
-Links carry both ways at once, so the fuller way counts. The kernel does not say what the link between here and the
-rest of the world can carry: `network_bytes_per_second` does. Interfaces are those of process 1, because through a
-mounted /proc of the host `net` would mean the network of whoever reads.
+Links are full duplex, so the direction with more traffic counts. The capacity of the path behind the link is not
+available from the kernel: `network_bytes_per_second` sets it. Interfaces are those of process 1, because in a mounted
+/proc of the host `net` is the network namespace of the reader.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from carico.telemetry.procfs import KernelFile, read_once
 from carico.telemetry.source import clamped, counter, rate
 
 RECEIVED, SENT = 0, 8  # positions after the colon
-NOWHERE6 = b"0" * 32  # the address ::
+NOWHERE6 = b"0" * 32  # the IPv6 address ::
 
 
 class Traffic(NamedTuple):
@@ -40,7 +40,7 @@ def parse_traffic(text: bytes, device: str) -> Traffic:
 
 
 def default_device(routes: bytes, routes6: bytes) -> str:
-    """The interface of the default route, out of /proc/net/route and /proc/net/ipv6_route."""
+    """The interface of the default route, from /proc/net/route and /proc/net/ipv6_route."""
     for line in routes.splitlines()[1:]:
         words = line.split()
         if len(words) > 7 and words[1] == words[7] == b"00000000":
@@ -60,11 +60,11 @@ def _text(path: Path) -> bytes:
     try:
         return read_once(path)
     except SourceMissing:
-        return b""  # a kernel without this protocol has no routes of it
+        return b""  # a kernel without this protocol does not have the file
 
 
 class Network:
-    """The source of the network dimension; an empty `device` takes the one with the default route."""
+    """The source of the network dimension; an empty `device` selects the one with the default route."""
 
     name = "netdev"
 

@@ -1,16 +1,17 @@
-"""What one pod uses, by its own cgroup.
+"""Use of one pod from its cgroup.
 
-                    v2 (one tree)               v1 (a tree per controller)           hybrid
+                    v2 (one hierarchy)          v1 (a hierarchy per controller)      hybrid
     cpu time        cpu.stat usage_usec         cpuacct.usage                        as v1
-    waiting         cpu.pressure some total     not to be had                        cpu.pressure in unified/
+    waiting         cpu.pressure some total     not available                        cpu.pressure in unified/
     throttled       cpu.stat throttled_usec     cpu.stat throttled_time              as v1
     memory          memory.current              memory.usage_in_bytes                as v1
-      given back    memory.stat inactive_file   memory.stat total_inactive_file      as v1
+      reclaimable   memory.stat inactive_file   memory.stat total_inactive_file      as v1
     swap            memory.swap.current         memory.stat total_swap               as v1
     limits          cpu.max, memory.max         cpu.cfs_*_us, memory.limit_in_bytes  as v1
 
-A group has the same path in every tree. Cpu time, pressure and memory of a group are those of all groups below it;
-throttled time is not, so containers that have a cpu limit of their own are read beside the pod.
+A cgroup has the same path in every hierarchy. Cpu time, pressure and memory of a cgroup include its descendants.
+Throttled time does not, so containers with their own cpu limit are read in addition to the pod.
+Files: https://docs.kernel.org/admin-guide/cgroup-v2.html, https://docs.kernel.org/admin-guide/cgroup-v1/memory.html.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from carico.telemetry.procfs import KernelFile
 from carico.telemetry.source import counter
 from carico.types import PodCounters
 
-LOOK_EVERY = 60.0  # s between two looks at limits and containers, where the number of containers stays the same
-STAT_EVERY = 10.0  # s; memory.stat is dear, and says nothing new while the memory in use stays the same
-SAME_MEMORY = 0.005  # change of the memory in use, as a ratio, below which it stayed the same,
+LOOK_EVERY = 60.0  # s between two reads of limits and containers, if the number of containers does not change
+STAT_EVERY = 10.0  # s; memory.stat is expensive, and hardly changes while the memory in use is the same
+SAME_MEMORY = 0.005  # change of the memory in use, as a ratio, below which it counts as the same,
 SAME_BYTES = 256 * 1024  # or in bytes
-NO_LIMIT = 2.0**62  # v1 says "none" with a number near 2^63
+NO_LIMIT = 2.0**62  # v1 shows "no limit" as a number near 2^63
 MICROSECOND, NANOSECOND = 1e-6, 1e-9
 
 
 class Trees(NamedTuple):
-    """The mount of the tree that has each kind of file; None: this machine has none."""
+    """The mount of the hierarchy that has each kind of file; None: this machine has none."""
 
     version: int  # of the controllers
     cpu: Path
@@ -47,7 +48,7 @@ class Trees(NamedTuple):
 
 
 def find_trees(cgroup_root: Path) -> Trees:
-    """The trees below `cgroup_root`; SourceMissing where there are none that account for cpu and memory."""
+    """The hierarchies below `cgroup_root`; raises SourceMissing where there are none with cpu and memory."""
     if (cgroup_root / "cgroup.controllers").exists():
         return Trees(2, cgroup_root, cgroup_root, cgroup_root, cgroup_root)
     cpu, cpuacct, memory = (_mounted(cgroup_root, name) for name in ("cpu", "cpuacct", "memory"))
@@ -58,7 +59,7 @@ def find_trees(cgroup_root: Path) -> Trees:
 
 
 def _mounted(root: Path, controller: str) -> Path | None:
-    """v1 mounts cpu and cpuacct together on most distributions, mostly with links to the single names."""
+    """v1 mounts cpu and cpuacct together on most distributions, mostly with symlinks for the single names."""
     names = (controller, "cpu,cpuacct", "cpuacct,cpu") if controller.startswith("cpu") else (controller,)
     return next((root / name for name in names if (root / name / "cgroup.procs").exists()), None)
 
@@ -78,7 +79,7 @@ def value_in(text: bytes, name: bytes) -> int | None:
 
 
 class PodGroup:
-    """The files of one pod's group; they stay open until `close`. Reading one that is gone raises SourceError."""
+    """The files of one pod's cgroup; open until `close`. `read` raises SourceError if the cgroup was removed."""
 
     def __init__(self, trees: Trees, path: str) -> None:
         below = path.lstrip("/")
@@ -93,8 +94,8 @@ class PodGroup:
         self._swap = KernelFile(self._memory_folder / "memory.swap.current", 64) if trees.version == 2 else None
         self._limited: list[KernelFile] = []  # cpu.stat of each container that has a cpu limit
         self._limits: tuple[float | None, float | None] = (None, None)
-        self._looked = (-LOOK_EVERY, -1)  # s, monotonic, of the last look at limits, and links of the folder then
-        self._kept = (-STAT_EVERY, 0, 0, 0)  # s of the last look at memory.stat, memory in use, inactive file, swap
+        self._looked = (-LOOK_EVERY, -1)  # s, monotonic, of the last read of limits, and the folder's links then
+        self._kept = (-STAT_EVERY, 0, 0, 0)  # s of the last read of memory.stat, memory in use, inactive file, swap
 
     def read(self, now: float) -> PodCounters:
         self._look(now)
@@ -110,17 +111,20 @@ class PodGroup:
                 file.close()
 
     def _cpu_times(self) -> tuple[float, float]:
-        text = self._cpu.read()
-        throttled = self._throttled(text) + sum([self._throttled(file.read()) for file in self._limited])
+        throttled = sum([self._throttled(file.read()) for file in self._limited])
         if self._usage is not None:
+            if self._limits[1] is not None:
+                throttled += self._throttled(self._cpu.read())
             return counter(self._usage.read().strip(), "cpuacct.usage") * NANOSECOND, throttled
+        text = self._cpu.read()
+        throttled += self._throttled(text)
         usage = value_in(text, b"\nusage_usec ")
         if usage is None:
             raise SourceError(f"{self._cpu.path} has no usage_usec")
         return usage * MICROSECOND, throttled
 
     def _throttled(self, text: bytes) -> float:
-        """s; a group without the cpu controller has no such line."""
+        """s; 0 for a cgroup without the cpu controller, which has no such line."""
         if self._version == 2:
             return (value_in(text, b"\nthrottled_usec ") or 0) * MICROSECOND
         return (value_in(text, b"\nthrottled_time ") or 0) * NANOSECOND
@@ -130,7 +134,7 @@ class PodGroup:
             return None
         try:
             return parse_total(self._pressure.read()) * MICROSECOND
-        except SourceMissing:  # PSI is switched off, or the runtime does not put containers into this tree
+        except SourceMissing:  # PSI is disabled, or the runtime does not put containers into this hierarchy
             self._pressure = None
             return None
 
@@ -160,7 +164,7 @@ class PodGroup:
             return 0
 
     def _look(self, now: float) -> None:
-        """At what seldom changes. A folder has a link per sub-folder, so a new container shows at once."""
+        """Reads limits and containers, which rarely change. The folder's link count shows a new container."""
         try:
             links = os.stat(self._cpu_folder).st_nlink
         except OSError as error:
@@ -179,7 +183,7 @@ class PodGroup:
         try:
             with os.scandir(self._cpu_folder) as entries:
                 folders = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
-        except OSError:  # gone meanwhile
+        except OSError:  # removed meanwhile
             return []
         return [folder for folder in folders if _or_none(cpu_quota, folder, self._version) is not None]
 
@@ -188,11 +192,11 @@ def _or_none(limit: Callable[[Path, int], float | None], folder: Path, version: 
     try:
         return limit(folder, version)
     except SourceError:
-        return None  # no such file: no limit
+        return None  # no such file: there is no limit
 
 
 class CgroupStats:
-    """Accounting of pods by their cgroups. At most `most_open` pods keep their files open, others open them anew."""
+    """Accounting of pods by their cgroups. Files of at most `most_open` pods remain open."""
 
     name = "cgroup"
 
@@ -202,10 +206,10 @@ class CgroupStats:
         self._most_open = most_open
         self._trees: Trees | None = None
         self._groups: dict[str, tuple[str, PodGroup]] = {}  # pod UID → path, files
-        self._open: set[str] = set()  # UIDs of pods whose files stay open
+        self._open: set[str] = set()  # UIDs of pods whose files remain open
 
     def read(self, uid: str, cgroup: str | None) -> tuple[float, PodCounters] | None:
-        """s, monotonic, and the counters at that instant; None where the pod's group cannot be seen (any more)."""
+        """s, monotonic, and the counters; None if the pod's cgroup is not visible, or no longer."""
         if cgroup is None:
             return None
         try:

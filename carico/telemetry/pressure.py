@@ -3,8 +3,9 @@
     some avg10=0.12 avg60=0.05 avg300=0.01 total=386808213       total in µs
     full …
 
-`avg10` is made anew every 2 s only; `total` is exact at every read, so usage is Δtotal / Δt with Δt as measured.
-A kernel may lack PSI (no such file) or have it switched off (the read fails with EOPNOTSUPP): both are SourceMissing.
+`avg10` is updated only every 2 s; `total` is exact at every read, so usage is Δtotal / Δt with the measured Δt.
+A kernel may lack PSI (no such file) or have it disabled (the read fails with EOPNOTSUPP): both are SourceMissing.
+See https://docs.kernel.org/accounting/psi.html.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Pressure:
         self._before: tuple[float, int] | None = None
 
     def usage(self, fetched: bytes, now: float) -> float | None:
-        before, self._before = self._before, None  # after a text that says nothing there is no interval to speak of
+        before, self._before = self._before, None  # after invalid text there is no previous value
         total = parse_total(fetched)
         self._before = (now, total)
         waited = rate(before, now, total)

@@ -1,10 +1,11 @@
-"""A root such as /proc, and its files.
+"""Files of the kernel, such as those in /proc.
 
-A file is opened once and read anew with a single call at offset 0: half the cost of opening it each time, and the
-kernel makes the whole text at that call, so that all numbers in it are of one instant.
+A file is opened once and read with a single `pread` at offset 0: half the cost of opening it each time, and the kernel
+generates the whole text in that call, so that all its numbers are of the same time.
 
-That holds for files that are one text: stat, meminfo, pressure. Lists with a line per thing (mounts, disks, interfaces,
-routes) come a page at a time whatever one asks for, so these are read until nothing more comes (`pages`).
+That holds for files with a single record: stat, meminfo, pressure. Files with a line per item (mounts, disks,
+interfaces, routes) return at most a page per call whatever the requested size, so these are read until the end
+(`pages`).
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from pathlib import Path
 
 from carico.errors import SourceError, SourceMissing
 
-# What kernels answer where a file exists but its subject is switched off or not supported.
+# Errors where a file exists but its feature is disabled or not supported.
 SWITCHED_OFF = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL})
 
 
 class KernelFile:
-    """One file that stays open. A failed read closes it, so that the next one tries from the start."""
+    """One file that remains open. A failed read closes it, so that the next one opens it again."""
 
     def __init__(self, path: Path, size: int = 4096, *, pages: bool = False) -> None:
         self.path = path
         self._pages = pages
-        self._size = size  # bytes to ask for; grows until the whole text fits
+        self._size = size  # bytes to request; grows until the whole text fits
         self._fd = -1
 
     def read(self) -> bytes:
@@ -60,7 +61,7 @@ class KernelFile:
 
 
 def read_once(path: Path) -> bytes:
-    """A file that is needed once, at the start."""
+    """Reads a file without keeping it open."""
     file = KernelFile(path, pages=True)
     try:
         return file.read()

@@ -1,7 +1,7 @@
-"""All sources, once per tick: the Sample that goes on to the estimation.
+"""Reads all sources once per tick into the Sample for the estimation.
 
-A source that cannot be read keeps its dimension at the last value (0 before the first one) and shows in `sources`;
-a counter that stepped back makes the whole sample a missed one, because its interval is not the others' interval.
+If a source cannot be read, its dimension keeps the last value (0 before the first one) and `sources` has the reason. If
+a counter decreased, the whole sample is missed, because its interval differs from that of the others.
 """
 
 from __future__ import annotations
@@ -17,48 +17,48 @@ from carico.settings import TelemetrySettings
 from carico.telemetry import combine
 from carico.telemetry.diskstats import Disk
 from carico.telemetry.limits import Limit, LimitedCpu, LimitedMemory, cpu_quota, find_limits, memory_limit
-from carico.telemetry.meminfo import Memory
+from carico.telemetry.meminfo import MemorySource
 from carico.telemetry.netdev import Network
 from carico.telemetry.pressure import Pressure
-from carico.telemetry.source import Source, Watch
-from carico.telemetry.stat import Processors, parse_running, queue, queue_in
+from carico.telemetry.source import GuardedSource, TelemetrySource
+from carico.telemetry.stat import CpuStat, parse_running, queue, queue_in
 from carico.types import NodeSize, Sample
 
 UTILISATION, PRESSURE, MEMORY = "util", "psi", "mem"  # raw names; other dimensions have one source of the same name
-QUEUE_RECENT = 0.1  # weight of a new sample in the run queue, which is counted at instants: a memory of ten samples
+QUEUE_RECENT = 0.1  # weight of a new sample in the run queue, an instantaneous count: a memory of ten samples
 
 
 Fetched = dict[str, Any]
 
 
 class Sampler:
-    """Reads the kernel. `raw` has what the sources said last, before utilisation and pressure become cpu."""
+    """Reads the kernel. `raw` has the last values of the sources, with utilisation and pressure separate."""
 
     def __init__(self, settings: TelemetrySettings) -> None:
         _check(settings.dimensions)
         self.dimensions = settings.dimensions
         self._form = settings.cpu
-        self._processors = Processors(settings.proc_root)
-        self._memory = Memory(settings.proc_root, settings.memory)
+        self._processors = CpuStat(settings.proc_root)
+        self._memory = MemorySource(settings.proc_root, settings.memory)
         self._size = NodeSize(cores=os.cpu_count() or 1, memory_bytes=_installed_memory())
         self._measure()
         self._cpu_limits, self._memory_limits = self._find_limits(settings)
-        self._watches = {raw: Watch(source) for raw, source in self._sources(settings).items()}
+        self._watches = {raw: GuardedSource(source) for raw, source in self._sources(settings).items()}
         self._raw = dict.fromkeys(self._watches, 0.0)
-        self._runnable, self._counts = 0, 0  # tasks that wanted a processor, summed since `stretch` was asked
-        self._queue = 0.0  # as pressure, smoothed
-        self.throttled = 0.0  # share of time that cpu limits hold pods back, as whoever measures pods said last
+        self._runnable, self._counts = 0, 0  # runnable tasks, summed since the last call of `stretch`; samples
+        self._queue = 0.0  # in the unit of pressure, smoothed
+        self.throttled = 0.0  # share of time that pods are throttled by cpu limits; set by the meter of pods
 
     def read(self, now: float) -> Sample | None:
-        """The sample that ends at `now` (s, monotonic); None at the first call and when a sample was missed."""
+        """The sample that ends at `now` (s, monotonic); None at the first call and if a sample was missed."""
         return self.sample(self.fetch(), now)
 
     def fetch(self) -> Fetched:
-        """What the kernel says now, by raw name: for `sample`, at once or later."""
+        """Reads the kernel now, by raw name: for `sample`, immediately or later."""
         return {raw: watch.fetch() for raw, watch in self._watches.items()}
 
     def sample(self, fetched: Fetched, now: float) -> Sample | None:
-        """As `read`, from what was fetched at `now`; in the order in which it was fetched."""
+        """Like `read`, from what was fetched at `now`. Call it in the order of the fetches."""
         missed, fresh = False, False
         for raw, watch in self._watches.items():
             value = watch.usage(fetched[raw], now)
@@ -73,7 +73,7 @@ class Sampler:
         return None if missed or not fresh else Sample(now, tuple(map(self._value, self.dimensions)))
 
     def stretch(self) -> float:
-        """Tasks that wanted to run per processor, mean since the last call, at least 1: by so much each took longer."""
+        """Runnable tasks per processor, mean since the last call, at least 1: the factor by which tasks take longer."""
         runnable, counts = self._runnable, self._counts
         self._runnable = self._counts = 0
         return max(1.0, runnable / counts / self._size.cores) if counts else 1.0
@@ -83,18 +83,18 @@ class Sampler:
         return self._raw
 
     def sources(self) -> dict[str, str | None]:
-        """Per source: None, or what is wrong with it."""
+        """Per source: None, or the problem with it."""
         return {watch.name: watch.problem for watch in self._watches.values()}
 
     def size(self) -> NodeSize:
-        """What the ratios are ratios of; processors come and go."""
+        """The amounts that ratios refer to; it changes when processors are added or removed."""
         self._measure()
         cores = min([self._size.cores, *(limit.amount for limit in self._cpu_limits)])
         memory = min([self._size.memory_bytes, *(limit.amount for limit in self._memory_limits)])
         return NodeSize(cores=cores, memory_bytes=memory)
 
     def _measure(self) -> None:
-        """What cannot be read keeps its size: the watches tell, and a node does not shrink because of it."""
+        """Reads the size. If it cannot be read it does not change; the watches report the problem."""
         with suppress(SourceError):
             self._size = replace(self._size, cores=self._processors.count())
         with suppress(SourceError):
@@ -110,12 +110,12 @@ class Sampler:
         if isinstance(stat, bytes):
             with suppress(SourceError):
                 running = parse_running(stat)
-                self._runnable += max(0, running - 1)  # without this process, which runs to read it
+                self._runnable += max(0, running - 1)  # without this process, which runs while it reads
                 self._counts += 1
                 self._queue += QUEUE_RECENT * (queue(running, int(self._size.cores)) - self._queue)
 
     def _queue_for_pressure(self, stat: object) -> None:
-        if isinstance(stat, bytes):  # else there are limits and no run queue, or utilisation is broken as well
+        if isinstance(stat, bytes):  # otherwise there are limits and no run queue, or utilisation cannot be read either
             with suppress(SourceError):
                 self._raw[PRESSURE] = queue_in(stat)
 
@@ -128,13 +128,13 @@ class Sampler:
             find_limits(*where, "memory", memory_limit, self._size.memory_bytes),
         )
 
-    def _sources(self, settings: TelemetrySettings) -> dict[str, Source]:
-        sources: dict[str, Source] = {}
+    def _sources(self, settings: TelemetrySettings) -> dict[str, TelemetrySource]:
+        sources: dict[str, TelemetrySource] = {}
         for dimension in settings.dimensions:
             sources |= self._sources_of(dimension, settings)
         return sources
 
-    def _sources_of(self, dimension: str, settings: TelemetrySettings) -> dict[str, Source]:
+    def _sources_of(self, dimension: str, settings: TelemetrySettings) -> dict[str, TelemetrySource]:
         proc = settings.proc_root
         match dimension:
             case "cpu" if self._cpu_limits:

@@ -1,10 +1,10 @@
-"""Is this node a machine, or one of several on one kernel (kind, k3d, minikube in a container, LXC)?
+"""Detects whether this node is one of several on one kernel (kind, k3d, minikube in a container, LXC).
 
-/proc tells of the whole machine, whoever reads it. Nodes that are containers see each other's pods as their own
-baseline, and each reports the machine's room as its own. Two signs are cheap and honest:
+/proc shows the whole machine, also in a container. Nodes that are containers include each other's pods in their
+baseline, and each reports the machine's room as its own. Two indications are cheap and reliable:
 
-    process 2 is not kthreadd   /proc is that of a container's process namespace
-    several kubepods groups     kubelets with a cgroup root each share the machine
+    process 2 is not kthreadd   /proc belongs to the PID namespace of a container
+    several kubepods cgroups    kubelets with separate cgroup roots share the machine
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from carico.errors import SourceError
 from carico.telemetry.procfs import read_once
 
 KERNEL_THREADS = b"kthreadd"
-HIERARCHIES = ("memory", "cpu", "")  # the first that is there is enough: a kubelet makes its group in all
-DEPTH = 2  # of groups below the root in which a kubelet's tree is looked for
+HIERARCHIES = ("memory", "cpu", "")  # the first that exists is enough: a kubelet creates its cgroup in all
+DEPTH = 2  # levels of cgroups below the root in which a kubelet's cgroup is searched
 
 
 def why_shared(proc: Path, cgroup_root: Path) -> str | None:
-    """Why others may share this kernel; None where nothing says so."""
+    """Why other nodes may share this kernel; None without an indication."""
     try:
         second = read_once(proc / "2" / "comm").strip()
     except SourceError:
@@ -33,7 +33,7 @@ def why_shared(proc: Path, cgroup_root: Path) -> str | None:
 
 
 def kubepods_trees(cgroup_root: Path) -> list[str]:
-    """Groups of kubelets that have pods, as paths below the mount."""
+    """Cgroups of kubelets that have pods, as paths below the mount."""
     top = next((str(cgroup_root / tree) for tree in HIERARCHIES if (cgroup_root / tree).is_dir()), str(cgroup_root))
     return sorted(folder.removeprefix(top) for folder in _kubepods(top, DEPTH))
 

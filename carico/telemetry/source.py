@@ -1,11 +1,11 @@
-"""What a source of telemetry is, and the watch over it.
+"""The protocol of a telemetry source, and its wrapper.
 
-Reading has two halves. `fetch` asks the kernel, at the tick, and does nothing else; `usage` makes a number of what was
-fetched and may come later: ten texts in a row cost a fraction of ten texts each in its own tick, when the processor has
-slept in between and forgotten the way.
+Reading has two steps. `fetch` only reads the kernel, at the tick; `usage` computes a number from what was fetched and
+may run later: parsing ten texts in a row takes a fraction of the time of parsing each in its own tick, with cold caches
+after the processor has slept.
 
-A source that raises keeps only itself from being read: its watch remembers the problem, says so once in the log, once
-more when it is over, and the other sources are read all the same.
+A source that raises does not affect the others: its watch stores the problem, logs it once, and logs once more when it
+is over.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ log = logging.getLogger(__name__)
 U64 = 2**64
 
 
-class Source(Protocol):
-    """Something in the kernel that can be more or less used up."""
+class TelemetrySource(Protocol):
+    """Measures the usage of one resource."""
 
     @property
     def name(self) -> str:
         """The label of carico_agent_source_success."""
 
     def fetch(self) -> Any:
-        """What the kernel says now, as `usage` takes it."""
+        """Reads the kernel; the result is the input of `usage`."""
 
     def usage(self, fetched: Any, now: float) -> float | None:
-        """Usage in [0, 1] since the time before, from what was fetched at `now`.
+        """Usage in [0, 1] since the previous call, from what was fetched at `now`.
 
-        None: there is nothing to compare with yet, or a counter stepped back, so that this one sample is missed.
-        Both halves may raise. SourceMissing: this machine does not have it. SourceError: it is there and broken.
+        None: there is no previous value, or a counter decreased, so that this sample is missed.
+        Both steps may raise. SourceMissing: this machine does not have it. SourceError: it exists but cannot be read.
         """
 
 
-class Watch:
+class GuardedSource:
     """A source that never raises."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: TelemetrySource) -> None:
         self._source = source
         self.name = source.name
         self.problem: str | None = None
 
     def fetch(self) -> Any:
-        """As the source, or the error that it raised."""
+        """The result of the source, or the error that it raised."""
         try:
             return self._source.fetch()
         except SourceError as error:
             return error
 
     def usage(self, fetched: Any, now: float) -> float | None:
-        """As the source; None with a `problem` when one of its halves raised."""
+        """The result of the source; None with a `problem` if one of its steps raised."""
         try:
             if isinstance(fetched, SourceError):
                 raise fetched
@@ -83,14 +83,14 @@ def clamped(ratio: float) -> float:
 
 
 def counter(text: bytes, what: str) -> int:
-    """A number as the kernel prints its counters; more than 64 bits cannot come from there."""
+    """Parses a counter of the kernel, which has at most 64 bits."""
     if not text.isdigit() or len(text) > 20:
         raise SourceError(f"{what} is {text[:40]!r}, which is not a counter of the kernel")
     return min(int(text), U64 - 1)
 
 
 def rate(before: tuple[float, int] | None, now: float, value: int) -> float | None:
-    """Growth per second of a counter that stood at (time, value) before; None without a past, or when it stepped back.
+    """Increase per second of a counter since (time, value) `before`; None without one, or if the counter decreased.
 
     >>> rate((10.0, 500), 10.5, 600)
     200.0

@@ -1,11 +1,11 @@
-"""/proc/stat: how busy the processors are, and how many tasks want one.
+"""/proc/stat: cpu utilisation and runnable tasks (https://docs.kernel.org/filesystems/proc.html).
 
     cpu  user nice system idle iowait irq softirq steal guest guest_nice      clock ticks since boot, all processors
     …
     procs_running 3                                                           tasks that run or wait, now
 
-`guest` is inside `user` and `guest_nice` inside `nice`: they are left out, or virtual machines would count twice.
-Steal is time that someone else took: it is gone, so it counts as used.
+`user` includes `guest`, and `nice` includes `guest_nice`: they are left out, or virtual machines would count twice.
+Steal is time that the hypervisor gave to another guest: it is not available, so it counts as used.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ def parse_times(text: bytes) -> CpuTimes:
 
 
 def parse_running(text: bytes) -> int:
-    """Tasks that run or wait for a processor at this instant, the reader among them."""
-    start = text.rfind(b"\nprocs_running ")  # near the end of a text that is long where there are many processors
+    """Tasks that run or wait for a processor at this time, including the reader."""
+    start = text.rfind(b"\nprocs_running ")  # near the end of the text, which is long with many processors
     if start < 0:
         raise SourceError("/proc/stat has no line procs_running")
     return counter(text[start + 15 :].split(b"\n", 1)[0].strip(), "/proc/stat procs_running")
 
 
 def count_processors(text: bytes) -> int:
-    """Processors that are switched on; they come and go with hotplug."""
+    """Processors that are online; the number changes with hotplug."""
     return text.count(b"\ncpu")
 
 
 def utilisation(before: CpuTimes, after: CpuTimes) -> float | None:
-    """Share of the processors' time that was used in between; None when a counter stepped back or stood still.
+    """Share of the processors' time used in between; None if a counter decreased or none changed.
 
     >>> utilisation(CpuTimes(idle=100, busy=50), CpuTimes(idle=115, busy=55))
     0.25
@@ -77,9 +77,9 @@ def queue_in(text: bytes) -> float:
 
 
 def queue(running: int, processors: int) -> float:
-    """What stands in for pressure where there is none: waiting tasks per processor, without the one that reads.
+    """Replaces pressure where PSI is missing: waiting tasks per processor, without the reader.
 
-    For endless tasks it has the values that pressure has: 3 on 2 processors give 0.5, 4 give 1.
+    For tasks that always run it is equal to pressure: 3 on 2 processors give 0.5, 4 give 1.
 
     >>> queue(running=4, processors=2), queue(running=9, processors=2), queue(running=1, processors=2)
     (0.5, 1.0, 0.0)
@@ -87,7 +87,7 @@ def queue(running: int, processors: int) -> float:
     return clamped((running - 1 - processors) / max(1, processors))
 
 
-class Processors:
+class CpuStat:
     """The source of cpu utilisation."""
 
     name = "stat"
@@ -105,5 +105,5 @@ class Processors:
         return None if before is None else utilisation(before, times)
 
     def count(self) -> int:
-        """Processors that are switched on now."""
+        """Processors that are online now."""
         return max(1, count_processors(self._file.read()))

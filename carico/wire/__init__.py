@@ -1,18 +1,22 @@
-"""What our processes say to each other over gRPC.
+"""The gRPC messages and streams between Carico's processes.
 
 v1/                 generated from protos/carico/wire/v1 by `make protos`
-codec/              bytes ↔ types, and every check at the door
+codec/              bytes ↔ types, and every check of a received message
 order.py            which of two messages is newer
-asking.py           when a node asks the aggregator again
+asking.py           when a node sends its model to the aggregator
 reporting.py        when a node reports to a scheduler
-class_news.py       which class costs a node tells
-refusals.py         counted always, logged seldom
-identity.py         whom a caller may speak for
+class_news.py       which class costs a node sends
+refusals.py         rejected messages: always counted, seldom logged
+identity.py         which nodes a caller may report for
 exchange.py         the node's side towards the aggregator
-classes_client.py   what nodes and schedulers hear of class costs
+classes_client.py   receives class costs, for nodes and schedulers
 report_client.py    the node's side towards the schedulers
 report_server.py    the scheduler's side
-server.py client.py channel.py tls.py   gRPC itself, with bytes in and bytes out
-certificates.py     a self-made authority for tests, the demo and issue.py
+server.py           the gRPC server, with bytes in and bytes out
+client.py           gRPC streams that are kept open
+channel.py          addresses of a name, and gRPC channels to them
+tls.py              certificates of both sides
+metrics.py          metrics of the calls that a server handles
+certificates.py     a self-made CA for tests, the demo and issue.py
 issue.py            the command `carico certificates`
 """

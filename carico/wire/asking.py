@@ -1,7 +1,7 @@
-"""When a node asks the aggregator: when its own model or a class cost moved, at the latest after `ask_every` seconds.
+"""When a node sends to the aggregator: when its model or a class cost moved, at the latest after `ask_every` seconds.
 
 Moved means that the dominant direction σ₁u₁, or the cost of a pod, is more than the share `ask_when_moved` away from
-what was sent last. Small figures are measured against a floor, so that an idle node's noise asks nothing.
+what was sent last. Small values are measured against a floor, so that an idle node's noise sends nothing.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from carico.types import LocalModel
 DIRECTION_FLOOR = 0.1  # usage; below it a change counts as if the usage were this
 COST_FLOOR = 0.01  # of the node, per pod
 LEAST_GAP = 1.0  # s; the model itself changes once a second
-WITHOUT_MODEL = 1.0  # s between questions while the aggregator knows nothing yet
+WITHOUT_MODEL = 1.0  # s between messages while the aggregator has no model yet
 
 
-class Asking:
+class ExchangePolicy:
     """The rule for one node; `now` is monotonic time in seconds."""
 
     def __init__(self, ask_every: float, ask_when_moved: float) -> None:
@@ -26,7 +26,7 @@ class Asking:
         self._last: LocalModel | None = None
 
     def wait(self, model: LocalModel, now: float, *, has_answer: bool, has_news: bool = False) -> float:
-        """Seconds until the question is due if `model` stays as it is; `has_news`: a class cost moved."""
+        """Seconds until the next message is due if `model` stays unchanged; `has_news`: a class cost moved."""
         gap = self._every if has_answer else min(WITHOUT_MODEL, self._every)
         if has_news or self._moved(model):
             gap = min(LEAST_GAP, self._every)

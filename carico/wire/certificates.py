@@ -1,4 +1,4 @@
-"""A self-made certificate authority, for tests, the demo and `carico certificates`. Larger clusters bring their own.
+"""A self-made CA, for tests, the demo and `carico certificates`. Larger clusters bring their own.
 
 Its certificates pass the strict checks of RFC 5280, which Python makes by default since 3.13: key identifiers, key
 usage and extended key usage are there. Needs the package `cryptography`, which no agent installs; hence the late
@@ -35,7 +35,7 @@ class Pair(NamedTuple):
 class Authority:
     """Writes `ca.pem` into `folder`, and certificates beside it.
 
-    Its own key dies with the process, unless `keep_key` is said: then it is `ca.key`, and used again if it is there.
+    Its own key is lost with the process, unless `keep_key` is set: then it is `ca.key`, and reused if it exists.
     """
 
     def __init__(self, folder: Path, *, life: datetime.timedelta = LIFE, keep_key: bool = False) -> None:
@@ -68,7 +68,7 @@ class Authority:
         return pair
 
     def issue_node(self, node: str) -> Pair:
-        """A certificate that speaks for `node`, named as a kubelet's."""
+        """A certificate that identifies `node`, named as a kubelet's."""
         return self.issue(f"{NODE_PREFIX}{node}", organisation=NODES)
 
     def _leaf(self, name: str, alternatives: tuple[str, ...], organisation: str | None, key: Any) -> Any:
@@ -123,7 +123,7 @@ class Authority:
 
 
 def _replace(path: Path, content: bytes, mode: int) -> None:
-    """At once, because servers read their files again at each connection."""
+    """Atomically, because servers read their files again at each connection."""
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)

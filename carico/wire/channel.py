@@ -1,4 +1,4 @@
-"""Where a name leads, and how a connection to one address of it is made."""
+"""The addresses behind a name, and how a channel to one of them is opened."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from carico.wire.server import MESSAGE_LIMIT
 OPTIONS: list[tuple[str, str | int]] = [
     ("grpc.max_receive_message_length", MESSAGE_LIMIT),
     ("grpc.http2.bdp_probe", 0),
-    # gRPC's own pause between attempts grows to two minutes; ours is in client.py.
+    # gRPC's own back-off between attempts grows to two minutes; that of client.py applies instead.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     # A machine that vanished closes no connection.
@@ -52,7 +52,7 @@ class Dialer:
         return aio.secure_channel(address, credentials, options=[*OPTIONS, *self._expected_name()])
 
     def _expected_name(self) -> list[tuple[str, str | int]]:
-        """The certificate is checked against the name that was dialled, not against the address behind it."""
+        """The certificate is verified against the name that was dialled, not against the address behind it."""
         try:
             ipaddress.ip_address(self._host)
         except ValueError:

@@ -1,11 +1,16 @@
-"""Which class costs a node tells on a stream: those whose figures moved by 10 % since it told them there.
+"""Which class costs a node sends on a stream: those whose values moved by 10 % since they were last sent there.
 
-A stream's first messages tell all of them, and each is told again after some minutes even if it did not move: the other
-side may have had to forget it.
+Small values are measured against a floor: idle pods differ by more than 10 % from second to second, and no placement
+depends on it.
+
+A stream's first messages carry all of them, and each is sent again after some minutes even if it did not move: the
+receiver may have had to forget it. A `high` that only falls is sent with the next message but triggers none: the value
+that others have errs on the safe side, and in a class whose pods burst now and then it falls again and again.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,8 +19,9 @@ from carico.wire.codec import class_cost
 
 AT_ONCE = 32  # classes in one message
 BYTES_AT_ONCE = 12_000  # a message of more than 16 KiB ends the stream to an aggregator of the first version
-FRAME_BYTES = 64  # of one class, beside its names and figures
+FRAME_BYTES = 64  # of one class, beside its names and values
 MOVED = 0.1  # share
+FLOOR = {"cpu": 0.02, "memory": 2.0**23}  # absolute; below it a change counts as if the value were this
 AGAIN = 600.0  # s
 
 
@@ -31,18 +37,23 @@ class ClassNews:
         self._told: dict[ClassKey, _Told] = {}
         self._looked_at: Sequence[ClassCost] | None = None  # the same costs have the same news
         self._due: list[ClassCost] = []
+        self._presses = False  # whether one of these triggers a message
+        self._floor: tuple[float, ...] = ()
 
     def opened(self) -> None:
-        """A new stream: the other side knows nothing yet."""
+        """A new stream: the receiver knows nothing yet."""
         self._told.clear()
         self._looked_at = None
 
-    def has_any(self, costs: Sequence[ClassCost], now: float) -> bool:
-        """Whether one of the node's costs moved since it was told."""
-        return bool(self._news(costs, now))
+    def has_any(self, costs: Sequence[ClassCost], resources: Sequence[str], now: float) -> bool:
+        """Whether one of the node's costs, which are of these resources, moved so that it should be sent now."""
+        if len(self._floor) != len(resources):
+            self._floor = tuple([FLOOR.get(name, 0.0) for name in resources])
+        self._news(costs, now)
+        return self._presses
 
     def take(self, costs: Sequence[ClassCost], limits: Sequence[float], now: float) -> tuple[ClassCost, ...]:
-        """What to tell now; `limits` is what the node may claim, per resource. Old ones fill up what room is left."""
+        """The costs to send now, within the node's `limits` per resource. Old ones fill up what room is left."""
         due = list(self._news(costs, now))
         if len(due) < AT_ONCE:
             due += [cost for cost in costs if self._is_old(cost, now)][: AT_ONCE - len(due)]
@@ -63,33 +74,42 @@ class ClassNews:
     def _news(self, costs: Sequence[ClassCost], now: float) -> list[ClassCost]:  # noqa: ARG002
         if costs is not self._looked_at:
             self._due = [cost for cost in costs if self._is_news(cost)]
+            self._presses = any(map(self._is_pressing, self._due))
             self._looked_at = costs
         return self._due
 
     def _is_news(self, cost: ClassCost) -> bool:
         told = self._told.get(cost.key)
-        return cost.weight > 0 and (told is None or moved(told.cost, cost))
+        return cost.weight > 0 and (told is None or moved(told.cost, cost, self._floor))
+
+    def _is_pressing(self, cost: ClassCost) -> bool:
+        told = self._told.get(cost.key)
+        if told is None:
+            return True
+        highs = tuple([max(pair) for pair in zip(told.cost.high, cost.high, strict=True)])
+        return moved(told.cost, dataclasses.replace(cost, high=highs), self._floor)
 
     def _is_old(self, cost: ClassCost, now: float) -> bool:
         told = self._told.get(cost.key)
         return told is not None and now - told.at > AGAIN
 
     def _forget(self, costs: Sequence[ClassCost]) -> None:
-        """Classes that the node itself has forgotten."""
+        """Drops classes that the node itself has forgotten."""
         if len(self._told) > 2 * len(costs) + AT_ONCE:
             keys = {cost.key for cost in costs}
             self._told = {key: told for key, told in self._told.items() if key in keys}
 
 
-def moved(old: ClassCost, new: ClassCost) -> bool:
-    """Whether one who knows `old` should be told `new`."""
+def moved(old: ClassCost, new: ClassCost, floor: Sequence[float] = ()) -> bool:
+    """Whether a receiver that has `old` should be sent `new`."""
     if (old.pods > 0) != (new.pods > 0) or new.weight > 2 * old.weight:
         return True
-    figures = [*zip(old.mean, new.mean, strict=True), *zip(old.high, new.high, strict=True)]
-    if any(abs(now - before) > MOVED * before for before, now in figures):
-        return True
-    spreads = zip(old.mean, old.variance, new.variance, strict=True)
-    return any(abs(now**0.5 - before**0.5) > MOVED * mean for mean, before, now in spreads)
+    floor = floor or (0.0,) * len(old.mean)
+    for before, now in ((old.mean, new.mean), (old.high, new.high)):
+        if any(abs(y - x) > MOVED * max(x, least) for x, y, least in zip(before, now, floor, strict=True)):
+            return True
+    spreads = zip(old.mean, old.variance, new.variance, floor, strict=True)
+    return any(abs(y**0.5 - x**0.5) > MOVED * max(mean, least) for mean, x, y, least in spreads)
 
 
 def _bytes(cost: ClassCost) -> int:

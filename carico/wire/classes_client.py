@@ -1,6 +1,6 @@
-"""The listening side of Aggregation.Classes, for nodes and schedulers: the cluster's class costs, kept up to date.
+"""The client of Aggregation.Classes, for nodes and schedulers: the cluster's class costs, kept up to date.
 
-What was heard stays while the aggregator is away: the age of the table is the caller's business (`heard_at`).
+Received costs stay while the aggregator is unreachable: the caller decides by the table's age (`heard_at`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, cast
 
 from carico.clock import Clock
+from carico.errors import InvalidMessage
 from carico.settings import TlsFiles
 from carico.types import ClassCost, ClassKey
 from carico.wire.channel import Dialer
@@ -21,7 +22,7 @@ from carico.wire.codec.classes import ClassName, Costs, Query
 log = logging.getLogger(__name__)
 
 METHOD = "/carico.wire.v1.Aggregation/Classes"
-STREAM_AGE = 1800.0  # s on average, then a replica is chosen anew
+STREAM_AGE = 1800.0  # s on average, then a replica is chosen again
 LEAST_GAP = 1.0  # s between two messages that name classes
 KEPT = 20_000  # classes
 
@@ -29,35 +30,36 @@ OnCosts = Callable[[Mapping[ClassKey, ClassCost], tuple[str, ...]], None]
 
 
 class CallsAggregator(Protocol):
-    """The settings of an agent or a scheduler: TlsFiles, and whom to call."""
+    """The settings of an agent or a scheduler: TlsFiles, and the aggregator's address."""
 
     @property
     def aggregator(self) -> str: ...
 
 
-class ClassesTalker:
+class ClassesPolicy:
     """Holds the table; free of I/O."""
 
     def __init__(self, on_costs: OnCosts, limit: int) -> None:
         self._on_costs = on_costs
         self._limit = limit
         self._wanted: frozenset[ClassName] = frozenset()
-        self._asked: frozenset[ClassName] | None = None  # what this stream was told; None: nothing yet
+        self._asked: frozenset[ClassName] | None = None  # what was sent on this stream; None: nothing yet
         self._asked_at = -math.inf
         self._table: dict[ClassName, ClassCost] = {}
         self._coming: dict[ClassName, ClassCost] | None = None  # the first parts of a whole table
+        self._incomplete = False  # a part of this table was rejected
         self._version = 0
         self.heard_at = -math.inf  # s, monotonic: when the last message came
 
     def want(self, keys: Iterable[ClassKey]) -> bool:
-        """Names the classes whose changes are to be told at once; says whether that is news."""
+        """Names the classes whose changes are to be sent immediately; returns whether these differ from before."""
         wanted = frozenset(map(classes.name_of, keys))
         changed = wanted != self._wanted
         self._wanted = wanted
         return changed
 
     def opened(self, now: float) -> None:  # noqa: ARG002
-        self._asked, self._asked_at, self._coming = None, -math.inf, None
+        self._asked, self._asked_at, self._coming, self._incomplete = None, -math.inf, None, False
 
     def wait(self, now: float) -> float:
         if self._asked == self._wanted:
@@ -69,7 +71,11 @@ class ClassesTalker:
         return classes.encode_query(Query(self._version, self._limit, self._wanted))
 
     def heard(self, message: bytes, now: float) -> None:
-        part = classes.decode(message)
+        try:
+            part = classes.decode(message)
+        except InvalidMessage:
+            self._incomplete = True
+            raise
         self.heard_at = now
         if part.whole:
             self._coming = {}
@@ -77,7 +83,11 @@ class ClassesTalker:
         self._put(table, part)
         if not part.version:
             return  # more follows
-        self._table, self._coming, self._version = table, None, part.version
+        if self._incomplete:  # what was left out is asked for again on the next stream, and what is known stays
+            table = self._table | table
+        else:
+            self._version = part.version
+        self._table, self._coming, self._incomplete = table, None, False
         self._on_costs({cost.key: cost for cost in table.values()}, part.resources)
 
     def _put(self, table: dict[ClassName, ClassCost], part: Costs) -> None:
@@ -86,7 +96,7 @@ class ClassesTalker:
         for cost in part.costs:
             name = classes.name_of(cost.key)
             table.pop(name, None)
-            table[name] = cost  # the last heard of last
+            table[name] = cost  # the last received one is last
         while len(table) > KEPT:
             del table[next(iter(table))]
 
@@ -94,11 +104,11 @@ class ClassesTalker:
 class ClassesClient:
     """Keeps a stream to one replica of the aggregator, and calls `on_costs` with the whole table at every change.
 
-    `limit` is for nodes: so many classes at first, those with most pods; 0 for all.
+    `limit` is for nodes: at first at most this number of classes, those with most pods; 0 for all.
     """
 
     def __init__(self, settings: CallsAggregator, clock: Clock, on_costs: OnCosts, limit: int = 0) -> None:
-        self._talker = ClassesTalker(on_costs, limit)
+        self._talker = ClassesPolicy(on_costs, limit)
         dialer = Dialer(settings.aggregator, cast(TlsFiles, settings), "the aggregator")
         self._client = StreamClient(
             dialer, METHOD, self._talker, clock, choose=any_address(dialer), patience=None, longest=STREAM_AGE
@@ -114,7 +124,7 @@ class ClassesClient:
         return self._talker.heard_at
 
     def want(self, keys: Iterable[ClassKey]) -> None:
-        """Names the classes of a node's own pods: changes of these are told at once."""
+        """Names the classes of a node's own pods: changes of these are sent immediately."""
         if self._talker.want(keys):
             self._client.wake()
 

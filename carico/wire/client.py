@@ -1,7 +1,8 @@
-"""The calling side of gRPC: streams that are always being kept up.
+"""gRPC streams that are kept open by the client.
 
-What is said on a stream is a `Talker`'s business, free of I/O; here it is kept connected. Nothing is buffered: a talker
-is asked for its newest message only when that can be sent, so whoever comes back after an outage starts with news.
+A `StreamPolicy`, free of I/O, decides what is sent on a stream; this module keeps the stream connected. Nothing is
+buffered: the policy is called for its newest message only when that can be sent, so a client that reconnects starts
+with the newest state.
 """
 
 from __future__ import annotations
@@ -22,47 +23,47 @@ from carico.wire.channel import Dialer
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE = 0.1  # s before the second attempt
-LONGEST_PAUSE = 2.0  # s; doubled until here, and jittered so that a cluster does not come back in one wave
-# A server that does not answer in time is overloaded, and every new connection costs it more than an answer.
-PAUSE_AFTER_SILENCE = 1.0  # s; doubled each time that no answer comes
+LONGEST_PAUSE = 2.0  # s; doubled up to this, and jittered so that a cluster does not reconnect in one wave
+# A server that does not respond in time is overloaded, and every new connection costs it more than a response.
+PAUSE_AFTER_SILENCE = 1.0  # s; doubled each time that no response comes
 LONGEST_PAUSE_AFTER_SILENCE = 30.0  # s
-LONGEST_PATIENCE = 60.0  # s; patience is doubled as well
+LONGEST_PATIENCE = 60.0  # s; the timeout is doubled as well
 STATUS_WITHIN = 0.5  # s
 MOST_SILENCES = 16  # that are counted
-SAME_TIME = 1e-6  # s: two sums of the same moment may differ by rounding
+SAME_TIME = 1e-6  # s: two sums for the same time may differ by rounding
 END: Any = aio.EOF  # type: ignore[attr-defined]
-RESOLVE_EVERY = 5.0  # s between two looks at the addresses behind a name
+RESOLVE_EVERY = 5.0  # s between two lookups of the addresses behind a name
 
 
-class Talker(Protocol):
-    """One side of a conversation; `now` is monotonic time in seconds."""
+class StreamPolicy(Protocol):
+    """The message logic of one side of a stream; `now` is monotonic time in seconds."""
 
     def opened(self, now: float) -> None:
-        """A new stream: the other side knows nothing of what was said before."""
+        """A new stream: the other side knows nothing of earlier messages."""
 
     def wait(self, now: float) -> float:
-        """Seconds until `next` has a message; 0 when it has one now, infinite when only `wake` can tell."""
+        """Seconds until `next` has a message; 0 when it has one now, infinite when it takes a `wake`."""
 
     def next(self, now: float) -> bytes:
         """The message to send now."""
 
     def heard(self, message: bytes, now: float) -> None:
-        """A message from the other side; may raise CaricoError for a bad one."""
+        """A message from the other side; may raise CaricoError for an invalid one."""
 
 
 class StreamClient:
-    """Keeps one stream of `method` open, to one of the addresses that `choose` gives.
+    """Keeps one stream of `method` open, to one of the addresses that `choose` returns.
 
-    `patience`: seconds within which the other side must answer each message, if it is one that answers; twice as long
-    after each time that it does not. `longest`: seconds after which the stream is made anew, on average, so that the
-    streams of a replica that was away do not stay where they went for ever.
+    `patience`: seconds within which the other side must respond to each message, if it is one that responds; doubled
+    after each time that it does not. `longest`: seconds after which the stream is replaced, on average, so that streams
+    return to a replica that was unavailable.
     """
 
     def __init__(
         self,
         dialer: Dialer,
         method: str,
-        talker: Talker,
+        talker: StreamPolicy,
         clock: Clock,
         *,
         choose: Choose,
@@ -76,17 +77,17 @@ class StreamClient:
         self._choose = choose
         self._patience = patience
         self._longest = longest
-        self._silences = 0  # times in a row that an answer did not come
-        self._until = math.inf  # s, monotonic: when this stream is made anew
+        self._silences = 0  # times in a row that a response did not come
+        self._until = math.inf  # s, monotonic: when this stream is replaced
         self._news = asyncio.Event()
         self._pausing_until: float | None = None  # s, monotonic; None while not pausing
         self._unanswered_since: float | None = None
-        self.address: str | None = None  # the other side, once it has taken or said something
+        self.address: str | None = None  # the other side, once it has received or sent something
 
     def wake(self) -> None:
-        """The talker has something new to say; a pause is broken off only if that is due before its end.
+        """The talker has something new to send; a pause is interrupted only if that is due before its end.
 
-        Most of what an agent offers, once a second, is not: waking the stream's task for it would cost as much as
+        Most of what an agent offers, once a second, is not: waking up the stream's task for it would cost as much as
         making it.
         """
         if self._pausing_until is not None:
@@ -117,11 +118,11 @@ class StreamClient:
         return min(PAUSE_AFTER_SILENCE * 2.0 ** (self._silences - 1), LONGEST_PAUSE_AFTER_SILENCE)
 
     def _patience_now(self) -> float:
-        """Seconds for the next answer."""
+        """The timeout for the next response, s."""
         return min((self._patience or 0.0) * 2.0**self._silences, max(LONGEST_PATIENCE, self._patience or 0.0))
 
     async def _connected(self, address: str) -> str | None:
-        """Talks for as long as the stream lives; returns what ended it, None if only its age did."""
+        """Sends and receives until the stream ends; returns what ended it, None if only its age did."""
         self._until = self._clock.monotonic() + self._longest * random.uniform(0.5, 1.5)
         channel: Any = self._dialer.open(address)
         try:
@@ -151,7 +152,7 @@ class StreamClient:
                     await call.write(self._talker.next(now))
                     self._sent(address, now)
         except (aio.AioRpcError, asyncio.InvalidStateError):
-            pass  # the stream ended under a write; its status says why
+            pass  # the stream ended during a write; its status has the reason
         finally:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
@@ -167,11 +168,11 @@ class StreamClient:
         return since is not None and self._clock.monotonic() - since > self._patience_now()
 
     def _is_old(self) -> bool:
-        """Time for a new stream, and nothing is unanswered."""
+        """Time for a new stream, and every message has its response."""
         return self._unanswered_since is None and self._clock.monotonic() >= self._until
 
     async def _pause(self, now: float) -> None:
-        """Until there is news, an answer, the end of the stream, or a message falls due."""
+        """Waits until there is news, a response, the end of the stream, or a message is due."""
         seconds = self._talker.wait(now)
         if self._unanswered_since is not None:
             seconds = min(seconds, self._unanswered_since + self._patience_now() - now + 0.01)
@@ -208,7 +209,7 @@ class StreamClient:
 
 
 async def _status(call: Any) -> str:
-    """gRPC tells the status only when every message has been read, which may never be."""
+    """gRPC returns the status only when every message has been read, which may never be."""
     try:
         async with asyncio.timeout(STATUS_WITHIN):
             return f"{(await call.code()).name} {await call.details() or ''}".strip()
@@ -220,7 +221,7 @@ Choose = Callable[[], Awaitable[str | None]]
 
 
 def any_address(dialer: Dialer) -> Choose:
-    """One of the addresses behind the name by lot, but not the one before if there is another."""
+    """A random address behind the name, but not the previous one if there is another."""
     before: str | None = None
 
     async def choose() -> str | None:
@@ -236,12 +237,12 @@ def any_address(dialer: Dialer) -> Choose:
 async def every_address(
     dialer: Dialer, clock: Clock, start: Callable[[str, Choose], StreamClient], on_change: Callable[[list[str]], None]
 ) -> None:
-    """Keeps a stream to every address behind the name, for ever; `start` makes the client for one of them."""
+    """Keeps a stream to every address behind the name, forever; `start` makes the client for one of them."""
     running: dict[str, asyncio.Task[None]] = {}
     try:
         while True:
             found = await dialer.addresses()
-            if found and set(found) != set(running):  # a name that does not resolve now keeps what there is
+            if found and set(found) != set(running):  # a name that does not resolve now keeps its streams
                 for address in set(running) - set(found):
                     running.pop(address).cancel()
                 for address in set(found) - set(running):

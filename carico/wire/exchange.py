@@ -1,4 +1,4 @@
-"""The node's side of Aggregation.Exchange: it tells its own model and hears the cluster's."""
+"""The node's side of Aggregation.Exchange: it sends its own model and receives the cluster's."""
 
 from __future__ import annotations
 
@@ -10,28 +10,30 @@ import random
 from collections.abc import Callable
 
 from carico.clock import Clock
-from carico.errors import RefusedMessage
+from carico.errors import InvalidMessage
 from carico.settings import AgentSettings
 from carico.types import ClusterModel, LocalModel
-from carico.wire.asking import Asking
+from carico.wire.asking import ExchangePolicy
 from carico.wire.channel import Dialer
 from carico.wire.class_news import ClassNews
 from carico.wire.client import StreamClient, any_address
 from carico.wire.codec import class_cost, cluster, local
-from carico.wire.refusals import Refusals
+from carico.wire.refusals import RejectionLog
 
 log = logging.getLogger(__name__)
 
 METHOD = "/carico.wire.v1.Aggregation/Exchange"
-PATIENCE = 5.0  # s for an answer: then another replica is tried
-STREAM_AGE = 1800.0  # s on average, then a replica is chosen anew: one that was away gets its nodes back
-LATER = 1.2  # times what the aggregator asks for, at most, so that nodes that it puts off do not come back in one wave
+PATIENCE = 5.0  # s for a response: then another replica is tried
+STREAM_AGE = 1800.0  # s on average, then a replica is chosen again: one that was unavailable gets its nodes back
+LATER = 1.2  # times the wait that the aggregator requests, at most, so that delayed nodes do not return in one wave
 
 
 class ExchangeTalker:
-    """What a node says to the aggregator, and when. Holds the newest model of either side, nothing older."""
+    """What a node sends to the aggregator, and when. Holds the newest model of either side, nothing older."""
 
-    def __init__(self, asking: Asking, on_model: Callable[[ClusterModel], None], refusals: Refusals) -> None:
+    def __init__(
+        self, asking: ExchangePolicy, on_model: Callable[[ClusterModel], None], refusals: RejectionLog
+    ) -> None:
         self._asking = asking
         self._on_model = on_model
         self._refusals = refusals
@@ -43,7 +45,7 @@ class ExchangeTalker:
         self._news = ClassNews()
 
     def offer(self, model: LocalModel) -> None:
-        """The node's newest model, with all its class costs; its sequence is given when it is sent."""
+        """The node's newest model, with all its class costs; its sequence is set when it is sent."""
         self._newest = model
 
     def opened(self, now: float) -> None:  # noqa: ARG002
@@ -55,7 +57,7 @@ class ExchangeTalker:
             return math.inf
         if self._first_of_stream:
             return 0.0
-        news = self._news.has_any(self._newest.class_costs, now)
+        news = self._news.has_any(self._newest.class_costs, self._newest.dimensions, now)
         due = self._asking.wait(self._newest, now, has_answer=self._has_answer, has_news=news)
         return max(due, self._not_before - now)
 
@@ -71,8 +73,8 @@ class ExchangeTalker:
     def heard(self, message: bytes, now: float) -> None:
         answer = cluster.decode(message)
         self._not_before = now + cluster.decode_next_ask(message) * random.uniform(1.0, LATER)
-        if isinstance(answer, cluster.Refused):
-            self._refusals.note(RefusedMessage(answer.reason, answer.detail), now)
+        if isinstance(answer, cluster.RejectedMessage):
+            self._refusals.note(InvalidMessage(answer.reason, answer.detail), now)
             return
         self._has_answer = answer is not None
         if answer is not None:
@@ -80,7 +82,7 @@ class ExchangeTalker:
 
 
 class ExchangeClient:
-    """Keeps a stream to one replica of the aggregator; another one is taken when that breaks or falls silent."""
+    """Keeps a stream to one replica of the aggregator; another one is taken when that breaks or stops responding."""
 
     def __init__(
         self,
@@ -89,8 +91,8 @@ class ExchangeClient:
         on_model: Callable[[ClusterModel], None],
         on_refused: Callable[[str], None] = lambda _: None,
     ) -> None:
-        asking = Asking(settings.ask_every, settings.ask_when_moved)
-        self._talker = ExchangeTalker(asking, on_model, Refusals(log, on_refused))
+        asking = ExchangePolicy(settings.ask_every, settings.ask_when_moved)
+        self._talker = ExchangeTalker(asking, on_model, RejectionLog(log, on_refused))
         dialer = Dialer(settings.aggregator, settings, "the aggregator")
         self._client = StreamClient(
             dialer,
@@ -107,7 +109,7 @@ class ExchangeClient:
         return self._client.address is not None
 
     def offer(self, model: LocalModel) -> None:
-        """The node's newest model: sent when the asking rule says so."""
+        """The node's newest model: sent according to the rule in asking.py."""
         self._talker.offer(model)
         self._client.wake()
 

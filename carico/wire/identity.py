@@ -1,11 +1,11 @@
-"""Whom a caller may speak for. A server asks once per call, before it reads the first message.
+"""Which nodes a caller may report for. A server checks it once per call, before it reads the first message.
 
-Without client certificates nobody is known and everybody may say anything: fit for a trusted network only. With them
-(the server has `client_ca`) the certificate decides, by the rule of Kubernetes for its nodes: the organisation is
-`system:nodes` and the name `system:node:NAME`, as in a kubelet's own certificate. The name is the common name or an
-alternative name: a common name ends at 64 characters. A replica of the aggregator has the common name
-`carico:aggregator`; a scheduler has `carico:scheduler` and may only listen. Any other certificate speaks for nobody,
-even if the same authority signed it.
+Without client certificates all callers are unauthenticated and may send anything: suitable for a trusted network only.
+With them (the server has `client_ca`) the certificate decides, by the rule of Kubernetes for its nodes: the
+organisation is `system:nodes` and the name `system:node:NAME`, as in a kubelet's own certificate. The name is the
+common name or an alternative name: a common name has at most 64 characters. A replica of the aggregator has the common
+name `carico:aggregator`; a scheduler has `carico:scheduler` and may only receive. Any other certificate gives no
+rights, even if the same CA signed it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from carico.errors import CaricoError, RefusedMessage
+from carico.errors import CaricoError, InvalidMessage
 
 NODE_PREFIX = "system:node:"
 NODES = "system:nodes"
 REPLICA = "carico:aggregator"
 SCHEDULER = "carico:scheduler"
 
-Facts = Mapping[str, Iterable[bytes]]  # what TLS says about the other side, by gRPC's property name
+Facts = Mapping[str, Iterable[bytes]]  # the peer's TLS properties, by gRPC's property name
 Metadata = Mapping[str, str]  # the call's headers
 
 # One attribute of a subject as RFC 2253 writes it, e.g. `O=system:nodes`; a separator inside a value is escaped.
@@ -29,11 +29,11 @@ _ATTRIBUTE = re.compile(r"([^=,+]+)=((?:[^\\,+]|\\.)*)(?:[,+]|$)")
 
 
 class Unauthenticated(CaricoError):
-    """The caller did not prove to be anybody who has a say here. Ends the call."""
+    """The caller has no valid identity for this server. Ends the call."""
 
 
 class Caller(NamedTuple):
-    names: frozenset[str] | None  # nodes that it may speak for; None = any
+    names: frozenset[str] | None  # nodes that it may report for; None = any
     is_replica: bool
     is_scheduler: bool = False
 
@@ -45,22 +45,22 @@ class Caller(NamedTuple):
         return REPLICA if self.is_replica else "/".join(sorted(self.names)[:3])
 
     def speaks_for(self, node: str) -> None:
-        """Raises RefusedMessage if it may not."""
+        """Raises InvalidMessage if it may not."""
         if self.names is not None and node not in self.names:
-            raise RefusedMessage("identity", f"{self} may not speak for {node!r}")
+            raise InvalidMessage("identity", f"{self} may not speak for {node!r}")
 
     def speaks_for_replicas(self) -> None:
         if not self.is_replica:
-            raise RefusedMessage("identity", f"only a certificate of {REPLICA!r} may speak as a replica")
+            raise InvalidMessage("identity", f"only a certificate of {REPLICA!r} may speak as a replica")
 
 
-class Identity(Protocol):
+class CallerIdentity(Protocol):
     def caller(self, facts: Facts, metadata: Metadata) -> Caller:
-        """Who calls, or Unauthenticated."""
+        """The caller's identity; raises Unauthenticated if it has none."""
 
 
 class Anyone:
-    """Nobody is checked; `is_replica`: anybody may also speak as a replica, which is for many nodes at once."""
+    """No caller is checked; `is_replica`: any caller may also act as a replica, which reports for many nodes."""
 
     def __init__(self, *, is_replica: bool) -> None:
         self._is_replica = is_replica

@@ -1,8 +1,8 @@
-"""`carico certificates`: an authority of its own, and the certificates that the three processes need from it.
+"""`carico certificates`: a private CA, and the certificates that the three processes need from it.
 
     carico certificates --dir tls --servers scheduler.example,10.0.0.7 --nodes node-1,node-2
 
-Called again it keeps the authority, makes the named certificates anew, and leaves all others.
+A further call keeps the CA, re-creates the named certificates, and leaves all others unchanged.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import argparse
 import datetime
 from pathlib import Path
 
-from carico.errors import RefusedMessage, UsageError
+from carico.errors import InvalidMessage, UsageError
 from carico.wire.certificates import Authority, Pair
 from carico.wire.codec import checks
 from carico.wire.identity import REPLICA, SCHEDULER
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
             checks.name(node)
         args.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         authority = Authority(args.dir, life=datetime.timedelta(days=args.days), keep_key=True)
-    except RefusedMessage as error:
+    except InvalidMessage as error:
         raise UsageError(f"--nodes: {error.detail}") from error
     except (OSError, ValueError) as error:
         raise UsageError(f"--dir {args.dir}: {error}") from error

@@ -1,4 +1,4 @@
-"""Calls that a gRPC server answers, under the names of go-grpc-prometheus, which etcd and many others have."""
+"""Metrics of the calls that a gRPC server handles, under the names of go-grpc-prometheus, as in etcd and others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import grpc
 from prometheus_client import CollectorRegistry, Counter
 
 CALL = ("grpc_type", "grpc_service", "grpc_method")
-# As Go spells them.
+# Go's spelling.
 CODES = {code: "".join(word.title() for word in code.name.split("_")) for code in grpc.StatusCode} | {
     grpc.StatusCode.OK: "OK",
     grpc.StatusCode.CANCELLED: "Canceled",
@@ -18,7 +18,7 @@ CODES = {code: "".join(word.title() for word in code.name.split("_")) for code i
 
 
 class GrpcServerMetrics:
-    """Only methods that are served are counted, so that no caller can make a new series."""
+    """Only methods that are served are counted, so that no caller can create a new series."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._started = Counter("grpc_server_started", "Calls that began on the server.", CALL, registry=registry)
@@ -34,7 +34,7 @@ class GrpcServerMetrics:
         kind, attribute = ("bidi_stream", "stream_stream") if handler.request_streaming else ("unary", "unary_unary")
         call = (kind, service, method)
         started = self._started.labels(*call)
-        self._handled.labels(*call, "OK")  # a rate needs the series to be there before the first event
+        self._handled.labels(*call, "OK")  # a rate needs the series to exist before the first event
         answer: Callable[[Any, Any], Awaitable[Any]] = getattr(handler, attribute)
 
         async def handle(request: Any, context: Any) -> Any:

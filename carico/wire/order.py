@@ -1,15 +1,15 @@
-"""Which of two messages from one sender is the newer one, without looking at anybody's clock.
+"""Which of two messages from one sender is newer, without using any clock.
 
 A sender counts its messages (sequence) and draws a new number at every start (start id). Start ids cannot be compared
 with each other, but streams can: the receiver numbers them as they open. So a new start id on a newer stream is a
-restart; a foreign start id on an older stream is a ghost of the process before.
+restart; an unknown start id on an older stream belongs to the previous process.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from carico.errors import RefusedMessage
+from carico.errors import InvalidMessage
 
 
 class _Last(NamedTuple):
@@ -18,36 +18,36 @@ class _Last(NamedTuple):
     sequence: int
 
 
-class ReportOrder:
+class SequenceGuard:
     """The newest message of every sender.
 
-    >>> order = ReportOrder()
+    >>> order = SequenceGuard()
     >>> order.check("n1", stream=1, start_id=77, sequence=5)
     >>> order.check("n1", stream=1, start_id=77, sequence=5)
     Traceback (most recent call last):
-    carico.errors.RefusedMessage: order: sequence 5 of n1 comes after 5
+    carico.errors.InvalidMessage: order: sequence 5 of n1 comes after 5
     >>> order.check("n1", stream=2, start_id=78, sequence=1)
     >>> order.check("n1", stream=1, start_id=77, sequence=6)
     Traceback (most recent call last):
-    carico.errors.RefusedMessage: order: n1 has started anew since
+    carico.errors.InvalidMessage: order: n1 has started anew since
     """
 
     def __init__(self) -> None:
         self._last: dict[str, _Last] = {}
 
     def check(self, sender: str, *, stream: int, start_id: int, sequence: int) -> None:
-        """Takes the message as the newest one, or raises RefusedMessage."""
+        """Records the message as the newest one, or raises InvalidMessage."""
         last = self._last.get(sender)
         if last is not None:
             if start_id == last.start_id and sequence <= last.sequence:
-                raise RefusedMessage("order", f"sequence {sequence} of {sender} comes after {last.sequence}")
+                raise InvalidMessage("order", f"sequence {sequence} of {sender} comes after {last.sequence}")
             if start_id != last.start_id and stream <= last.stream:
-                raise RefusedMessage("order", f"{sender} has started anew since")
+                raise InvalidMessage("order", f"{sender} has started anew since")
             stream = max(stream, last.stream)
         self._last[sender] = _Last(stream, start_id, sequence)
 
     def stream_of(self, sender: str) -> int | None:
-        """The newest stream that this sender has spoken on."""
+        """The newest stream that this sender has sent on."""
         last = self._last.get(sender)
         return None if last is None else last.stream
 
@@ -61,10 +61,10 @@ class ReportOrder:
 class OpenStreams:
     """Which streams are open, so that the order of a sender is forgotten once no older message of it can come.
 
-    One can come on an open stream of that sender, or on one that was opened before the sender's newest and has not said
-    yet whom it speaks for. Senders come and go for months, so nothing else is kept.
+    One can come on an open stream of that sender, or on one that was opened before the sender's newest and has not sent
+    its first message yet. Senders come and go for months, so nothing else is kept.
 
-    >>> order = ReportOrder()
+    >>> order = SequenceGuard()
     >>> streams = OpenStreams(order)
     >>> streams.opened(1); streams.opened(2)
     >>> order.check("n1", stream=2, start_id=78, sequence=1); streams.speaks(2, "n1")
@@ -74,9 +74,9 @@ class OpenStreams:
     0
     """
 
-    def __init__(self, order: ReportOrder) -> None:
+    def __init__(self, order: SequenceGuard) -> None:
         self._order = order
-        self._unknown: dict[int, None] = {}  # open streams that have not said whom they speak for, the oldest first
+        self._unknown: dict[int, None] = {}  # open streams whose sender is not known yet, the oldest first
         self._sender: dict[int, str] = {}  # of the other open streams
         self._count: dict[str, int] = {}  # open streams of a sender
         self._left: dict[str, None] = {}  # senders without an open stream whose order is still needed
@@ -86,7 +86,7 @@ class OpenStreams:
         self._unknown[stream] = None
 
     def speaks(self, stream: int, sender: str) -> None:
-        """The first message of this stream was taken."""
+        """The first message of this stream was accepted."""
         self._sender[stream] = sender
         self._count[sender] = self._count.get(sender, 0) + 1
         self._left.pop(sender, None)
@@ -104,7 +104,7 @@ class OpenStreams:
             self._forget([sender])
 
     def _known(self, stream: int) -> None:
-        """Nobody has to fear any more that this stream speaks for them."""
+        """This stream can no longer turn out to be another sender's."""
         was_oldest = next(iter(self._unknown), None) == stream
         self._unknown.pop(stream, None)
         if was_oldest:

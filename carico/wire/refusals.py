@@ -1,4 +1,4 @@
-"""Refusals are counted always and logged seldom: a broken sender must not fill a disk."""
+"""Rejections are always counted and seldom logged: a broken sender must not fill a disk."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 
-from carico.errors import RefusedMessage
+from carico.errors import InvalidMessage
 
 LOG_EVERY = 10.0  # s between two lines about the same reason
 
 
-class Refusals:
+class RejectionLog:
     """`on_refused(reason)` is called for each, e.g. to count it in a metric."""
 
     def __init__(self, log: logging.Logger, on_refused: Callable[[str], None] = lambda _: None) -> None:
@@ -20,7 +20,7 @@ class Refusals:
         self._logged_at: dict[str, float] = {}
         self._unlogged: Counter[str] = Counter()
 
-    def note(self, error: RefusedMessage, now: float) -> None:
+    def note(self, error: InvalidMessage, now: float) -> None:
         """`now` is monotonic time in seconds."""
         self._on_refused(error.reason)
         last = self._logged_at.get(error.reason)

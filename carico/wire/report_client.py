@@ -1,4 +1,4 @@
-"""The node's side of Capacity.Report: every replica of every scheduler hears about every change."""
+"""The node's side of Capacity.Report: every replica of every scheduler receives every change."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import logging
 from collections.abc import Callable, Iterator
 
 from carico.clock import Clock
-from carico.errors import RefusedMessage
+from carico.errors import InvalidMessage
 from carico.settings import AgentSettings
 from carico.types import NodeReport
 from carico.wire.channel import Dialer
 from carico.wire.client import Choose, StreamClient, every_address
 from carico.wire.codec import report as codec
-from carico.wire.refusals import Refusals
-from carico.wire.reporting import ReportRule
+from carico.wire.refusals import RejectionLog
+from carico.wire.reporting import ReportPolicy
 
 log = logging.getLogger(__name__)
 
@@ -23,12 +23,12 @@ METHOD = "/carico.wire.v1.Capacity/Report"
 
 
 class ReportTalker:
-    """What a node says to one scheduler."""
+    """What a node sends to one scheduler."""
 
     def __init__(
-        self, sequence: Iterator[int], refusals: Refusals, on_ack: Callable[[codec.Ack], None] = lambda _: None
+        self, sequence: Iterator[int], refusals: RejectionLog, on_ack: Callable[[codec.Ack], None] = lambda _: None
     ) -> None:
-        self.rule = ReportRule()
+        self.rule = ReportPolicy()
         self._sequence = sequence
         self._refusals = refusals
         self._on_ack = on_ack
@@ -53,13 +53,13 @@ class ReportTalker:
         )
         self._on_ack(ack)
         if ack.refused is not None:
-            self._refusals.note(RefusedMessage(ack.refused.reason, ack.refused.detail), now)
+            self._refusals.note(InvalidMessage(ack.refused.reason, ack.refused.detail), now)
 
 
 class ReportClient:
     """Keeps a stream to every address behind every name in `settings.schedulers`.
 
-    `on_ack` hears everything that a scheduler says: what the node offers to pods, and the classes of its pods.
+    `on_ack` gets every message of a scheduler: the node's allocatable resources, and the classes of its pods.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ReportClient:
     ) -> None:
         self._dialers = [Dialer(target, settings, "a scheduler") for target in settings.schedulers]
         self._clock = clock
-        self._refusals = Refusals(log, on_refused)
+        self._refusals = RejectionLog(log, on_refused)
         self._on_ack = on_ack
         self._sequence = itertools.count(1)  # one count for all streams: it grows on each of them
         self._streams: dict[str, tuple[ReportTalker, StreamClient]] = {}
@@ -79,11 +79,11 @@ class ReportClient:
 
     @property
     def connected(self) -> int:
-        """Schedulers that hear this node now."""
+        """Schedulers that this node has a stream to now."""
         return sum(client.address is not None for _, client in self._streams.values())
 
     def offer(self, report: NodeReport) -> None:
-        """The node's newest report, with both sets in it; its sequence and age are given when it is sent."""
+        """The node's newest report, with both sets in it; its sequence and age are set when it is sent."""
         self._newest = report
         for talker, client in self._streams.values():
             talker.rule.offer(report)

@@ -1,4 +1,4 @@
-"""The scheduler's side of Capacity.Report, up to the point where a good report is handed on."""
+"""The scheduler's side of Capacity.Report, up to the point where a valid report is passed on."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from carico.clock import Clock
-from carico.errors import RefusedMessage
+from carico.errors import InvalidMessage
 from carico.types import ClassKey, NodeReport, NodeSize
 from carico.wire.codec import report as codec
 from carico.wire.codec.checks import Undecodable
-from carico.wire.codec.cluster import Refused
+from carico.wire.codec.cluster import RejectedMessage
 from carico.wire.identity import Caller
-from carico.wire.order import OpenStreams, ReportOrder
-from carico.wire.refusals import Refusals
+from carico.wire.order import OpenStreams, SequenceGuard
+from carico.wire.refusals import RejectionLog
 from carico.wire.server import Outlet, StreamMethod
 
 log = logging.getLogger(__name__)
 
 METHOD = "/carico.wire.v1.Capacity/Report"
-CLASSES_AT_ONCE = 500  # pods whose classes stand in one message
+CLASSES_AT_ONCE = 500  # pods whose classes are in one message
 
 
-class Listener(Protocol):
-    """Who is told: the scheduler."""
+class ReportHandler(Protocol):
+    """The receiver of reports: the scheduler."""
 
     def reported(self, report: NodeReport) -> None:
         """A valid report, newer than all before, with both sets in it. Its age is the one at its sending."""
@@ -35,7 +35,7 @@ class Listener(Protocol):
         """The node's newest stream broke."""
 
     def heartbeat(self) -> float:
-        """Seconds: how often a node should speak when nothing moves."""
+        """Seconds: how often a node should report when nothing moves."""
 
     def leads(self) -> bool:
         """Whether this replica is the one that binds."""
@@ -44,12 +44,12 @@ class Listener(Protocol):
 class ReportService:
     """Makes a session for every stream; `method` is what a GrpcServer serves.
 
-    `least_gap`: seconds between two reports of a node that a busy scheduler asks for; 0: the agents' own rule.
+    `least_gap`: seconds between two reports of a node that a busy scheduler requests; 0: the agents' own rule.
     """
 
     def __init__(
         self,
-        listener: Listener,
+        listener: ReportHandler,
         clock: Clock,
         on_refused: Callable[[str], None],
         least_gap: Callable[[], float] = lambda: 0.0,
@@ -58,15 +58,15 @@ class ReportService:
         self.least_gap = least_gap
         self.outlets: dict[str, tuple[int, Outlet]] = {}  # node to its newest stream
         self.clock = clock
-        self.order = ReportOrder()
+        self.order = SequenceGuard()
         self.streams = OpenStreams(self.order)
-        self.refusals = Refusals(log, on_refused)
+        self.refusals = RejectionLog(log, on_refused)
         self._streams = itertools.count(1)
         self.method = StreamMethod(lambda caller: _Session(self, caller, next(self._streams)), self.refuse)
 
     def ack(
         self,
-        refused: Refused | None = None,
+        refused: RejectedMessage | None = None,
         allocatable: NodeSize | None = None,
         classes: Mapping[str, ClassKey | None] = codec.NO_CLASSES,
     ) -> bytes:
@@ -89,10 +89,10 @@ class ReportService:
         allocatable: NodeSize | None = None,
         classes: Mapping[str, ClassKey | None] = codec.NO_CLASSES,
     ) -> bool:
-        """Tells a node what it offers to pods, or the classes of its pods by UID; False when it has no stream now.
+        """Sends a node its allocatable resources, or the classes of its pods by UID; False when it has no stream now.
 
-        A class of None says that the pod is no workload. Waits for nobody. What it is told is forgotten with its
-        stream, so tell it again after its first report.
+        A class of None means that the pod is not a workload. Does not wait. The node forgets this with its stream, so
+        it must be sent again after the first report of a stream.
         """
         found = self.outlets.get(node)
         if found is None:
@@ -103,13 +103,13 @@ class ReportService:
             found[1].announce(self.ack(allocatable=None if number else allocatable, classes=part))
         return True
 
-    def refuse(self, error: RefusedMessage) -> None:
+    def refuse(self, error: InvalidMessage) -> None:
         self.refusals.note(error, self.clock.monotonic())
 
     def announce(self) -> None:
-        """Tells every node the heartbeat and the leadership of this moment, e.g. after a change of leader.
+        """Sends every node the current heartbeat and leadership, e.g. after a change of leader.
 
-        Waits for no node: one that does not read must not keep a leader from scheduling.
+        Waits for no node: one that does not read must not delay a leader's scheduling.
         """
         self.method.broadcast(self.ack())
 
@@ -119,7 +119,7 @@ class _Session:
         self._service = service
         self._caller = caller
         self._stream = stream
-        self._before: NodeReport | None = None  # the last good report of this stream
+        self._before: NodeReport | None = None  # the last valid report of this stream
         self._outlet: Outlet | None = None
         service.streams.opened(stream)
 
@@ -133,13 +133,13 @@ class _Session:
         try:
             parsed = codec.parse(message)
         except Undecodable as error:
-            self._service.refuse(RefusedMessage("undecodable", str(error)))
+            self._service.refuse(InvalidMessage("undecodable", str(error)))
             raise
         try:
             report = self._checked(codec.decode(parsed, self._before))
-        except RefusedMessage as error:
+        except InvalidMessage as error:
             self._service.refuse(error)
-            return self._service.ack(Refused(parsed.sequence, error.reason, error.detail))
+            return self._service.ack(RejectedMessage(parsed.sequence, error.reason, error.detail))
         if self._before is None:
             self._service.streams.speaks(self._stream, report.node)
             if self._outlet is not None:
@@ -158,17 +158,17 @@ class _Session:
     def _checked(self, report: NodeReport) -> NodeReport:
         self._caller.speaks_for(report.node)
         if self._before is not None and self._before.node != report.node:
-            raise RefusedMessage("identity", f"a stream of {self._before.node} speaks of {report.node}")
+            raise InvalidMessage("identity", f"a stream of {self._before.node} speaks of {report.node}")
         complete = self._with_sets(report)
         self._service.order.check(report.node, stream=self._stream, start_id=report.start_id, sequence=report.sequence)
         return complete
 
     def _with_sets(self, report: NodeReport) -> NodeReport:
-        """Sets that were left out are those of the report before, on the same stream."""
+        """Sets that were left out are those of the previous report on the same stream."""
         if report.counted is not None and report.finished is not None:
             return report
         if self._before is None:
-            raise RefusedMessage("shape", "a stream's first report must carry counted and finished")
+            raise InvalidMessage("shape", "a stream's first report must carry counted and finished")
         counted = self._before.counted if report.counted is None else report.counted
         finished = self._before.finished if report.finished is None else report.finished
         return dataclasses.replace(report, counted=counted, finished=finished)

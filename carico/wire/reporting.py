@@ -1,13 +1,13 @@
 """When a node reports to a scheduler, and what it may leave out.
 
-A report goes out when something moved that the scheduler decides by: Pod-Capacity by ≥ max(0.5, 5 %), the room in some
+A report is sent when something moved that the scheduler decides by: Pod-Capacity by ≥ max(0.5, 5 %), the room in some
 resource by ≥ max(1 % of what the node holds, 5 %), the number of pods, the pods that are counted, or pods that ended;
-at most twice a second, or as seldom as the scheduler asks for. And as a heartbeat whenever nothing was sent for the
-interval that the scheduler asked for. That the runtime is busy, or that an ended pod is no longer told of, is news to
-nobody. A class cost that moved goes out with the next report, at the latest after CLASSES_WITHIN seconds.
+at most twice a second, or as rarely as the scheduler requests. Another is sent as a heartbeat when nothing was sent for
+the interval that the scheduler requested. That the runtime is busy, or that an ended pod is no longer listed, triggers
+no report. A class cost that moved is sent with the next report, at the latest after CLASSES_WITHIN seconds.
 
-`counted` and `finished` travel in a stream's first report, then only their changes, and whole again in the next report
-after a refusal, because then the other side may not have them.
+`counted` and `finished` are sent in a stream's first report, then only their changes, and whole again in the next
+report after a rejection, because then the other side may not have them.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ MOVED_SHARE = 0.05
 MOVED_ROOM = 0.01  # share of what the node holds
 CLASSES_WITHIN = 1.0  # s
 LEAST_GAP = 0.5  # s: at most two reports a second
-HEARTBEAT = 5.0  # s, until the scheduler says otherwise
+HEARTBEAT = 5.0  # s, until the scheduler requests another
 
 
-class ReportRule:
+class ReportPolicy:
     """The rule for one stream to one scheduler; `now` is monotonic time in seconds."""
 
     def __init__(self) -> None:
         self.heartbeat = HEARTBEAT
-        self.known: NodeReport | None = None  # the sets that the other side has and takes changes of
+        self.known: NodeReport | None = None  # the sets that the other side has and accepts changes of
         self._least_gap = LEAST_GAP
         self._takes_changes = False
         self._newest: NodeReport | None = None
@@ -42,7 +42,7 @@ class ReportRule:
         self._news = ClassNews()
 
     def opened(self) -> None:
-        """A new stream: the other side knows nothing yet, and has not said what it understands."""
+        """A new stream: the other side knows nothing yet, and what it supports is not known."""
         self._sent, self._sent_at, self._sets_known = None, -math.inf, False
         self._takes_changes = False
         self._news.opened()
@@ -68,12 +68,12 @@ class ReportRule:
         gap = max(self._least_gap, self.heartbeat)
         if self._moved(newest):
             gap = self._least_gap
-        elif self._news.has_any(newest.class_costs, now):
+        elif self._news.has_any(newest.class_costs, newest.dimensions, now):
             gap = max(self._least_gap, min(gap, CLASSES_WITHIN))
         return max(0.0, self._sent_at + gap - now)
 
     def take(self, sequence: int, now: float) -> NodeReport:
-        """The report to send now, numbered, its age brought up to date, sets left out where they are known.
+        """The report to send now, numbered, with its current age, sets left out where they are known.
 
         To be encoded against `known`.
         """

@@ -1,10 +1,10 @@
-"""The listening side of gRPC, with bytes in and bytes out.
+"""The gRPC server, with bytes in and bytes out.
 
-A service is a factory of sessions: one session per call, made for a caller that `identity` has vouched for. The session
-answers messages and knows nothing of gRPC. Bytes that are no message end the call with a status, as does a caller
-without an identity; everything else is the session's own affair.
+A service is a factory of sessions: one session per call, made for a caller that `identity` has accepted. The session
+answers messages and is independent of gRPC. Bytes that are not a message end the call with a status, as does a caller
+without an identity; everything else is up to the session.
 
-Whoever does not read what is written to it loses its stream, and nobody else waits for it.
+A client that does not read what is written to it loses its stream, and no other client waits for it.
 """
 
 from __future__ import annotations
@@ -12,28 +12,30 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import grpc
 from grpc import aio
 
-from carico.errors import CaricoError, RefusedMessage
+from carico.errors import CaricoError, InvalidMessage
 from carico.settings import ServerTlsFiles
 from carico.wire import tls
 from carico.wire.codec.checks import Undecodable
-from carico.wire.identity import Caller, Identity, Unauthenticated
+from carico.wire.identity import Caller, CallerIdentity, Unauthenticated
 from carico.wire.metrics import GrpcServerMetrics
 
 MESSAGE_LIMIT = 2**20  # bytes: a replica's aggregate with all its points of cost; nodes' messages are far smaller
 STREAMS_PER_CONNECTION = 256  # an agent has one; the simulated nodes share a connection among 250 of them
-# An agent has one. More are left behind by machines that vanished, until a ping finds that out.
+# An agent has one. More remain from machines that vanished, until a ping detects that.
 STREAMS_PER_NODE = 8
 STREAMS_OF_REPLICAS = 64  # all replicas of the aggregator have one identity, and all schedulers another
 READ_WITHIN = 5.0  # s in which the other side must make room for a message
-CONNECTION_AGE = 6 * 3600  # s; then a new one is made, and certificates are checked again
+LOOK_EVERY = 1.0  # s between two checks of the messages that wait for room
+CONNECTION_AGE = 6 * 3600  # s; then a new one is made, and certificates are verified again
 OPTIONS = [
     ("grpc.max_receive_message_length", MESSAGE_LIMIT),
-    ("grpc.so_reuseport", 0),  # a second server on the same port is an error, not a silent partner
+    ("grpc.so_reuseport", 0),  # a second server on the same port is an error, not a silent share of its calls
     ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION),
     ("grpc.max_connection_idle_ms", 300_000),  # without a stream
     ("grpc.max_connection_age_ms", CONNECTION_AGE * 1000),
@@ -53,36 +55,36 @@ class Session(Protocol):
     """One call, from its opening to its end."""
 
     def greeting(self) -> bytes | None:
-        """What to say before the first message."""
+        """The message to send before the first one is received."""
 
     def answer(self, message: bytes) -> bytes | None:
-        """What to say to a message; raises Undecodable to end the call."""
+        """The response to a message; raises Undecodable to end the call."""
 
     def closed(self) -> None:
         """Called once, whatever ended the call."""
 
 
 class Outlet(Protocol):
-    """A stream as a session that speaks on its own sees it."""
+    """A stream as seen by a session that sends unrequested messages."""
 
     @property
     def pending(self) -> int:
         """Messages that the other side has not made room for yet."""
 
     def announce(self, message: bytes) -> None:
-        """Says `message` as soon as the other side can take it; returns at once."""
+        """Sends `message` as soon as the other side has room for it; returns immediately."""
 
 
 @runtime_checkable
 class Speaker(Protocol):
-    """A session that also speaks when nobody asked."""
+    """A session that also sends messages without a request."""
 
     def attach(self, outlet: Outlet) -> None:
         """Called once, before the greeting."""
 
 
 class End(NamedTuple):
-    """Why a stream ends, as the other side is told."""
+    """Why a stream ends, as sent to the other side."""
 
     code: grpc.StatusCode
     detail: str
@@ -93,22 +95,23 @@ NOT_READING = End(grpc.StatusCode.RESOURCE_EXHAUSTED, "this stream does not read
 TOO_MANY = End(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams at once")
 
 Sessions = Callable[[Caller], Session]
-Refuse = Callable[[RefusedMessage], None]  # counts and logs what is refused before a session hears of it
+Refuse = Callable[[InvalidMessage], None]  # counts and logs what is rejected before it reaches a session
 Context = Any  # grpc.aio.ServicerContext, whose type needs the message types that bytes replace here
 
 
 class _Stream:
-    """One open stream: its conversation, and announcements in between."""
+    """One open stream: its requests and responses, and announcements in between."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, waiting: dict[_Stream, int]) -> None:
         self._context = context
+        self._waiting = waiting  # streams with a message that waits for room, and for how many checks it has
         self._turn = asyncio.Lock()  # gRPC allows one write at a time
         self._task = asyncio.current_task()
         self._end: End | None = None
         self._announcements: set[asyncio.Task[None]] = set()
 
     async def converse(self, session: Session, requests: AsyncIterator[bytes]) -> End | None:
-        """Until the other side has said everything, or something ends the stream before: then why."""
+        """Runs until the other side has sent everything, or something ends the stream before: then returns why."""
         try:
             greeting = session.greeting()
             if greeting is not None:
@@ -119,8 +122,6 @@ class _Stream:
                     await self._write(reply)
         except Undecodable as error:
             return End(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except TimeoutError:
-            return NOT_READING
         except asyncio.CancelledError:
             if self._end is None:
                 raise
@@ -135,7 +136,7 @@ class _Stream:
         return len(self._announcements)
 
     def announce(self, message: bytes) -> None:
-        """Says `message` as soon as the other side can take it; returns at once."""
+        """Sends `message` as soon as the other side has room for it; returns immediately."""
         task = asyncio.create_task(self._announce(message))
         self._announcements.add(task)
         task.add_done_callback(self._announcements.discard)
@@ -146,42 +147,54 @@ class _Stream:
             self._task.cancel()
 
     async def _announce(self, message: bytes) -> None:
-        try:
+        with suppress(aio.BaseError):  # the stream is just ending: its next one begins with a greeting
             await self._write(message)
-        except TimeoutError:
-            self.end(NOT_READING)
-        except aio.BaseError:
-            pass  # the stream is just ending: whoever comes back hears it as a greeting
 
     async def _write(self, message: bytes) -> None:
-        """Raises TimeoutError when the other side does not make room."""
-        async with self._turn, asyncio.timeout(READ_WITHIN):
-            await self._context.write(message)
+        """Waits until the other side makes room; StreamMethod.look ends a stream that waits for too long."""
+        async with self._turn:
+            self._waiting[self] = 0
+            try:
+                await self._context.write(message)
+            finally:
+                self._waiting.pop(self, None)
 
 
 class StreamMethod:
-    """A method that both sides stream on."""
+    """A bidirectional streaming method."""
 
     def __init__(self, sessions: Sessions, refuse: Refuse) -> None:
         self._sessions, self._refuse = sessions, refuse
         self._open: set[_Stream] = set()
-        self._of_caller: Counter[Caller] = Counter()  # streams, those too whose end has not reached the other side
+        self._waiting: dict[_Stream, int] = {}
+        self._of_caller: Counter[Caller] = Counter()  # streams, including those whose end has not been received
 
     @property
     def streams(self) -> int:
         return len(self._open)
 
     def broadcast(self, message: bytes) -> None:
-        """Says `message` on every open stream, without waiting for any; one that is just ending misses nothing."""
+        """Sends `message` on every open stream, without waiting for any; one that is just ending misses nothing."""
         for stream in self._open:
             stream.announce(message)
 
+    def look(self) -> None:
+        """Ends streams whose message has waited for room for too many checks.
+
+        Checks are counted, not seconds: if this process itself was paused, thousands of messages are late at once, and
+        no reader is the cause. What they have read meanwhile is processed before the next check.
+        """
+        for stream, looks in list(self._waiting.items()):
+            self._waiting[stream] = looks + 1
+            if looks * LOOK_EVERY >= READ_WITHIN:
+                stream.end(NOT_READING)
+
     def end(self) -> None:
-        """Ends every stream with a status. Left to gRPC, they would be torn down with tracebacks in the log."""
+        """Ends every stream with a status. Otherwise gRPC would end them with tracebacks in the log."""
         for stream in self._open:
             stream.end(SERVER_ENDS)
 
-    def handler(self, identity: Identity) -> Any:
+    def handler(self, identity: CallerIdentity) -> Any:
         async def handle(requests: AsyncIterator[bytes], context: Context) -> None:
             caller = await _caller(identity, context, self._refuse)
             self._of_caller[caller] += 1
@@ -202,7 +215,7 @@ class StreamMethod:
     async def _serve(self, caller: Caller, requests: AsyncIterator[bytes], context: Context) -> End | None:
         if self._of_caller[caller] > _streams_of(caller):
             return self._refused("streams", caller, TOO_MANY)
-        session, stream = self._sessions(caller), _Stream(context)
+        session, stream = self._sessions(caller), _Stream(context, self._waiting)
         self._open.add(stream)
         if isinstance(session, Speaker):
             session.attach(stream)
@@ -214,12 +227,12 @@ class StreamMethod:
         return self._refused("not-reading", caller, end) if end is NOT_READING else end
 
     def _refused(self, reason: str, caller: Caller, end: End) -> End:
-        self._refuse(RefusedMessage(reason, f"a stream of {caller}: {end.detail}"))
+        self._refuse(InvalidMessage(reason, f"a stream of {caller}: {end.detail}"))
         return end
 
 
 def _streams_of(caller: Caller) -> float:
-    """How many a caller may have at once. Of those without a name nobody knows which are one."""
+    """How many streams a caller may have at once. Unauthenticated callers cannot be told apart."""
     if caller.names is None:
         return float("inf")
     shared = caller.is_replica or caller.is_scheduler
@@ -227,15 +240,15 @@ def _streams_of(caller: Caller) -> float:
 
 
 class UnaryMethod:
-    """A method with one question and one answer: a session of one message."""
+    """A unary method: a session of one message."""
 
     def __init__(self, sessions: Sessions, refuse: Refuse) -> None:
         self._sessions, self._refuse = sessions, refuse
 
     def end(self) -> None:
-        """Its calls are answered at once; none is open for long."""
+        """Its calls are answered immediately; none is open for long."""
 
-    def handler(self, identity: Identity) -> Any:
+    def handler(self, identity: CallerIdentity) -> Any:
         async def handle(request: bytes, context: Context) -> bytes:
             session = self._sessions(await _caller(identity, context, self._refuse))
             try:
@@ -249,12 +262,12 @@ class UnaryMethod:
         return grpc.unary_unary_rpc_method_handler(handle)
 
 
-async def _caller(identity: Identity, context: Context, refuse: Refuse) -> Caller:
+async def _caller(identity: CallerIdentity, context: Context, refuse: Refuse) -> Caller:
     metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
     try:
         return identity.caller(context.auth_context(), metadata)
     except Unauthenticated as error:
-        refuse(RefusedMessage("identity", str(error)))
+        refuse(InvalidMessage("identity", str(error)))
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
         raise
 
@@ -274,6 +287,7 @@ class GrpcServer:
         self._identity = tls.identity(files)
         self._methods = methods
         self._server: aio.Server | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     async def start(self) -> int:
         """Starts to listen and returns the port."""
@@ -291,7 +305,15 @@ class GrpcServer:
             raise CaricoError(f"cannot listen on {self._address} for gRPC; choose another --grpc-listen")
         await server.start()
         self._server = server
+        self._looking = asyncio.create_task(self._look())
         return port
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            for method in self._methods.values():
+                if isinstance(method, StreamMethod):
+                    method.look()
 
     def _bind(self, server: aio.Server) -> int | None:
         try:
@@ -302,7 +324,9 @@ class GrpcServer:
             return None
 
     async def stop(self, grace: float = 0.2) -> None:
-        """Ends all streams at once, and other calls after a grace in seconds."""
+        """Ends all streams immediately, and other calls after a grace in seconds."""
+        if self._looking is not None:
+            self._looking.cancel()
         if self._server is not None:
             for method in self._methods.values():
                 method.end()

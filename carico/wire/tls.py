@@ -1,4 +1,4 @@
-"""Certificates of both sides of a gRPC connection, from the files that the settings name; replaced ones are noticed."""
+"""Certificates of both sides of a gRPC connection, from the files in the settings; replaced files are detected."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import grpc
 from carico.errors import UsageError
 from carico.settings import ServerTlsFiles, TlsFiles
 from carico.tls import Contents, Reloaded
-from carico.wire.identity import Anyone, Certificates, Identity
+from carico.wire.identity import Anyone, CallerIdentity, Certificates
 
 log = logging.getLogger(__name__)
 
 
 def server_credentials(files: ServerTlsFiles, what: str) -> grpc.ServerCredentials | None:
-    """None means plaintext, which has to be asked for and is warned about, as are callers without a certificate."""
+    """None means plaintext, which must be enabled and is logged as a warning, as are callers without a certificate."""
     if files.plaintext:
         log.warning("%s speaks plaintext: anybody on this network can read and forge it", what)
         return None
@@ -53,7 +53,7 @@ def _configuration(contents: Contents) -> grpc.ServerCertificateConfiguration:
 
 
 class ClientTls:
-    """The calling side; `credentials` are made anew from the files for each connection."""
+    """The client's side; `credentials` are made from the current files for each connection."""
 
     def __init__(self, files: TlsFiles, what: str) -> None:
         self._own: Reloaded | None = None
@@ -75,8 +75,8 @@ class ClientTls:
         return grpc.ssl_channel_credentials(contents["tls_ca"], contents.get("tls_key"), contents.get("tls_cert"))
 
 
-def identity(files: ServerTlsFiles) -> Identity:
-    """With an authority for client certificates they say who calls; without one nobody can."""
+def identity(files: ServerTlsFiles) -> CallerIdentity:
+    """With a CA for client certificates these identify the caller; without one all callers are unauthenticated."""
     if files.client_ca is not None and not files.plaintext:
         return Certificates()
     return Anyone(is_replica=files.plaintext)

@@ -10,14 +10,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from promtool import complaints
 
 from carico import metrics
-from carico.agent.exporter import Beat, LinkCollector, NodeCollector, refusal_counter
-from carico.errors import RefusedMessage
+from carico.agent.exporter import LinkCollector, NodeCollector, TickMetrics, refusal_counter
+from carico.errors import InvalidMessage
 from carico.types import Estimate, Mode
-from carico.wire.asking import Asking
+from carico.wire.asking import ExchangePolicy
 from carico.wire.codec import cluster, report
-from carico.wire.codec.cluster import Refused
+from carico.wire.codec.cluster import RejectedMessage
 from carico.wire.exchange import ExchangeTalker
-from carico.wire.refusals import Refusals
+from carico.wire.refusals import RejectionLog
 from carico.wire.report_client import ReportTalker
 from carico.wire.v1 import aggregation_pb2
 
@@ -38,7 +38,7 @@ ESTIMATE = Estimate(
 
 def page(estimate: Estimate | None) -> str:
     registry = metrics.new_registry("agent")
-    beat = Beat(registry)
+    beat = TickMetrics(registry)
     beat.ticked([0.003, 0.001], 0)
     beat.ticked([0.4], 3)
     sources = {"stat": None, "pressure": "no PSI in this kernel"}
@@ -78,15 +78,15 @@ def test_before_the_first_estimate_there_is_no_made_up_figure() -> None:
 
 def test_what_the_other_side_calls_its_reasons_makes_no_new_series() -> None:
     registry = metrics.new_registry("agent")
-    refusals = Refusals(logging.getLogger("test"), refusal_counter(registry))
+    refusals = RejectionLog(logging.getLogger("test"), refusal_counter(registry))
     talker = ReportTalker(itertools.count(1), refusals)
-    asking = ExchangeTalker(Asking(10.0, 0.1), lambda _: None, refusals)
+    asking = ExchangeTalker(ExchangePolicy(10.0, 0.1), lambda _: None, refusals)
     question = aggregation_pb2.LocalSubspace(sequence=1)
     for i in range(100):
-        error = RefusedMessage(f"reason-{i}", f"line one\nline two {i}")
-        talker.heard(report.encode_ack(report.Ack(5.0, True, Refused(1, error.reason, error.detail))), 0.0)
+        error = InvalidMessage(f"reason-{i}", f"line one\nline two {i}")
+        talker.heard(report.encode_ack(report.Ack(5.0, True, RejectedMessage(1, error.reason, error.detail))), 0.0)
         asking.heard(cluster.encode_refusal(question, error), 0.0)
-    talker.heard(report.encode_ack(report.Ack(5.0, True, Refused(1, "order", "late"))), 0.0)
+    talker.heard(report.encode_ack(report.Ack(5.0, True, RejectedMessage(1, "order", "late"))), 0.0)
     seen = values(metrics.page(registry)[1].decode())
     refused = "carico_agent_messages_refused_total"
     assert {labels: value for (name, labels), value in seen.items() if name == refused} == {

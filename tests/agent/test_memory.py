@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from carico.agent import memory
-from carico.agent.memory import Memory
+from carico.agent.memory import Checkpoint
 
 
 class Learner:
@@ -28,10 +28,10 @@ class Learner:
 
 def test_what_is_kept_is_recalled(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
-    Memory(path, Learner()).keep()
+    Checkpoint(path, Learner()).keep()
     again = Learner()
     again.known = {}
-    assert Memory(path, again).recall()
+    assert Checkpoint(path, again).recall()
     assert again.known == {"cost": 0.25}
     assert [p.name for p in tmp_path.iterdir()] == ["state.json"]
 
@@ -56,7 +56,7 @@ def test_a_broken_file_is_named_and_left_out(tmp_path: Path, content: bytes, cap
     path = tmp_path / "state.json"
     path.write_bytes(content)
     learner = Learner()
-    assert not Memory(path, learner).recall()
+    assert not Checkpoint(path, learner).recall()
     assert learner.known == {"cost": 0.25}
     assert "state.json cannot be used" in caplog.text
 
@@ -67,14 +67,14 @@ def test_no_link_is_followed_and_nobody_else_can_read_it(tmp_path: Path) -> None
     victim.write_text("root's own")
     path.with_name("state.json.new").symlink_to(victim)  # the name that was always taken
     path.symlink_to(victim)
-    Memory(path, Learner()).keep()
+    Checkpoint(path, Learner()).keep()
     assert victim.read_text() == "root's own"
     assert not path.is_symlink()
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_without_a_path_nothing_is_kept() -> None:
-    kept = Memory(None, Learner())
+    kept = Checkpoint(None, Learner())
     kept.keep()
     assert not kept.recall()
 
@@ -83,7 +83,7 @@ def test_a_full_disk_is_said_once_and_leaves_the_old_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "state.json"
-    kept = Memory(path, Learner())
+    kept = Checkpoint(path, Learner())
     kept.keep()
 
     def full(*_: object) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from carico.agent import recording, recording_lines
 from carico.agent.playback import Playback
-from carico.agent.recording import CHUNK_ROWS, Writer, load
+from carico.agent.recording import CHUNK_ROWS, RecordingWriter, load
 from carico.agent.recording_chunks import MAGIC
 from carico.agent.recording_lines import GZIP
 from carico.errors import CaricoError, UsageError
@@ -27,7 +27,7 @@ OLD = Path(__file__).parents[2] / "docs" / "recordings" / "pods.rec"  # written 
 
 
 def written(path: Path, rows) -> Path:
-    writer = Writer(path, COLUMNS, {"cores": 2}, force=True)
+    writer = RecordingWriter(path, COLUMNS, {"cores": 2}, force=True)
     try:
         for row in rows:
             writer.add(row)
@@ -99,7 +99,7 @@ def test_pods_come_back_as_they_were_measured(tmp_path):
     ]
     path = tmp_path / "r"
     about = {"cores": 8, "memory_bytes": 2**34, "full": {"cpu": 15.5, "memory": 1.5e10}}
-    writer = Writer(path, COLUMNS, about, force=False, resources=("cpu", "memory"))
+    writer = RecordingWriter(path, COLUMNS, about, force=False, resources=("cpu", "memory"))
     for number, row in enumerate(rows(40)):
         writer.add(row)
         if number % 10 == 3:
@@ -117,7 +117,7 @@ def test_pods_come_back_as_they_were_measured(tmp_path):
 @pytest.mark.parametrize("about", [{}, {"cores": "many", "memory_bytes": 1}, {"cores": 0, "memory_bytes": 2}])
 def test_pods_of_a_node_of_unknown_size_are_left_out(tmp_path, about):
     path = tmp_path / "r"
-    writer = Writer(path, COLUMNS, about, force=False, resources=("cpu", "memory"))
+    writer = RecordingWriter(path, COLUMNS, about, force=False, resources=("cpu", "memory"))
     for row in rows(20):
         writer.add(row)
         writer.add_pods([measured("a", None, 1.0, (0.5, 1e6, 0.5, 1e6))])
@@ -198,7 +198,7 @@ def test_a_later_version_says_so(tmp_path):
 def test_existing_file_is_kept(tmp_path):
     path = written(tmp_path / "r", rows(3))
     with pytest.raises(UsageError, match="--force"):
-        Writer(path, COLUMNS, {}, force=False)
+        RecordingWriter(path, COLUMNS, {}, force=False)
     assert len(load(path).values) == 3
 
 
@@ -269,7 +269,7 @@ def test_a_pipe_is_no_place_for_a_recording(tmp_path):
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     try:
         with pytest.raises(UsageError, match="a recording needs a file"):
-            Writer(tmp_path / "pipe", COLUMNS, {}, force=True)
+            RecordingWriter(tmp_path / "pipe", COLUMNS, {}, force=True)
     finally:
         os.close(reader)
 

@@ -21,9 +21,9 @@ from pathlib import Path
 
 import pytest
 
-from carico.agent.processes import Listing, Pod, Process, Processes
-from carico.agent.screen import View, frame, paint
-from carico.agent.top import Choice, chosen
+from carico.agent.processes import ListedPod, ListedProcess, Processes, ProcessListing
+from carico.agent.screen import ScreenView, frame, paint
+from carico.agent.top import TopChoice, chosen
 from carico.types import Estimate, Mode, NodeSize
 
 ESTIMATE = Estimate(
@@ -39,7 +39,7 @@ ESTIMATE = Estimate(
     mode=Mode.SETTLED,
     rejecting=False,
 )
-VIEW = View(
+VIEW = ScreenView(
     dimensions=("cpu", "memory"),
     size=NodeSize(cores=2, memory_bytes=8 * 2**30),
     own_limits=False,
@@ -55,7 +55,7 @@ VIEW = View(
 TOP = [sys.executable, "-m", "carico.cli", "top", "--runtime", "none"]
 
 
-def text(view: View, width: int = 90, height: int = 40, colours: bool = False) -> list[str]:
+def text(view: ScreenView, width: int = 90, height: int = 40, colours: bool = False) -> list[str]:
     return [paint(line, colours) for line in frame(view, width, height)]
 
 
@@ -80,18 +80,21 @@ def test_the_picture():
     ]
 
 
-PROCESSES = (Process(7, "somebody-else", 1.5, 2.5 * 2**30, "stress --cpu 2"), Process(812, "root", 0.0, 5e6, "sleep 1"))
-PODS = (Pod("web-1", 3, 0.4, 3e8), Pod("web-2", 1, 0.2, 1e8))
+PROCESSES = (
+    ListedProcess(7, "somebody-else", 1.5, 2.5 * 2**30, "stress --cpu 2"),
+    ListedProcess(812, "root", 0.0, 5e6, "sleep 1"),
+)
+PODS = (ListedPod("web-1", 3, 0.4, 3e8), ListedPod("web-2", 1, 0.2, 1e8))
 
 
 def test_the_list_of_processes_or_pods() -> None:
-    processes = replace(VIEW, listing=Listing(PROCESSES, total=64))
+    processes = replace(VIEW, listing=ProcessListing(PROCESSES, total=64))
     assert text(processes, width=120)[-3:] == [
         "     CPU      MEMORY        PID  USER        COMMAND   (64 processes by cpu)",
         "    150%     2.5 GiB          7  somebody-e  stress --cpu 2",
         "      0%       5 MiB        812  root        sleep 1",
     ]
-    pods = replace(VIEW, listing=Listing(PROCESSES, PODS, 64), by_memory=True, offset=1)
+    pods = replace(VIEW, listing=ProcessListing(PROCESSES, PODS, 64), by_memory=True, offset=1)
     assert text(pods, width=120)[-2:] == [
         "     CPU      MEMORY  PROCESSES  POD   (2 pods by memory, from 2)",
         "     20%      95 MiB          1  web-2",
@@ -100,20 +103,20 @@ def test_the_list_of_processes_or_pods() -> None:
 
 
 def test_keys_choose_what_is_shown() -> None:
-    listing = Listing(PROCESSES, total=2)
-    choice = Choice()
+    listing = ProcessListing(PROCESSES, total=2)
+    choice = TopChoice()
     for key, change in (("down", {"offset": 1}), ("end", {"offset": 1}), ("up", {"offset": 0}), ("up", {"offset": 0})):
         choice = chosen(choice, key, listing)
-        assert choice == replace(Choice(), **change)
+        assert choice == replace(TopChoice(), **change)
     assert chosen(choice, "m", listing).by_memory
     assert not chosen(choice, "tab", listing).pods_first
     assert chosen(choice, "?", listing).help
     assert chosen(choice, "x", listing) == choice
-    assert chosen(Choice(), "down", Listing()) == Choice()
+    assert chosen(TopChoice(), "down", ProcessListing()) == TopChoice()
 
 
 def test_the_help_shows_every_key() -> None:
-    lines = text(replace(VIEW, help=True, listing=Listing(PROCESSES, total=2)), width=120)
+    lines = text(replace(VIEW, help=True, listing=ProcessListing(PROCESSES, total=2)), width=120)
     assert any(line.startswith("q, Ctrl-C") for line in lines)
     assert not any("stress" in line for line in lines)
 
@@ -156,7 +159,7 @@ def test_without_psutil_the_list_says_what_to_install(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("width", [1, 10, 40, 79, 200])
 @pytest.mark.parametrize("height", [0, 1, 5, 60])
 def test_no_line_is_wider_or_lower_than_the_terminal(width, height):
-    lines = text(replace(VIEW, notice="x" * 300, listing=Listing(PROCESSES, PODS, 64)), width, height)
+    lines = text(replace(VIEW, notice="x" * 300, listing=ProcessListing(PROCESSES, PODS, 64)), width, height)
     assert len(lines) <= height
     assert all(len(line) <= width for line in lines)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from carico.aggregator.state import State
+from carico.aggregator.state import AggregatorState
 from carico.settings import AggregatorSettings
 from carico.types import CostBelief, LocalModel, NodeSize
 
@@ -59,8 +59,8 @@ def node() -> Callable[..., LocalModel]:
 
 
 @pytest.fixture(scope="session")
-def new_state() -> Callable[..., State]:
-    def build(replica: str = "r1", start_id: int = 1, **settings: Any) -> State:
-        return State(AggregatorSettings(**({"hold": 0.0} | settings)), replica, start_id)
+def new_state() -> Callable[..., AggregatorState]:
+    def build(replica: str = "r1", start_id: int = 1, **settings: Any) -> AggregatorState:
+        return AggregatorState(AggregatorSettings(**({"hold": 0.0} | settings)), replica, start_id)
 
     return build

@@ -11,7 +11,7 @@ from carico.aggregator.classes import Classes
 from carico.aggregator.state import CLASSES_AT_ONCE, TELL_AGAIN, Told
 from carico.aggregator.subscribers import Subscribers
 from carico.types import ClassCost, ClassKey
-from carico.wire.classes_client import ClassesTalker
+from carico.wire.classes_client import ClassesPolicy
 from carico.wire.codec import replica as replica_codec
 from carico.wire.codec.classes import ClassName, Query, name_of
 
@@ -113,6 +113,65 @@ def test_figures_that_hardly_move_are_no_news(table):
     assert table.published.version == version
     table.heard("n1", [cost(cpu=0.6)], RESOURCES)
     assert table.refresh(NOW)
+
+
+def busy(table, nodes=30):
+    """A class on many nodes, behind more others than are merged at once, in each of which one of them moved a bit."""
+    others = [cost(f"c{i}") for i in range(3 * classes.PER_REFRESH)]
+    for node in range(nodes):
+        table.heard(f"n{node}", [cost()], RESOURCES)
+        for start in range(0, len(others), 400):
+            table.heard(f"n{node}-{start}", others[start : start + 400], RESOURCES)
+    settle(table)
+    for start in range(0, len(others), 400):
+        table.heard(
+            f"n0-{start}",
+            [dataclasses.replace(other, mean=(0.6, 2.0**28)) for other in others[start : start + 400]],
+            RESOURCES,
+        )
+    return others
+
+
+def test_small_changes_wait_and_cost_little_each_time(table):
+    others = busy(table)
+    version = table.published.version
+    waiting = len(table._drift)
+    assert waiting == len(others)
+    table.refresh(NOW)
+    assert len(table._drift) == waiting - classes.IN_BACKGROUND
+    settle(table)
+    assert not table._drift
+    assert table.published.version == version, "a thirtieth of 20 % is nothing to tell"
+
+
+def test_a_new_class_overtakes_all_others(table):
+    busy(table)
+    table.heard("n1", [cost("new")], RESOURCES)
+    table.refresh(NOW)
+    assert published(table, ClassName("a/new", "r1")).mean[0] == 0.5
+
+
+def test_small_changes_of_many_nodes_add_up_and_are_merged_at_once(table):
+    busy(table)
+    for node in range(30):
+        table.heard(f"n{node}", [cost(cpu=0.54)], RESOURCES)
+    table.refresh(NOW)
+    assert published(table).mean[0] == pytest.approx(0.54)
+
+
+def test_one_node_that_saw_more_than_all_others_is_heard_at_once(table):
+    busy(table)
+    table.heard("n3", [cost(high=(0.5, 1.5 * 2.0**28))], RESOURCES)
+    table.refresh(NOW)
+    assert published(table).high[1] == 1.5 * 2.0**28
+
+
+def test_a_class_that_ends_on_all_nodes_at_once_is_noticed_at_once(table):
+    busy(table)
+    for node in range(30):
+        table.heard(f"n{node}", [cost(pods=0)], RESOURCES)
+    table.refresh(NOW)
+    assert published(table).pods == 0
 
 
 def test_classes_rows_and_nodes_are_bounded(table, monkeypatch):
@@ -268,7 +327,7 @@ class Client:
 
     def __init__(self, limit=0):
         self.costs, self.messages = {}, 0
-        self.talker = ClassesTalker(self._hear, limit)
+        self.talker = ClassesPolicy(self._hear, limit)
 
     def _hear(self, costs, resources):
         assert resources == RESOURCES
@@ -345,6 +404,44 @@ def test_thousands_of_nodes_are_not_told_of_every_new_job(table, audience):
     for tick in range(9, 60):
         refresh(table, audience, NOW + tick / 4)
     assert all(set(client.costs) == {"a/mine", "a/job"} for client in nodes), "but in the end all are"
+
+
+def test_a_node_hears_at_once_of_changes_that_matter_and_of_others_in_turn(table, audience):
+    table.heard("n1", [cost("mine")], RESOURCES)
+    table.refresh(NOW)
+    nodes = [Client() for _ in range(1000)]
+    wanted = frozenset({name_of(cost("mine").key)})
+    for client in nodes:
+        audience.add(client, Query(0, 256, wanted if client is nodes[900] else frozenset()), NOW)
+    scheduler = Client()
+    audience.add(scheduler, Query(0, 0, frozenset()), NOW)
+
+    def known_after(cpu, now):
+        table.heard("n1", [cost("mine", cpu=cpu)], RESOURCES)
+        refresh(table, audience, now)
+        assert scheduler.costs["a/mine"].mean[0] == cpu
+        return nodes[900].costs["a/mine"].mean[0]
+
+    assert known_after(0.53, NOW + 1.0) == 0.5
+    assert known_after(0.56, NOW + 2.0) == 0.56, "12 % since it was told"
+    assert known_after(0.53, NOW + 3.0) == 0.56
+    assert known_after(0.50, NOW + 4.0) == 0.5
+    assert known_after(0.53, NOW + 5.0) == 0.5
+    for tick in range(60):
+        refresh(table, audience, NOW + 5.0 + tick / 4)
+    assert nodes[900].costs["a/mine"].mean[0] == 0.53
+
+
+def test_a_node_that_names_very_many_classes_hears_of_all_in_messages_that_it_takes(table, audience):
+    names = [f"c{i}" for i in range(1500)]
+    for start in range(0, len(names), 500):
+        table.heard(f"n{start}", [cost(name, pods=start) for name in names[start : start + 500]], RESOURCES)
+    settle(table)
+    few, many = Client(), Client()
+    audience.add(few, Query(0, 256, frozenset(name_of(cost(name).key) for name in names[:30])), NOW)
+    audience.add(many, Query(0, 256, frozenset(name_of(cost(name).key) for name in names[:1000])), NOW)
+    assert (len(few.costs), few.messages) == (256 + 30, 1)
+    assert (len(many.costs), many.messages) == (256 + 1000, 2)
 
 
 def test_a_client_that_does_not_read_is_told_nothing_more(table, audience):

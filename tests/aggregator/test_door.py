@@ -9,7 +9,7 @@ import grpc
 import pytest
 from grpc import aio
 
-from carico.aggregator.door import SERVICE, Door
+from carico.aggregator.door import SERVICE, AggregationService
 from carico.aggregator.process import Aggregator
 from carico.clock import SystemClock
 from carico.errors import UsageError
@@ -29,7 +29,7 @@ COST = ClassCost(
 
 
 def door_of(new_state, *, has_peers=False):
-    return Door(new_state(), ManualClock(), lambda: None, lambda _: None, has_peers=has_peers)
+    return AggregationService(new_state(), ManualClock(), lambda: None, lambda _: None, has_peers=has_peers)
 
 
 def test_without_peers_nobody_may_speak_as_a_replica(new_state):
@@ -68,10 +68,10 @@ def test_a_stream_speaks_for_one_node(new_state, node):
     session = door.exchange._sessions(Caller(names=None, is_replica=False))
     session.answer(local.encode(node(1)))
     refused = cluster.decode(session.answer(local.encode(node(2))))
-    assert isinstance(refused, cluster.Refused)
+    assert isinstance(refused, cluster.RejectedMessage)
     assert refused.reason == "identity"
     assert len(door.state._rows) == 1
-    assert not isinstance(cluster.decode(session.answer(local.encode(node(1)))), cluster.Refused)
+    assert not isinstance(cluster.decode(session.answer(local.encode(node(1)))), cluster.RejectedMessage)
 
 
 def test_an_aggregator_that_is_late_asks_its_nodes_to_wait(new_state, node):

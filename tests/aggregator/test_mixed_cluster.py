@@ -17,7 +17,7 @@ import pytest
 from cluster.ports import free_port
 from running import Process
 
-from carico.agent.node import Node
+from carico.agent.node import ReportBuilder
 from carico.clock import SystemClock
 from carico.estimate.pipeline import Pipeline
 from carico.settings import AgentSettings
@@ -56,7 +56,7 @@ class Simulated:
         self.name, self.key, self._dice = name, key, random.Random(name)
         self.settings = AgentSettings(aggregator=target, ask_every=0.2, estimator=estimator, **files(name))
         self.pipeline = Pipeline(self.settings, DIMENSIONS, 10.0, SIZE)
-        self.node = Node(name, 1, DIMENSIONS, lambda: SIZE)
+        self.node = ReportBuilder(name, 1, DIMENSIONS, lambda: SIZE)
         clock = SystemClock()
         self.exchange = ExchangeClient(self.settings, clock, lambda model: self.node.adopt(model, self.pipeline))
         self.classes = ClassesClient(self.settings, clock, self._hear, 256)

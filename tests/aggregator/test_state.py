@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from carico.aggregator.state import Told
-from carico.errors import RefusedMessage
+from carico.errors import InvalidMessage
 from carico.types import CostBelief, NodeSize
 from carico.wire.codec import cluster
 from carico.wire.codec import replica as replica_codec
@@ -177,7 +177,7 @@ def test_a_peer_of_the_same_name_is_refused_and_an_old_word_of_a_peer_dropped(ne
     first.heard_peer(dataclasses.replace(old, nodes=77), 1, NOW)
     first.refresh(NOW)
     assert first.model.nodes == 1
-    with pytest.raises(RefusedMessage, match="identity"):
+    with pytest.raises(InvalidMessage, match="identity"):
         first.heard_peer(twin.own_model(NOW), 1, NOW)
 
 
@@ -213,7 +213,7 @@ def test_dimensions_that_nobody_knows_are_left_out_and_counted(new_state, node):
     assert state.model.dimensions == ("cpu", "memory")
     np.testing.assert_allclose(state.model.gram, _absolute(model)[1:, 1:], rtol=1e-12)
     assert state.unknown_dimensions == 1
-    with pytest.raises(RefusedMessage, match="dimensions: none of gpu"):
+    with pytest.raises(InvalidMessage, match="dimensions: none of gpu"):
         tell(state, [node(2, dimensions=("gpu",))])
 
 
@@ -277,7 +277,7 @@ def test_an_old_word_is_refused(new_state, node):
     early, late = node(1), node(1)
     stream = state.open_stream()
     state.accept(late, stream, NOW)
-    with pytest.raises(RefusedMessage, match="order"):
+    with pytest.raises(InvalidMessage, match="order"):
         state.accept(early, stream, NOW)
 
 

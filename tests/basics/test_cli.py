@@ -57,11 +57,11 @@ def test_rare_options_are_in_the_long_help_alone(command: str) -> None:
     short, long = carico(command, "--help").stdout, carico(command, "--help-all").stdout
     flags = [set(re.findall(r"^  (?:-\w[^,]*, )?(--[\w-]+)", page, re.MULTILINE)) for page in (short, long)]
     assert flags[0] < flags[1]
-    assert f"show {len(flags[1] - flags[0])} rarer options as well" in re.sub(r"\s+", " ", short)
+    assert f"show this help with {len(flags[1] - flags[0])} more options" in re.sub(r"\s+", " ", short)
 
 
 def test_an_unknown_command_ends_with_one_short_line() -> None:
-    for wrong, end in (("agnet", "did you mean agent?"), ("xyz", "`carico --help` tells more")):
+    for wrong, end in (("agnet", "did you mean agent?"), ("xyz", "see `carico --help`")):
         done = carico(wrong)
         assert (done.returncode, done.stderr) == (2, f"carico: there is no command {wrong!r}; {end}\n")
 
@@ -70,12 +70,13 @@ def test_an_unknown_command_ends_with_one_short_line() -> None:
     ("words", "message"),
     [
         (["agent", "--ratehz", "5"], "there is no option --ratehz; did you mean --rate-hz?"),
-        (["agent", "--bogus"], "there is no option --bogus; `carico agent --help` tells more"),
-        (["agent", "more"], "unexpected argument 'more'; `carico agent --help` tells more"),
+        (["agent", "--bogus"], "there is no option --bogus; see `carico agent --help`"),
+        (["agent", "more"], "unexpected argument 'more'; see `carico agent --help`"),
         (["completion", "bsh"], "shell: 'bsh' is not one of bash, zsh, fish; did you mean bash?"),
-        (["help", "agnt"], "COMMAND: 'agnt' is not known; did you mean agent?"),
-        (["agent", "--log-level", "loud"], "--log-level: 'loud' is not one of debug, info, warning, error; `carico"),
-        (["simulate-placement"], "the following arguments are required: -f/--file; `carico simulate-placement"),
+        (["help", "agnt"], "there is no command 'agnt'; did you mean agent?"),
+        (["help", "xyz"], "there is no command 'xyz'; see `carico --help`"),
+        (["agent", "--log-level", "loud"], "--log-level: 'loud' is not one of debug, info, warning, error; see `c"),
+        (["simulate-placement"], "the following arguments are required: -f/--file; see `carico simulate-placement"),
         (["--config", "x.toml", "version"], "--config: `carico version` reads no settings"),
         (["top", "--seconds", "soon"], "--seconds: 'soon' is not a duration; write it like 30s, 5m, 1h30m or"),
         (["top", "--seconds", "0"], "--seconds: '0' is not a time above 0"),

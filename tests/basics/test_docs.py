@@ -39,6 +39,13 @@ def test_the_reference_of_commands_settings_and_metrics_is_up_to_date(tmp_path: 
         assert (tmp_path / name).read_text() == (ROOT / "docs" / name).read_text(), "`make docs` writes them anew"
 
 
+def test_the_layers_are_those_that_are_checked() -> None:
+    """In the document and in .importlinter, which also marks layers that may be missing with brackets."""
+    checked = (ROOT / ".importlinter").read_text().partition("layers =\n")[2].partition("\n\n")[0]
+    told = (ROOT / "docs/architecture.md").read_text().partition("## Layers\n\n")[2].partition("\n\n")[0]
+    assert told.split() == re.sub("[()]", "", checked).split()
+
+
 def test_a_recording_holds_what_a_terminal_showed(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "tools/record.py"), str(tmp_path / "x.cast")]
     done = subprocess.run([*command, "sh", "-c", r"printf 'a\rbö'; stty size; exit 3"], capture_output=True, text=True)

@@ -62,7 +62,7 @@ def test_what_needs_linux_says_so_in_one_sentence(
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setitem(COMMANDS, command, COMMANDS[command]._replace(module="cannot.be.imported.here"))
     assert main([command]) == (255 if command == "run" else 2)
-    works = "explain, simulate-placement, decisions, replay, version and completion work here"
+    works = "explain, simulate-placement, decisions, classes, replay, version and completion work here"
     said = f"carico: `carico {command}` needs Linux, and this system is {system}; {works}\n"
     assert capsys.readouterr() == ("", said)
 
@@ -98,5 +98,9 @@ def test_a_cluster_can_be_asked(system: str, tmp_path: Path) -> None:
         assert "kwok-0001" in explained.stdout, explained.stderr
         simulated = carico(system, "simulate-placement", "-f", str(tmp_path / "pod.json"), *where)
         assert "kwok-0001" in simulated.stdout, simulated.stderr
+        classes = carico(system, "classes", *where)
+        assert classes.returncode == 1
+        assert classes.stderr.startswith("carico: no scheduler was found: "), classes.stderr
+        assert len(classes.stderr.splitlines()) == 1
     finally:
         cluster.stop()

@@ -1,4 +1,4 @@
-"""A small client for the API server, of the standard library only: JSON in, JSON out, one connection per thread."""
+"""A small client for the API server with only the standard library: JSON in and out, one connection per thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMEOUT = 30.0  # seconds
 
 
 class ApiError(OSError):
-    """The API server refused; `status` is HTTP's."""
+    """The API server rejected the request; `status` is the HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -43,7 +43,7 @@ class Api:
         self._connections: list[http.client.HTTPSConnection] = []
 
     def _load_certificate(self, user: Object) -> None:
-        with tempfile.NamedTemporaryFile() as pair:  # Python's ssl takes a client's certificate from a file only
+        with tempfile.NamedTemporaryFile() as pair:  # Python's ssl loads a client certificate only from a file
             pair.write(base64.b64decode(user["client-certificate-data"]))
             pair.write(base64.b64decode(user["client-key-data"]))
             pair.flush()
@@ -68,7 +68,7 @@ class Api:
         return self._request("DELETE", path)
 
     def is_ready(self) -> bool:
-        """Whether the API server calls itself ready."""
+        """Whether the API server reports that it is ready."""
         try:
             return self._send("GET", "/readyz", None, "application/json")[0] == 200
         except (OSError, http.client.HTTPException):
@@ -76,7 +76,7 @@ class Api:
 
     def post_all(self, path: str, bodies: Iterable[Object], connections: int = 8) -> None:
         """Create many objects over several connections."""
-        own = copy.copy(self)  # its threads end here, so its connections do too
+        own = copy.copy(self)  # its threads end here, and so do its connections
         own._local, own._connections = threading.local(), []
         try:
             with ThreadPoolExecutor(connections) as pool:
@@ -105,7 +105,7 @@ class Api:
         payload = json.dumps(body).encode() if body is not None else None
         try:
             return self._once(connection, method, path, payload, kind, accept)
-        except (ConnectionError, ssl.SSLEOFError):  # kept alive too long: the server hung up while nobody asked
+        except (ConnectionError, ssl.SSLEOFError):  # idle for too long: the server closed the connection
             return self._once(connection, method, path, payload, kind, accept)
 
     def _once(

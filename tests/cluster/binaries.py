@@ -1,6 +1,6 @@
-"""The table of binaries: where each comes from, and what a first build of it costs.
+"""The table of binaries: the source of each, and the cost of its first build.
 
-Seconds are of a cold Go cache on two busy cores, in this order: the first binary of a module pays for the packages
+Seconds are for a cold Go cache on two busy cores, in this order: the first binary of a module includes the packages
 that the others share.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 MODULES = Path(__file__).with_name("tools")
 KUBERNETES = "v1.36.3"
 _VERSION = "k8s.io/component-base/version"
-# Unstamped, the API server would call itself v0.0.0.
+# Without a stamp, the API server's version would be v0.0.0.
 _STAMP = f"-X {_VERSION}.gitVersion={KUBERNETES} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=36"
 FLAGS = ("-trimpath", "-ldflags", f"-s -w {_STAMP}")
 

@@ -1,8 +1,8 @@
 """The cluster's binaries, from Go modules at pinned versions, built once per machine.
 
 Cache: `<cache>/tools/<module>-<key>/<binary>` with `<binary>.sha256` beside it; the key is a checksum over go.mod,
-go.sum and the build's flags. A binary is built next to its goal and renamed, its checksum is written last and
-verified on every use: a binary that is half there, or was changed, is built again.
+go.sum and the build flags. A binary is built next to its final path and renamed, its checksum is written last and
+verified on every use: an incomplete or changed binary is built again.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ CHOOSE = "free some space, or name another folder in CARICO_CACHE"
 
 
 def cache_folder() -> Path:
-    """`$CARICO_CACHE`, or `carico` in the user's cache folder: outside the checkout, for every checkout."""
+    """`$CARICO_CACHE`, or `carico` in the user's cache folder: outside the checkout, shared by all checkouts."""
     if chosen := os.environ.get("CARICO_CACHE"):
         return Path(chosen).absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "carico"
 
 
 def say(line: str) -> None:
-    """A line for the person who waits."""
+    """A line of progress for the user."""
     print(line, file=sys.stderr, flush=True)
 
 
 def build(names: Iterable[str], cache: Path | None = None, say: Callable[[str], None] = say) -> dict[str, str]:
-    """Paths of the named binaries, built first where the cache lacks them."""
+    """Paths of the named binaries, built first if the cache lacks them."""
     cache = cache or cache_folder()
     tools = [TOOLS[name] for name in names]
     with _full_disk_is_one_line(cache):
@@ -63,7 +63,7 @@ def _key(tool: Tool) -> str:
 
 
 def _missing(tools: list[Tool], cache: Path, say: Callable[[str], None]) -> list[Tool]:
-    """Those that are not in the cache, or not as they were built. Hashing releases Python's lock: threads help."""
+    """Those that are not in the cache, or not as they were built. Hashing releases the GIL, so threads help."""
     with ThreadPoolExecutor() as pool:
         fine = pool.map(lambda tool: _is_fine(path_of(tool, cache), say), tools)
         return [tool for tool, is_fine in zip(tools, fine, strict=True) if not is_fine]
@@ -138,7 +138,7 @@ def _fail(tool: Tool, complaint: str, cache: Path) -> None:
 
 @contextmanager
 def _only_builder(cache: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Two builders would do the same work twice, slowly: the second waits and then finds it done."""
+    """Two builders would do the same work twice: the second waits and then finds it done."""
     with open(cache / "build.lock", "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""A whole cluster, of either mode, as tests and the command line see it."""
+"""A whole cluster, of either mode, as used by tests and the command line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .handle import SBIN, Started
 from .images import BUSYBOX
 
 MOST_NODES = 50_000
-# What a real node needs of the machine, and the Debian package that brings it.
+# Programs that a real node needs on the machine, and the Debian package of each.
 PROGRAMS = {
     "unshare": "util-linux",
     "nsenter": "util-linux",
@@ -50,7 +50,7 @@ class Cluster(Started):
         say: Callable[[str], None] = lambda _: None,
         extenders: list[Object] | None = None,
     ) -> None:
-        """`extenders` go into kube-scheduler's configuration."""
+        """`extenders` are added to kube-scheduler's configuration."""
         check(nodes, kubelet)
         self._built = builder.build(_names(nodes, kubelet, containerd_version))
         if kubelet and containerd_version != "2":
@@ -64,7 +64,7 @@ class Cluster(Started):
         if not kubelet:
             super().__init__(spec, say)
             return
-        # Made here, in the host's network: see forward.py.
+        # Created here, in the host's network namespace: see forward.py.
         with socket.create_server(("127.0.0.1", 0)) as door:
             sealed = {"sealed": True, "containerd": containerd_version, "inherit": [door.fileno()]}
             super().__init__(spec | sealed | {"user_port": door.getsockname()[1]}, say)
@@ -88,7 +88,7 @@ class Cluster(Started):
         return self._built["kubectl"]
 
     def kubeconfig_of(self, user: str, groups: tuple[str, ...] = ()) -> Path:
-        """A kubeconfig for another user, for tests of rights."""
+        """A kubeconfig for another user, for tests of authorization."""
         authority = pki.Authority(self.folder / "pki")
         return authority.kubeconfig(self.folder / f"{user}.kubeconfig", f"https://{self.api.address}", user, groups)
 
@@ -119,7 +119,7 @@ class Cluster(Started):
         return done.stdout
 
     def create(self, item: Object, namespace: str = "default") -> Object:
-        """Create an object of a kind whose plural is plain."""
+        """Create an object of a kind whose plural is regular."""
         version, kind = item["apiVersion"], item["kind"].lower() + "s"
         root = "/api/v1" if version == "v1" else f"/apis/{version}"
         place = "" if kind in ("namespaces", "nodes") else f"/namespaces/{namespace}"
@@ -127,7 +127,7 @@ class Cluster(Started):
 
     @contextmanager
     def namespace(self) -> Iterator[str]:
-        """A namespace for one test: ready for pods, and deleted with all that is in it."""
+        """A namespace for one test: ready for pods, and deleted with all its objects."""
         name = f"test-{secrets.token_hex(4)}"
         self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         self.wait_for(f"account of {name}", lambda: self._has(f"/api/v1/namespaces/{name}/serviceaccounts/default"))
@@ -145,7 +145,7 @@ class Cluster(Started):
             raise
 
     def wait_for(self, what: str, condition: Callable[[], Any], seconds: float = 120.0) -> Any:
-        """Poll until the condition holds and return its value; the error shows what the parts said last."""
+        """Poll until the condition holds and return its value; the error contains the ends of the logs."""
         deadline = time.monotonic() + seconds
         while not (value := condition()):
             if time.monotonic() > deadline:
@@ -175,7 +175,7 @@ def pod(name: str, command: list[str], **spec: Any) -> Object:
 
 
 def check(nodes: int, kubelet: bool) -> None:
-    """Refuse what cannot work before anything is built or started."""
+    """Reject what cannot work before anything is built or started."""
     if not 0 <= nodes <= MOST_NODES:
         line = f"a cluster cannot have {nodes} nodes: give a whole number from 0 to {MOST_NODES}"
         raise ClusterError(line, WRONG_INPUT)

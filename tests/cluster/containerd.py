@@ -1,7 +1,7 @@
 """The container runtime of a sealed cluster: containerd 2 from our build, or the machine's own 1.x.
 
-Its socket lies in the run's folder, which the host sees too: a client outside the namespaces can speak to it.
-Everything that it mounts stays in the private /run.
+Its socket is in the run's folder, which the host sees too: a client outside the namespaces can connect to it. All its
+mounts are in the private /run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ POD_NETWORK = "10.244.0.0/16"
 SOCKET = "containerd.sock"
 CNI_FOLDERS = ("/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni")
 
-# Lowering oom_score_adj needs CAP_SYS_RESOURCE, which a root in a sandbox may lack: runc would die of it.
+# Lowering oom_score_adj needs CAP_SYS_RESOURCE, which root in a sandbox may lack: runc would fail.
 VERSION_3 = """
 version = 3
 root = "{folder}/containerd"
@@ -67,7 +67,7 @@ def start(run: Run, daemons: Daemons, version: str, binaries: dict[str, str]) ->
     configuration = CONFIGURATIONS[version].format(folder=folder, socket=socket, pause=PAUSE, cni=cni_folder())
     (folder / "containerd.toml").write_text(configuration)
     _write_network(folder / "cni")
-    # containerd looks for its shim on PATH: next to the binary of its own version.
+    # containerd looks for its shim on PATH: the one next to the binary, of the same version.
     path = f"{Path(binaries['containerd']).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
     daemons.start("containerd", [binaries["containerd"], "--config", str(folder / "containerd.toml")], {"PATH": path})
     daemons.wait_for("containerd", lambda: _answers(socket, binaries), log="containerd")
@@ -85,7 +85,7 @@ def system_binaries() -> dict[str, str]:
 
 
 def cni_folder() -> str:
-    """Where the machine keeps its CNI plugins."""
+    """The folder of the machine's CNI plugins."""
     for folder in CNI_FOLDERS:
         if (Path(folder) / "bridge").exists():
             return folder

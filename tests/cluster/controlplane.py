@@ -1,6 +1,6 @@
-"""etcd, kube-apiserver, kube-controller-manager, kube-scheduler: the stock ones, set up for a small machine.
+"""etcd, kube-apiserver, kube-controller-manager, kube-scheduler: unmodified, configured for a small machine.
 
-In scale mode they listen on loopback only; in a sealed cluster the API server listens on the node's address too, for
+In scale mode they listen on loopback only; in a sealed cluster the API server also listens on the node's address, for
 the pods.
 """
 
@@ -27,7 +27,7 @@ API_NAMES = (
 )
 QPS, BURST = 5_000, 5_000
 # A kubelet's Lease lasts 40 s and is renewed four times in that: with thousands of nodes the renewals alone would keep
-# the machine busy, so they get rarer in step. 20 a second at most.
+# the machine busy, so the interval grows with the number of nodes. 20 renewals a second at most.
 SHORTEST_LEASE = 40
 NODES_PER_LEASE_SECOND = 5
 
@@ -42,7 +42,7 @@ class ControlPlane:
     """Its address as the parts beside it see it."""
 
     def kubeconfig(self, folder: Path, part: str, user: str, groups: tuple[str, ...] = ()) -> Path:
-        """The kubeconfig of a part."""
+        """The kubeconfig of a component."""
         return self.authority.kubeconfig(folder / f"{part}.kubeconfig", self.server, user, groups)
 
 
@@ -76,7 +76,7 @@ def start(
 
 
 def lease_seconds(nodes: int) -> int:
-    """How long a node's Lease lasts.
+    """Duration of a node's Lease in s.
 
     >>> lease_seconds(3), lease_seconds(1000)
     (40, 200)
@@ -85,7 +85,7 @@ def lease_seconds(nodes: int) -> int:
 
 
 def has_default_account(api: Api) -> bool:
-    """Pods can be created only when the controller manager has made the namespace's service account."""
+    """Pods can be created only when the controller manager has created the namespace's service account."""
     return bool(api.get("/api/v1/namespaces/default/serviceaccounts/default"))
 
 
@@ -99,7 +99,7 @@ def _etcd(run: Run, binaries: dict[str, str], client: str) -> list[str]:
         f"--listen-peer-urls={peer}",
         f"--initial-advertise-peer-urls={peer}",
         f"--initial-cluster=default={peer}",
-        "--unsafe-no-fsync",  # nobody restores a test cluster after a power cut
+        "--unsafe-no-fsync",  # a test cluster is never restored after a power failure
         "--log-level=warn",
     ]
 
@@ -122,7 +122,7 @@ def _apiserver(
         f"--tls-cert-file={pki / 'apiserver.crt'}",
         f"--tls-private-key-file={pki / 'apiserver.key'}",
         f"--client-ca-file={authority.certificate}",
-        # Unset, controller manager and scheduler complain about its absence twice a minute.
+        # Without it, controller manager and scheduler log its absence twice a minute.
         f"--requestheader-client-ca-file={authority.certificate}",
         "--requestheader-allowed-names=front-proxy-client",
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
@@ -132,7 +132,7 @@ def _apiserver(
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         "--allow-privileged",
-        # Without it `kubectl logs` would look the node's name up.
+        # Without it `kubectl logs` would resolve the node's name.
         "--kubelet-preferred-address-types=InternalIP",
         f"--kubelet-certificate-authority={authority.certificate}",
         f"--kubelet-client-certificate={pki / 'kubelet-client.crt'}",
@@ -155,8 +155,8 @@ def _controller_manager(plane: ControlPlane, binaries: dict[str, str], nodes: in
         f"--cluster-signing-cert-file={plane.authority.certificate}",
         f"--cluster-signing-key-file={plane.authority.key}",
         "--use-service-account-credentials",
-        f"--flex-volume-plugin-dir={pki.parent / 'volume-plugins'}",  # else it makes one in /usr
-        # It writes a hint for kubelets to every node, and again to all of them each time their number passes a mark.
+        f"--flex-volume-plugin-dir={pki.parent / 'volume-plugins'}",  # otherwise it creates one in /usr
+        # It writes a TTL annotation for kubelets to every node, and to all again when their number passes a threshold.
         "--controllers=*,-ttl-controller",
         f"--node-monitor-grace-period={1.25 * lease_seconds(nodes):.0f}s",
         f"--kube-api-qps={QPS}",
@@ -171,7 +171,7 @@ def _scheduler(plane: ControlPlane, binaries: dict[str, str], extenders: list[Ob
     configuration = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
-        # Its default of 50 requests/s would be what a test measures.
+        # Otherwise a test would measure its default limit of 50 requests/s.
         "clientConnection": {"kubeconfig": str(kubeconfig), "qps": QPS, "burst": BURST},
         "leaderElection": {"leaderElect": False},
         "extenders": extenders,
@@ -187,7 +187,7 @@ def _scheduler(plane: ControlPlane, binaries: dict[str, str], extenders: list[Ob
 
 
 def _served(kubeconfig: Path) -> list[str]:
-    """Health and metrics on a free port of the loopback, for whom the API server vouches."""
+    """Health and metrics on a free loopback port, for clients that the API server authorizes."""
     return [
         "--bind-address=127.0.0.1",
         f"--secure-port={free_port()}",

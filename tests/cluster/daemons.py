@@ -1,7 +1,7 @@
-"""The long-running parts of one cluster, children of its inner process.
+"""The long-running components of one cluster, children of its inner process.
 
-Each writes to `logs/<name>.log` and dies with its parent. In a sealed cluster the inner process is process 1 and
-inherits the orphans of the container runtime too, so all waiting goes through one `reap`.
+Each writes to `logs/<name>.log` and ends with its parent. In a sealed cluster the inner process is process 1 and also
+inherits the orphans of the container runtime, so all waiting goes through one `reap`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _libc = ctypes.CDLL(None)
 
 
 def die_with_parent() -> None:
-    """Between fork and exec: ask the kernel for SIGKILL when the parent ends."""
+    """Between fork and exec: the kernel sends SIGKILL when the parent ends (PR_SET_PDEATHSIG)."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -35,9 +35,9 @@ def log_tail(log: Path, lines: int = 15) -> str:
 
 
 class Daemons:
-    """Starts parts, notices their end, waits for conditions.
+    """Starts components, detects their end, waits for conditions.
 
-    A part whose name stands in the folder `held` may end; it is started again when the name is gone from there.
+    A component whose name is in the folder `held` may end; it is restarted when the name is removed from there.
     """
 
     def __init__(self, logs: Path, held: Path) -> None:
@@ -50,7 +50,7 @@ class Daemons:
     def start(
         self, name: str, argv: list[str], environment: dict[str, str] | None = None, pass_fds: tuple[int, ...] = ()
     ) -> None:
-        """Start a part; from now on its end is an error."""
+        """Start a component; from now on its end is an error."""
         with open(self._logs / f"{name}.log", "ab") as log:
             child = subprocess.Popen(
                 argv,
@@ -63,10 +63,10 @@ class Daemons:
             )
         self._names[child.pid] = name
         self._commands[name] = (argv, environment, pass_fds)
-        self._children.append(child)  # kept, so that no finaliser complains about a child that runs on
+        self._children.append(child)  # kept, so that no finaliser warns about a child that still runs
 
     def reap(self) -> None:
-        """Collect ended children; raise when one of them was a part."""
+        """Reap ended children; raise if one of them was a component."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -83,13 +83,13 @@ class Daemons:
                 raise ClusterError(f"{name} ended with code {code}; the end of {log}:\n{log_tail(log)}")
 
     def revive(self) -> None:
-        """Start what was held and is no longer."""
+        """Restart components that are no longer held."""
         for name in [name for name in self._away if not (self._held / name).exists()]:
             self._away.discard(name)
             self.start(name, *self._commands[name])
 
     def wait_for(self, what: str, ready: Callable[[], bool], seconds: float = 120.0, log: str | None = None) -> None:
-        """Poll until `ready`; give up early when a part dies."""
+        """Poll until `ready`; raise early if a component ends."""
         deadline = time.monotonic() + seconds
         while True:
             self.reap()
@@ -102,5 +102,5 @@ class Daemons:
             if time.monotonic() > deadline:
                 tail = f"; the end of its log:\n{log_tail(self._logs / f'{log}.log')}" if log else ""
                 raise ClusterError(f"{what} was not ready within {seconds:.0f} s{tail}")
-            # A look that is itself work (1,000 nodes listed) must not slow down what it waits for.
+            # A check that is itself expensive (1,000 nodes listed) must not slow down what it waits for.
             time.sleep(max(0.05, 3 * (time.monotonic() - began)))

@@ -1,6 +1,6 @@
-"""`make cluster-down`: end every cluster of this checkout, and remove what is left of those that were killed.
+"""`make cluster-down`: ends every cluster of this checkout, and removes what is left of those that were killed.
 
-Standard library only, so that it works even where .venv is gone.
+Standard library only, so that it works even without .venv.
 """
 
 from __future__ import annotations

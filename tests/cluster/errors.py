@@ -1,4 +1,4 @@
-"""The one exception of the harness: a line for a person, and the exit code that goes with it."""
+"""The only exception of the harness: one line for the user, and its exit code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ FAILED = 1
 
 
 class ClusterError(Exception):
-    """Something that the user can read and mend; `code` becomes the exit code."""
+    """An error that the user can understand and fix; `code` becomes the exit code."""
 
     def __init__(self, line: str, code: int = FAILED) -> None:
         super().__init__(line)

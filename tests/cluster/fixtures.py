@@ -1,11 +1,11 @@
-"""The real parts as pytest fixtures: tests anywhere below tests/ ask for them by name.
+"""Real clusters and containerd as pytest fixtures: tests anywhere below tests/ request them by name.
 
-A session starts each of them at most once, when a test first asks, and they die with the session, however it ends.
-Mark tests with `cluster` and with the parts of the machine that they need:
+A session starts each of them at most once, on first use, and they end with the session, however it ends. Mark tests
+with `cluster` and with the features of the machine that they need:
 
     pytestmark = [pytest.mark.cluster, needs_containerd]
 
-Tests share clusters: each works in a namespace of its own (`with cluster.namespace() as name`).
+Tests share clusters: each uses a separate namespace (`with cluster.namespace() as name`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ needs_scale = pytest.mark.needs("go")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build what the chosen tests will need before the first of them runs, where one can see it and no test waits."""
+    """Build what the selected tests need before the first of them runs: the output is visible and no test waits."""
     if session.config.option.collectonly or not any(item.get_closest_marker("cluster") for item in session.items):
         return
     reporter: pytest.TerminalReporter = session.config.pluginmanager.getplugin("terminalreporter")
@@ -37,7 +37,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         names += [*binaries.NODE, *binaries.CONTAINERD]
     try:
         builder.build(names, say=reporter.write_line)
-    except ClusterError as error:  # the tests that need them will say it too
+    except ClusterError as error:  # the tests that need them will report it too
         reporter.write_line(f"cluster: {error}")
 
 
@@ -50,7 +50,7 @@ def containerd(request: pytest.FixtureRequest) -> Iterator[Containerd]:
 
 @pytest.fixture(scope="session")
 def scale_cluster() -> Iterator[Callable[[int], Cluster]]:
-    """Gives a control plane with so many kwok nodes: `scale_cluster(20)`. One per number and session."""
+    """Returns a control plane with this many kwok nodes: `scale_cluster(20)`. One per number and session."""
     started: dict[int, Cluster] = {}
     with ExitStack() as stack:
 
@@ -62,7 +62,7 @@ def scale_cluster() -> Iterator[Callable[[int], Cluster]]:
         yield cluster
 
 
-# Each test of a scheduler or a client plays on both: the embedded cluster always, the real one where it can be built.
+# Each test of a scheduler or a client runs on both: the embedded cluster always, the real one if it can be built.
 REAL = pytest.param("real", marks=[pytest.mark.cluster, needs_scale])
 BOTH = ["embedded", REAL]
 # For what only the real one has: kube-scheduler, the volume controller.
@@ -72,7 +72,7 @@ AnyCluster = Callable[[int], Cluster | EmbeddedCluster]
 
 @pytest.fixture(scope="session")
 def embedded_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], EmbeddedCluster]]:
-    """Gives an embedded cluster with so many simulated nodes, under the names that kwok's have."""
+    """Returns an embedded cluster with this many simulated nodes, named like kwok's."""
     started: dict[int, EmbeddedCluster] = {}
 
     def cluster(nodes: int) -> EmbeddedCluster:
@@ -87,7 +87,7 @@ def embedded_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calla
 
 @pytest.fixture(scope="session", params=BOTH)
 def any_cluster(request: pytest.FixtureRequest) -> AnyCluster:
-    """A cluster of either make with so many nodes: `any_cluster(20)`."""
+    """A cluster of either kind with this many nodes: `any_cluster(20)`."""
     name = "scale_cluster" if request.param == "real" else "embedded_cluster"
     made: AnyCluster = request.getfixturevalue(name)
     return made

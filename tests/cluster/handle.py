@@ -1,10 +1,10 @@
-"""Starts one run and watches it until it is ready; the bare container runtime is the smallest of them.
+"""Starts one run and watches it until it is ready; the bare container runtime is the smallest kind.
 
     with Containerd(version="1.6") as runtime:
         channel = grpc.insecure_channel(f"unix://{runtime.socket}")
 
-Making one returns when everything is ready and raises ClusterError with the reason otherwise. It lives as long as this
-process, unless `detach` lets it go on alone.
+The constructor returns when everything is ready, or raises ClusterError with the reason. The run lives as long as this
+process, unless `detach` is called.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NOTHING: dict[str, Any] = {
 
 
 class Started:
-    """What every run has: a folder, a keeper, and for sealed ones a door into the namespaces."""
+    """What every run has: a folder, an outer supervisor (keeper.py), and access to its namespaces if it is sealed."""
 
     def __init__(self, spec: dict[str, Any], say: Callable[[str], None] = lambda _: None) -> None:
         self.run = runs.create()
@@ -61,7 +61,7 @@ class Started:
     def _start_keeper(self, spec: dict[str, Any]) -> None:
         (self.folder / "spec.json").write_text(json.dumps(spec))
         python = {"PYTHONPATH": str(TESTS), "PYTHONDONTWRITEBYTECODE": "1"}
-        # `su` may leave root without the folders in which ip, nft and mount lie.
+        # `su` may leave root without the folders of ip, nft and mount on PATH.
         path = {"PATH": os.environ.get("PATH", "") + SBIN}
         with open(self.folder / "logs" / "keeper.log", "ab") as log:
             self._keeper = subprocess.Popen(
@@ -94,7 +94,7 @@ class Started:
             time.sleep(0.05)
 
     def steps(self) -> list[tuple[float, str]]:
-        """What the inner process has reported: seconds since its start, and the step that was done."""
+        """The steps that the inner process has completed: seconds since its start, and the step."""
         file = self.folder / "progress"
         whole = file.read_text().rpartition("\n")[0] if file.exists() else ""
         return [(at, text) for at, text in map(json.loads, whole.splitlines())]
@@ -122,7 +122,7 @@ class Started:
 
     @contextmanager
     def without(self, part: str) -> Iterator[None]:
-        """Kill a part and keep it away; afterwards it is started again as before, and may take a while to be ready."""
+        """Kill a component and keep it stopped; afterwards it is restarted, and may take a while to be ready."""
         held = self.run.held / part
         held.touch()
         pid = runs.process_of(self.run, part)
@@ -130,20 +130,20 @@ class Started:
             raise ClusterError(f"no {part} runs in cluster {self.run.id}")
         try:
             os.kill(pid, signal.SIGKILL)
-            while Path(f"/proc/{pid}").exists():  # until the inner process has taken note of it
+            while Path(f"/proc/{pid}").exists():  # until the inner process has reaped it
                 time.sleep(0.01)
             yield
         finally:
             held.unlink()
 
     def detach(self) -> None:
-        """Let the cluster go on when this process ends; `make cluster-down` ends it."""
+        """Let the cluster continue when this process ends; `make cluster-down` ends it."""
         assert self._keeper.stdin is not None
         self._keeper.stdin.write(DETACH)
         self._keeper.stdin.close()
 
     def stop(self) -> None:
-        """End it and leave nothing."""
+        """End it and remove everything."""
         runs.sweep(self.run)
         if keeper := getattr(self, "_keeper", None):
             keeper.wait()
@@ -157,9 +157,9 @@ class Started:
 
 
 class Containerd(Started):
-    """A real containerd with CRI, pause image and pod network in a sealed place of its own, without a kubelet.
+    """A real containerd with CRI, pause image and pod network, sealed in separate namespaces, without a kubelet.
 
-    Needs root. Give pod sandboxes `cgroup_parent`, so that their cgroups go with the run.
+    Needs root. Give pod sandboxes `cgroup_parent`, so that their cgroups are removed with the run.
     """
 
     pause_image = images.PAUSE
@@ -173,7 +173,7 @@ class Containerd(Started):
 
     @property
     def socket(self) -> Path:
-        """The runtime's socket, for containerd's own services and for CRI; the host sees it too."""
+        """The runtime's socket, for containerd's own services and for CRI; visible on the host."""
         return self.folder / containerd.SOCKET
 
     @property

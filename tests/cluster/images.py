@@ -1,7 +1,7 @@
-"""Pause and work image, made by hand: there is no registry in a sealed cluster.
+"""Pause and work image, built without tools: there is no registry in a sealed cluster.
 
-Both are one layer, static busybox with a link per applet, and differ only in what they start. The result is an OCI
-image layout in one tar file, which `ctr images import` takes.
+Both are one layer, static busybox with a link per applet, and differ only in their command. The result is an OCI image
+layout in one tar file, for `ctr images import`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The inner process of a cluster: starts the parts in order, waits for each, then watches them.
+"""The inner process of a cluster: starts the components in order, waits for each, then watches them.
 
-`progress` in the run's folder tells the owner how far it is; its last line is `ready` or `failed` with the reason.
+It reports its progress to the owner in the file `progress` of the run's folder; the last line is `ready`, or `failed`
+with the reason.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def main(folder: Path) -> None:
 
 
 def _start(run: Run, spec: dict[str, Any], daemons: Daemons, progress: Progress) -> None:
-    """The order of things. A real node and kwok nodes can be in one cluster."""
+    """Start everything in order. A real node and kwok nodes can be in one cluster."""
     binaries = spec["binaries"]
     if spec["sealed"]:
         sealed.arrange(run)

@@ -1,9 +1,9 @@
-"""The outer process of a cluster: it outlives nobody who still needs it to die.
+"""The outer supervisor of a cluster: it ends the cluster when the owner has ended.
 
 Its standard input is a pipe from the owner (a pytest run, or `make cluster` while it waits). End of file means that
-the owner is gone, however it went: sweep. The word `detach` means that the cluster shall go on alone until `make
-cluster-down`. When the inner process fails, processes and cgroups go but the folder stays, because the logs in it say
-why.
+the owner has ended, in whatever way: remove everything. `detach` means that the cluster continues until `make
+cluster-down`. When the inner process fails, processes and cgroups are removed but the folder is kept, because its logs
+contain the reason.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _start_inner(run: Run) -> subprocess.Popen[bytes]:
 
 
 def _wait_for_failure(inner: subprocess.Popen[bytes]) -> None:
-    """Return when the inner process has failed; leave by SystemExit when the owner is gone."""
+    """Return when the inner process has failed; raise SystemExit when the owner has ended."""
     ended = os.pidfd_open(inner.pid)
     poll = select.poll()
     poll.register(ended, select.POLLIN)

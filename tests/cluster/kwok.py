@@ -1,4 +1,4 @@
-"""Nodes without kubelets: kwok reports them Ready, renews their Leases and plays the pods that are bound to them."""
+"""Nodes without kubelets: kwok reports them Ready, renews their Leases and simulates the pods bound to them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIZE = {"cpu": "32", "memory": "256Gi", "pods": "110"}
 
 
 def start(plane: ControlPlane, daemons: Daemons, binary: str, nodes: int) -> None:
-    """Start kwok, make the nodes and wait until all of them are Ready and open for pods."""
+    """Start kwok, create the nodes and wait until all of them are Ready and without taints."""
     folder = plane.authority.folder
     kubeconfig = plane.kubeconfig(folder, "kwok", *ADMIN)
     argv = [
@@ -36,10 +36,10 @@ def start(plane: ControlPlane, daemons: Daemons, binary: str, nodes: int) -> Non
 
 
 def node(name: str) -> Object:
-    """A node that kwok takes care of.
+    """A node that kwok manages.
 
-    It is born Ready: otherwise the node life-cycle controller taints it for the moment until kwok gets to it, and the
-    start of 1,000 nodes takes twice as long.
+    It is created Ready: otherwise the node life-cycle controller taints it until kwok has processed it, and the start
+    of 1,000 nodes takes twice as long.
     """
     labels = {
         "kubernetes.io/hostname": name,
@@ -63,12 +63,12 @@ def node(name: str) -> Object:
 
 
 def open_nodes(api: Api) -> int:
-    """How many kwok nodes are Ready and without the taints that new nodes carry."""
+    """How many kwok nodes are Ready and without the taints of new nodes."""
     answer = api.get("/api/v1/nodes?labelSelector=type%3Dkwok&resourceVersion=0")
     return sum(is_ready(item) and not item["spec"].get("taints") for item in answer["items"])
 
 
 def is_ready(item: Object) -> bool:
-    """Whether a Node says that it is Ready."""
+    """Whether a Node has the condition Ready."""
     conditions = item.get("status", {}).get("conditions", [])
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)

@@ -1,4 +1,4 @@
-"""A real node: kubelet on our containerd, kube-proxy and CoreDNS beside it, all inside the sealed place."""
+"""A real node: kubelet with our containerd, kube-proxy and CoreDNS, all in the sealed namespaces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KUBELET_PORT = 10250
 
 
 def start(run: Run, plane: ControlPlane, daemons: Daemons, binaries: dict[str, str]) -> None:
-    """Start the three and wait until the node is Ready, names resolve and Services answer."""
+    """Start all three and wait until the node is Ready, names resolve and Services answer."""
     (run.folder / "resolv.conf").write_text(f"nameserver {NODE_ADDRESS}\n")
     daemons.start("kubelet", _kubelet(run, plane, binaries))
     proxy_health, dns_health = free_port(), free_port()
@@ -75,7 +75,7 @@ def _kubelet(run: Run, plane: ControlPlane, binaries: dict[str, str]) -> list[st
 
 
 def _resources(run: Run) -> dict[str, object]:
-    """What lets a kubelet live on a machine that is not its own: version 1 cgroups, a branch of them, any disk."""
+    """Settings for a kubelet on a shared machine: version 1 cgroups, a branch of them, a disk of any fill level."""
     return {
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{run.cgroup}",
@@ -83,10 +83,10 @@ def _resources(run: Run) -> dict[str, object]:
         "enforceNodeAllocatable": [],
         "failSwapOn": False,
         "localStorageCapacityIsolation": False,
-        # sealed.py shows it the settings that it wants; it must not change the machine's.
+        # sealed.py provides the kernel settings that it expects; it must not change the machine's.
         "protectKernelDefaults": True,
         "maxPods": 250,
-        # A developer's disk may be nearly full: no reason to throw images or pods away.
+        # A developer's disk may be nearly full: this must not remove images or evict pods.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"memory.available": "50Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
     }
@@ -100,7 +100,7 @@ def _proxy(plane: ControlPlane, binaries: dict[str, str], health: int) -> list[s
         "--proxy-mode=nftables",
         f"--cluster-cidr={containerd.POD_NETWORK}",
         f"--hostname-override={NAME}",
-        # The table of connections is the machine's: leave its size alone.
+        # The connection tracking table belongs to the machine: do not change its size.
         "--conntrack-max-per-core=0",
         f"--healthz-bind-address=127.0.0.1:{health}",
         f"--metrics-bind-address=127.0.0.1:{free_port()}",

@@ -1,4 +1,4 @@
-"""Certificates and kubeconfigs: every part of a cluster is its own user, as in a real one."""
+"""Certificates and kubeconfigs: every component of a cluster is a separate user, as in a real one."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Authority:
         return paths
 
     def kubeconfig(self, file: Path, server: str, user: str, groups: Iterable[str] = ()) -> Path:
-        """A kubeconfig for a user, with everything in it. JSON is YAML too."""
+        """A self-contained kubeconfig for a user. JSON is valid YAML."""
         certificate, key = self.issue(file.name, user, groups)
         cluster = {"server": server, "certificate-authority-data": _base64(self.certificate)}
         credentials = {"client-certificate-data": _base64(certificate), "client-key-data": _base64(key)}
@@ -88,7 +88,7 @@ def signing_key(folder: Path) -> tuple[Path, Path]:
 
 
 def _name(user: str, groups: Iterable[str]) -> x509.Name:
-    """The API server reads the common name as the user and the organizations as its groups."""
+    """The API server uses the common name as the user and the organizations as its groups."""
     organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
     return x509.Name([*organizations, x509.NameAttribute(NameOID.COMMON_NAME, user)])
 

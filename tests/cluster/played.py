@@ -1,7 +1,7 @@
-"""Nodes of any size on a cluster that has none, played by a kwok that treats pods as kubelets do.
+"""Nodes of any size on a cluster that has none, simulated by a kwok that treats pods as kubelets do.
 
-`kwok.py` makes nodes for speed: all alike, pods run and go at once. Here pods take their grace period to go, some never
-start, and started ones tell their containers' resources; `kubelet-stages.yaml` has the rules.
+`kwok.py` creates nodes for speed: all alike, pods run and end at once. Here pods take their grace period to end, some
+never start, and started ones report their containers' resources; `kubelet-stages.yaml` has the rules.
 
     with Cluster() as cluster, nodes_played(cluster) as nodes:
         nodes.add("n0", {"cpu": "4", "memory": "32Gi", "pods": "110"})
@@ -38,13 +38,13 @@ class Nodes:
         self._api.delete(f"/api/v1/nodes/{name}")
 
     def are_open(self, count: int) -> bool:
-        """Whether so many nodes are Ready and free of the taints that new nodes carry."""
+        """Whether this many nodes are Ready and without the taints of new nodes."""
         return kwok.open_nodes(self._api) >= count
 
 
 @contextmanager
 def nodes_played(cluster: Cluster, stages: Path = STAGES) -> Iterator[Nodes]:
-    """Give it a cluster without kwok nodes: two kwoks would play every pod twice."""
+    """Use it with a cluster without kwok nodes: two kwoks would simulate every pod twice."""
     binary = builder.build(["kwok"])["kwok"]
     argv = [
         binary,
@@ -55,7 +55,7 @@ def nodes_played(cluster: Cluster, stages: Path = STAGES) -> Iterator[Nodes]:
         f"--server-address=127.0.0.1:{free_port()}",
         "--node-ip=127.0.0.1",
     ]
-    # Marked as the cluster's own: whatever ends the cluster, and be it the death of this process, ends this too.
+    # Marked as part of the cluster: it ends with the cluster, also when this process is killed.
     environment = os.environ | cluster.run.environment
     with open(cluster.folder / "logs" / "kwok.log", "ab") as log:
         process = subprocess.Popen(argv, stdout=log, stderr=log, env=environment)

@@ -1,4 +1,4 @@
-"""Free ports, and parts' health addresses on them."""
+"""Free ports, and health endpoints on them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import http.client
 import random
 import socket
 
-# Below the range from which the kernel takes ports for outgoing connections: nobody else comes by chance.
+# Below the kernel's ephemeral ports: no outgoing connection takes one by chance.
 PORTS = range(20_000, 32_000)
 
 
 def free_port() -> int:
-    """A port of the loopback on which nobody listens now."""
+    """A loopback port on which nothing listens now."""
     while True:
         port = random.choice(PORTS)
         with socket.socket() as probe:
@@ -24,7 +24,7 @@ def free_port() -> int:
 
 
 def answers_http(port: int, path: str) -> bool:
-    """Whether a part's health address on the loopback answers 200."""
+    """Whether a health endpoint on the loopback answers 200."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         connection.request("GET", path)

@@ -1,4 +1,4 @@
-"""How a long build looks to the person who waits: one moving line on a terminal, a line now and then elsewhere."""
+"""Progress of a long build: one redrawn line on a terminal; elsewhere a line every LOG_EVERY seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOG_EVERY = 30.0
 
 
 def spoken(seconds: float) -> str:
-    """A duration as people say it.
+    """A rounded duration for users.
 
     >>> spoken(45), spoken(900)
     ('45 s', '15 min')
@@ -36,7 +36,7 @@ class Line:
         self._title, self._expected, self._say = title, expected, say
 
     def watch(self, child: subprocess.Popen[str]) -> str:
-        """Wait for the child, showing that time passes; returns what it wrote to standard error."""
+        """Wait for the child and show the elapsed time; returns what it wrote to standard error."""
         began = time.monotonic()
         written: list[str] = []
         assert child.stderr is not None

@@ -1,4 +1,4 @@
-"""What a run can leave on a machine, looked up from outside and without the harness' own bookkeeping."""
+"""What a run can leave on a machine, found from outside and without the harness' own records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .runs import MARK
 
-# Folders that the parts of a node are known to write to when nobody stops them.
+# Folders that the components of a node are known to write to by default.
 HAUNTS = (
     *("/etc/cni", "/etc/kubernetes", "/opt/cni", "/opt/containerd", "/run/containerd", "/run/netns"),
     *("/usr/libexec/kubernetes", "/var/lib/cni", "/var/lib/containerd", "/var/lib/etcd", "/var/lib/kubelet"),
@@ -29,7 +29,7 @@ class Machine:
 
 
 def machine() -> Machine:
-    """How the machine looks now."""
+    """The current state of the machine."""
     return Machine(
         mounts=tuple(sorted(Path("/proc/self/mounts").read_text().splitlines())),
         files=tuple(sorted(path for haunt in HAUNTS for path in _below(Path(haunt).expanduser()))),
@@ -63,7 +63,7 @@ def namespaces_of(pid: int) -> frozenset[str]:
 
 
 def _of_other_runs(run_id: str) -> frozenset[str]:
-    """The kernel gives a namespace's number away again: another cluster may have it by now."""
+    """The kernel reuses a namespace's number: another cluster may have it by now."""
     others = (pid for pid in _pids() if MARK in (words := _words_of(pid)) and run_id not in words)
     return frozenset().union(*map(namespaces_of, others))
 

@@ -1,9 +1,9 @@
-"""One cluster's folder and name, and how nothing of it is left.
+"""One cluster's folder and name, and its complete removal.
 
-A run is registered before it exists: `.cluster/<id>` in the checkout is a symbolic link to the run's folder, made
+A run is registered before it exists: `.cluster/<id>` in the checkout is a symbolic link to the run's folder, created
 first and removed last. All its processes inherit MARK in their environment, all its cgroups are named after it,
-everything else lies in its folder or in namespaces that end with its processes. So `sweep` needs no process ids and
-no order: whatever was killed, and whenever, it finds the rest.
+everything else is in its folder or in namespaces that end with its processes. So `sweep` needs no process ids and no
+order: whatever was killed, and whenever, it finds the rest.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from .errors import ClusterError
 
 MARK = "CARICO_CLUSTER_RUN"
 CHECKOUT = Path(__file__).resolve().parents[2]
-# A unix socket's path has at most 107 bytes; below a run's folder the longest one takes 40.
+# The path of a unix socket has at most 107 bytes; below a run's folder the longest one takes 40.
 LONGEST_FOLDER = 60
-# Node mode covers these inside its mount namespace, so a run's folder cannot lie there.
+# Node mode mounts over these in its mount namespace, so a run's folder cannot be there.
 COVERED = ("/run", "/var/run", "/var/lib", "/var/log")
 
 
 @dataclass(frozen=True)
 class Run:
-    """One cluster: its folder and the link by which the checkout knows it."""
+    """One cluster: its folder, and its link in the registry of the checkout."""
 
     folder: Path
     link: Path
@@ -43,17 +43,17 @@ class Run:
 
     @property
     def cgroup(self) -> str:
-        """Name of its cgroup at the top of every hierarchy."""
+        """Name of its cgroup at the root of every hierarchy."""
         return f"carico-{self.id}"
 
     @property
     def held(self) -> Path:
-        """Names of the parts that may not run at the moment."""
+        """Folder with the names of the components that must not run at the moment."""
         return self.folder / "held"
 
     @property
     def environment(self) -> dict[str, str]:
-        """What marks a process as part of this run."""
+        """Environment variables that mark a process as part of this run."""
         return {MARK: str(self.folder), "TMPDIR": str(self.folder / "tmp"), "HOME": str(self.folder / "tmp")}
 
 
@@ -63,7 +63,7 @@ def registry() -> Path:
 
 
 def create() -> Run:
-    """Register a new run, then make its folder."""
+    """Register a new run, then create its folder."""
     run_id = secrets.token_hex(4)
     run = Run(folder=_place() / f"carico-{run_id}", link=registry() / run_id)
     _register(run)
@@ -73,7 +73,7 @@ def create() -> Run:
 
 
 def _register(run: Run) -> None:
-    """The last cluster that ends takes the registry with it, perhaps just now: then make it again."""
+    """The last cluster that ends removes the registry, perhaps at this moment: then it is created again."""
     while not run.link.is_symlink():
         run.link.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
@@ -81,7 +81,7 @@ def _register(run: Run) -> None:
 
 
 def known(folder: Path | None = None) -> list[Run]:
-    """Every run that the checkout knows, whatever became of it. One may sweep itself away while we look."""
+    """Every run in the registry, in whatever state. A run may remove itself in the meantime."""
     folder = folder or registry()
     found = []
     with contextlib.suppress(FileNotFoundError):
@@ -92,7 +92,7 @@ def known(folder: Path | None = None) -> list[Run]:
 
 
 def _place() -> Path:
-    """TMPDIR, or /tmp where TMPDIR is too deep for sockets or would be covered."""
+    """TMPDIR, or /tmp if TMPDIR is too deep for sockets or would be mounted over."""
     chosen = Path(tempfile.gettempdir()).resolve()
     covered = any(chosen.is_relative_to(top) for top in COVERED)
     return Path("/tmp") if covered or len(str(chosen)) + len("/carico-00000000") > LONGEST_FOLDER else chosen
@@ -102,7 +102,7 @@ def sweep(run: Run) -> None:
     """End every process of the run but this one, and remove its cgroups, folder and link. Safe at any moment."""
     end_processes(run)
     remove_cgroups(run)
-    if run.folder.name == run.cgroup:  # a link that somebody bent must not make us remove their files
+    if run.folder.name == run.cgroup:  # a manipulated link must not make us remove other files
         shutil.rmtree(run.folder, ignore_errors=True)
     run.link.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # other clusters are registered there
@@ -110,13 +110,13 @@ def sweep(run: Run) -> None:
 
 
 def processes(run: Run) -> list[int]:
-    """Ids of all living processes that carry the run's mark, except this one."""
+    """Ids of all living processes that have the run's mark, except this one."""
     mark = f"{MARK}={run.folder}\0".encode()
     return [pid for pid in _pids() if pid != os.getpid() and mark in _environment(pid)]
 
 
 def process_of(run: Run, part: str) -> int | None:
-    """The process of a part; None when it does not run."""
+    """The process of a component; None if it does not run."""
     for pid in processes(run):
         with contextlib.suppress(OSError):
             if Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].endswith(f"/{part}".encode()):
@@ -125,9 +125,9 @@ def process_of(run: Run, part: str) -> int | None:
 
 
 def end_processes(run: Run, patience: float = 20.0) -> None:
-    """Kill until two looks in a row find nobody: a process may be born while we look, and a killed one takes a while.
+    """Kill until two scans in a row find nothing: a process may start during a scan, and a killed one takes a while.
 
-    The first process of a sealed run hides its environment at once but ends only after all others in there.
+    The first process of a sealed run hides its environment at once but ends only after all others in its namespace.
     """
     deadline = time.monotonic() + patience
     killed: set[tuple[int, str]] = set()
@@ -162,7 +162,7 @@ def hierarchies() -> list[Path]:
 
 
 def init_pid(run: Run) -> int | None:
-    """The first process of a sealed run, as the host numbers it; None while there is none."""
+    """The first process of a sealed run, by its number on the host; None if there is none."""
     for pid in processes(run):
         try:
             status = Path(f"/proc/{pid}/status").read_text()
@@ -180,12 +180,12 @@ def _pids() -> Iterator[int]:
 def _environment(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/environ").read_bytes() + b"\0"
-    except OSError:  # gone, or somebody else's
+    except OSError:  # ended, or another user's
         return b""
 
 
 def _birth(pid: int) -> str:
-    """When a process was started: tells it from a later one of the same number. Empty when it has ended."""
+    """Start time of a process: distinguishes it from a later one with the same number. Empty if it has ended."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     except OSError:
@@ -204,5 +204,5 @@ def _remove_tree(cgroup: Path) -> None:
     for folder, _, _ in os.walk(cgroup, topdown=False):
         try:
             os.rmdir(folder)
-        except OSError:  # still busy: the caller comes again
+        except OSError:  # still busy: the caller retries
             continue

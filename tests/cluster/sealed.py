@@ -1,8 +1,7 @@
-"""Inside the namespaces: what has to be arranged before a runtime and a kubelet feel at home, and the host stays as
-it was.
+"""Inside the namespaces: prepares them for a container runtime and a kubelet, without changing the host.
 
-The process already has its own network, mount and process namespaces. Here it gets a loopback, a node address from
-which every packet is routable and none can leave, private copies of the folders that the parts insist on, and private
+The process already has its own network, mount and PID namespaces. Here it gets a loopback, a node address from which
+every packet is routable and none can leave, private copies of the folders that the components write to, and private
 values of the kernel settings that a kubelet would otherwise change for the whole machine.
 """
 
@@ -15,9 +14,9 @@ from pathlib import Path
 from .errors import ClusterError
 from .runs import Run, hierarchies
 
-# Benchmarking range of RFC 2544: never anybody's real network.
+# Benchmarking range of RFC 2544: never used in a real network.
 NODE_ADDRESS = "198.18.0.1"
-# kubelet writes these unless it finds them so. They are the machine's, not a namespace's: it shall find them so.
+# kubelet writes these unless they have these values. They are not namespaced, so it must find them already set.
 KERNEL_SETTINGS = {
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
@@ -29,7 +28,7 @@ KERNEL_SETTINGS = {
 
 
 def arrange(run: Run) -> None:
-    """Make the sealed place ready for containerd and kubelet."""
+    """Prepare the namespaces for containerd and kubelet."""
     _cover_folders()
     _pin_kernel_settings()
     _network()
@@ -37,7 +36,7 @@ def arrange(run: Run) -> None:
 
 
 def command(*argv: str) -> str:
-    """Run a program of the system; its complaint becomes the error."""
+    """Run a system program; its standard error becomes the error."""
     done = subprocess.run(argv, capture_output=True, text=True)
     if done.returncode != 0:
         raise ClusterError(f"{' '.join(argv)}: {done.stderr.strip() or f'ended with code {done.returncode}'}")
@@ -66,7 +65,7 @@ def _pin_kernel_settings() -> None:
 
 
 def _network() -> None:
-    """A veth pair stands in for the network card: `dummy` devices are not in every kernel."""
+    """A veth pair replaces the network card: `dummy` devices are not in every kernel."""
     command("ip", "link", "set", "lo", "up")
     command("ip", "link", "add", "node0", "type", "veth", "peer", "name", "wire0")
     command("ip", "addr", "add", f"{NODE_ADDRESS}/32", "dev", "node0")
@@ -77,15 +76,15 @@ def _network() -> None:
 
 
 def _cgroups(run: Run) -> None:
-    """Namespaces do not split the cgroup tree, so each cluster gets a branch of its own in every hierarchy."""
+    """Namespaces do not split the cgroup tree, so each cluster gets a separate branch in every hierarchy."""
     for top in hierarchies():
         cgroup = top / run.cgroup
         cgroup.mkdir(exist_ok=True)
         controllers = cgroup / "cgroup.controllers"
-        if controllers.exists():  # version 2: hand down what the parent handed to us
+        if controllers.exists():  # version 2: enable all controllers that the parent enabled
             wanted = " ".join(f"+{name}" for name in controllers.read_text().split())
             (cgroup / "cgroup.subtree_control").write_text(wanted)
-        elif (cgroup / "cpuset.cpus").exists():  # version 1: an empty cpuset takes no process
+        elif (cgroup / "cpuset.cpus").exists():  # version 1: a group with an empty cpuset accepts no process
             for name in ("cpuset.cpus", "cpuset.mems"):
                 (cgroup / name).write_text((top / name).read_text())
 

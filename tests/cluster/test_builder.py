@@ -1,4 +1,4 @@
-"""The cache of binaries, with a Go tool of our own making in place of the real one."""
+"""The cache of binaries, with a fake Go tool in place of the real one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .errors import ClusterError
 from .handle import TESTS
 from .progress import spoken
 
-# It notes what it was asked to build, and "builds" a file that holds the package's name.
+# It records what it was asked to build, and "builds" a file that contains the package's name.
 FAKE_GO = """#!/bin/sh
 if [ "$1" = version ]; then echo "go version go{version} linux/amd64"; exit 0; fi
 while [ "$1" != -o ]; do shift; done
@@ -29,7 +29,7 @@ WRITE = 'echo "binary of $3" > "$2"'
 
 
 class FakeGo:
-    """A Go tool on PATH that does what the test wants."""
+    """A Go tool on PATH whose behaviour the test sets."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -145,7 +145,7 @@ def test_a_cache_folder_that_cannot_be_made_is_one_line(go: FakeGo) -> None:
 def test_a_go_tool_that_is_too_old_is_replaced_or_named(
     go: FakeGo, build: Callable[..., dict[str, str]], said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the package index is out of reach, the user reads which tool is too old and what was tried."""
+    """If the package index is unreachable, the error names the tool that is too old and what was tried."""
     go.install(version="1.19.8")
     for name, value in {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": os.devnull}.items():
         monkeypatch.setenv(name, value)
@@ -167,7 +167,7 @@ def test_versions_of_the_go_tool(go: FakeGo, said_by_tool: str, version: tuple[i
 @pytest.mark.needs("root", "namespaces")
 @pytest.mark.usefixtures("go")
 def test_a_full_disk_in_the_cache_folder_is_one_line_of_the_command(tmp_path: Path) -> None:
-    """A real small disk, mounted where nobody else sees it."""
+    """A real small disk, mounted in a private mount namespace."""
     disk = tmp_path / "disk"
     disk.mkdir()
     script = f"mount -t tmpfs -o size=4m tmpfs {disk} && exec {sys.executable} -m cluster build"

@@ -1,4 +1,4 @@
-"""The bare runtime: each version runs a container, and what it made ends with it."""
+"""The bare runtime: each version runs a container, and what it created ends with it."""
 
 from __future__ import annotations
 

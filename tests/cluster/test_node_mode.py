@@ -1,4 +1,4 @@
-"""The sealed cluster with a real kubelet does what a cluster does: runs Jobs, resolves names, vouches for pods."""
+"""The sealed cluster with a real kubelet works like any cluster: it runs Jobs, resolves names, authenticates pods."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DIGITS = 200
 
 
 def pi(digits: int) -> str:
-    """π by Machin's formula in whole numbers: the oracle for what the pods compute."""
+    """π by Machin's formula in integers: the expected output of the pods."""
     unit = 10 ** (digits + 10)
 
     def arctan_of_inverse(x: int) -> int:
@@ -52,7 +52,7 @@ def outcome(cluster: Cluster, namespace: str, item: dict[str, Any]) -> str:
 
 
 def test_a_job_of_ten_pods_computes_pi_on_the_real_kubelet(node_cluster: Cluster) -> None:
-    """Scheduled by the stock kube-scheduler; every pod's log holds the digits."""
+    """Scheduled by kube-scheduler; every pod's log contains the digits."""
     command = ["/bin/sh", "-c", f"echo 'scale={DIGITS + 5}; 4*a(1)' | BC_LINE_LENGTH=0 bc -l"]
     template = {"metadata": {"labels": {"app": "pi"}}, "spec": pod("pi", command)["spec"]}
     job = {
@@ -85,14 +85,14 @@ def test_a_pod_reaches_a_service_by_its_name(node_cluster: Cluster) -> None:
         node_cluster.create(service, namespace)
         node_cluster.create(pod("server", ["/bin/sh", "-c", page]), namespace)
         node_cluster.wait_for("the server", lambda: phase(node_cluster, namespace, "server") == "Running")
-        # kube-proxy and CoreDNS learn of the server a moment later than we do.
+        # kube-proxy and CoreDNS receive the server's endpoint a moment later than this test.
         for client, name in (("near", "web"), ("far", f"web.{namespace}.svc.cluster.local")):
             ask = f"until timeout 2 wget -q -O - http://{name}; do sleep 0.2; done"
             assert outcome(node_cluster, namespace, pod(client, ["/bin/sh", "-c", ask])) == "it answers\n"
 
 
 def test_a_pod_reaches_the_api_server_with_a_token_bound_to_its_node(node_cluster: Cluster) -> None:
-    """The API server itself says, to kubectl in the pod, who is asking."""
+    """kubectl in the pod asks the API server for its identity."""
     folder = str(Path(node_cluster.kubectl_binary).parent)
     volume = {"name": "tools", "hostPath": {"path": folder}}
     mount = {"name": "tools", "mountPath": "/tools", "readOnly": True}
@@ -134,7 +134,7 @@ def test_no_packet_leaves_it(node_cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("name", sorted(sealed.KERNEL_SETTINGS))
 def test_the_kubelet_changes_no_setting_of_the_machine(node_cluster: Cluster, name: str) -> None:
-    """It runs with the values that it wants; the machine keeps what it had, unless that is the same."""
+    """It runs with the values that it expects; the machine's values are not changed."""
     assert node_cluster.inside("cat", f"/proc/sys/{name}").strip() == sealed.KERNEL_SETTINGS[name]
     mounted = node_cluster.inside("cat", "/proc/self/mountinfo")
     assert f" /proc/sys/{name} " in mounted

@@ -1,4 +1,4 @@
-"""Nothing is left: whoever is killed with -9, and whenever, `cluster-down` finds the rest.
+"""Nothing is left: whichever process is killed with -9, and whenever, `cluster-down` finds the rest.
 
 The moments and victims are drawn from fixed seeds, so a failure can be repeated.
 """
@@ -23,14 +23,14 @@ from .fixtures import needs_node, needs_scale
 from .handle import TESTS
 
 pytestmark = [pytest.mark.cluster, needs_scale]
-# Long enough to reach every step of a start on a quiet machine, the end included.
+# Long enough to reach every step of a start on an idle machine, including the last.
 LATEST = 9.0  # seconds
 PATIENCE = 60.0  # seconds; on a busy machine
 
 
 @dataclass
 class Harness:
-    """The command line, with a registry of its own: the session's other clusters stay out of it."""
+    """The command line, with a separate registry, so that the session's other clusters are not affected."""
 
     registry: Path
 
@@ -62,9 +62,9 @@ def namespaces(run: runs.Run) -> frozenset[str]:
 
 
 def victim(run: runs.Run, starter: int, role: str) -> int:
-    """The process that plays this role now; the starter when it is not born yet."""
+    """The process that has this role now; the starter if it does not exist yet."""
     for pid in runs.processes(run):
-        with contextlib.suppress(OSError):  # it may end while we look
+        with contextlib.suppress(OSError):  # it may end in the meantime
             if f"cluster.{role}".encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
                 return pid
     return starter
@@ -84,7 +84,7 @@ def kill_at(harness: Harness, kind: list[str], moment: float, role: str) -> tupl
 
 
 def expect_nothing(harness: Harness, known: list[runs.Run], seen: frozenset[str], before: remains.Machine) -> None:
-    """A process that was killed before cluster-down looked may still be on its way out of the kernel."""
+    """A process that was killed before cluster-down ran may not have ended completely yet."""
     deadline = time.monotonic() + PATIENCE
     while (left := [each for run in known for each in remains.of(run.id, seen)]) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -19,7 +19,7 @@ PODS = 500
 
 
 def test_the_stock_scheduler_binds_500_pods_over_1000_nodes() -> None:
-    """A cluster of its own, ended at once: its heartbeats would slow the other tests down."""
+    """A separate cluster, ended at once: its heartbeats would slow the other tests down."""
     with Cluster(nodes=1000) as cluster, cluster.namespace() as namespace:
         assert kwok.open_nodes(cluster.api) == 1000
         pods = (pod(f"pod-{number}", ["true"]) for number in range(PODS))
@@ -58,7 +58,7 @@ def test_nodes_can_come_and_go(scale_cluster: Callable[[int], Cluster]) -> None:
 
 @pytest.mark.needs("root")
 def test_it_needs_no_power_of_root() -> None:
-    """The same user without a single capability: what any other user could do too."""
+    """The same user without any capability: what any other user could do too."""
     owner = "from cluster.cluster import Cluster\nwith Cluster(2) as c: print(len(c.api.get('/api/v1/nodes')['items']))"
     powerless = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
     environment = os.environ | {"PYTHONPATH": str(TESTS)}

@@ -14,10 +14,10 @@ from cluster.api import Api, ApiError
 from cluster.errors import ClusterError
 
 from carico.kube.objects import Node, Pod
-from carico.scheduler.feasible import Feasible
+from carico.scheduler.feasible import FilterRunner
 from carico.scheduler.framework import Cycle
 from carico.scheduler.plugins import registry
-from carico.scheduler.rows import Rows
+from carico.scheduler.rows import RowIndex
 from carico.scheduler.snapshot import Snapshot
 from carico.scheduler.store import KINDS
 from carico.scheduler.template import PodInfo
@@ -146,7 +146,7 @@ def erase(api: Api, world: World) -> None:
 
 def snapshot_of(api: Api) -> Snapshot:
     """The cluster as a scheduler that has just started reads it."""
-    snapshot = Snapshot(Rows())
+    snapshot = Snapshot(RowIndex())
     for kind, path in PATHS.items():
         for thing in _list(api, path, KINDS[kind]):
             snapshot.put(thing)
@@ -162,10 +162,10 @@ def _list(api: Api, path: str, kind: type[Any]) -> list[Any]:
     return [msgspec.convert(item, kind) for item in api.get(path)["items"]]
 
 
-def filters(snapshot: Snapshot) -> Feasible:
+def filters(snapshot: Snapshot) -> FilterRunner:
     """Every filter but Pod-Capacity: as if it were without limit."""
     names = [name for name in registry.DEFAULT if name != "Capacity"]
-    return Feasible(registry.make(names, registry.Tools(snapshot, ManualClock())))
+    return FilterRunner(registry.make(names, registry.PluginTools(snapshot, ManualClock())))
 
 
 def run(plane: Plane, world: World, pods: Iterable[Object]) -> Result:
@@ -206,7 +206,7 @@ def _again(plane: Plane, world: World, pod: Object, look: int) -> frozenset[str]
     return plane.recorder.seen.get(made["metadata"]["uid"], frozenset())
 
 
-def _compared(snapshot: Snapshot, ours: Feasible, made: Object, kube: frozenset[str]) -> Difference | None:
+def _compared(snapshot: Snapshot, ours: FilterRunner, made: Object, kube: frozenset[str]) -> Difference | None:
     info = PodInfo(msgspec.convert(made, Pod))
     found = ours.run(Cycle(info, snapshot), everywhere=True)
     carico = {snapshot.name(int(row)) for row in found.rows}
@@ -219,7 +219,7 @@ def _compared(snapshot: Snapshot, ours: Feasible, made: Object, kube: frozenset[
     return Difference(made, set(kube - carico), set(carico - kube), why)
 
 
-def _decisive(snapshot: Snapshot, ours: Feasible, made: Object) -> set[str]:
+def _decisive(snapshot: Snapshot, ours: FilterRunner, made: Object) -> set[str]:
     """The plugins without which the answer would have been another: a test of the tests."""
     found = ours.run(Cycle(PodInfo(msgspec.convert(made, Pod)), snapshot), everywhere=True)
     if not found.status.ok:

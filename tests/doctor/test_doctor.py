@@ -108,7 +108,7 @@ def test_problems_with_tls_are_named(authority: Authority, tmp_path: Path) -> No
         assert "IP address mismatch" in wrong_name.found
         assert ask(server.target, plaintext=True).found.endswith("it speaks TLS")
         assert ask(server.target).state == "missing"  # no authority named
-    assert ask(server.target, tls_ca=authority.cert).found.endswith("nobody listens there")
+    assert ask(server.target, tls_ca=authority.cert).found.endswith("nothing listens there")
 
 
 def test_a_certificate_that_grpc_accepts_is_not_called_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ def test_a_cluster_that_works_and_one_that_does_not(tmp_path: Path) -> None:
         assert found["reports"].found == "1 of 3 nodes have no recent report: silent (never)"
         code, found = doctor(*asked, "--aggregator", "127.0.0.1:1")
         assert code == 1
-        assert found["aggregator gRPC"].found == "127.0.0.1:1: nobody listens there"
+        assert found["aggregator gRPC"].found == "127.0.0.1:1: nothing listens there"
     code, found = doctor(*asked)
     assert code == 1
     assert found["api server"].state == found["scheduler"].state == "missing"

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from carico.estimate.class_cost import cost_of
-from carico.estimate.classes import MOST_CLASSES, ClassTable
+from carico.estimate.classes import MOST_CLASSES, NodeClassTable
 from carico.estimate.pipeline import Pipeline
 from carico.settings import EstimateSettings
 from carico.types import ClassCost, ClassKey, Estimate, MeasuredPod, NodeSize, PodCount, Sample
@@ -29,8 +29,8 @@ def pod(uid: str, demand: tuple[float, float] | None, age: float = 30.0, **more:
     return plain._replace(**more)  # type: ignore[arg-type]
 
 
-def table() -> ClassTable:
-    return ClassTable(RESOURCES, FIRST, MOST)
+def table() -> NodeClassTable:
+    return NodeClassTable(RESOURCES, FIRST, MOST)
 
 
 class Node:
@@ -295,3 +295,31 @@ def test_nonsense_in_saved_classes_is_refused() -> None:
         wrong["estimator_state"]["classes"][0][2][0][0][place] = value
         with pytest.raises(ValueError, match="classes"):
             Pipeline(EstimateSettings(), RESOURCES, 10.0, SIZE).restore(wrong)
+
+
+def test_a_new_class_is_not_guessed_dear_once_its_pod_shows_how_little_cpu_it_wants() -> None:
+    """The guess for an unknown class kept a small node closed until its first pod had settled."""
+    node, idle = Node(), (0.0, 0.1 * GIB)
+    node.seconds(30, [pod(f"h{i}", (3.0, GIB), key=BATCH) for i in range(2)])
+    heavy = [pod(f"h{i}", (3.0, GIB), age=60.0, key=BATCH) for i in range(2)]
+    first = node.second([*heavy, pod("new", None, age=0.5)])
+    seen = [node.second([*heavy, pod("new", idle, age=age)]) for age in (1.2, 2.2)]
+    assert seen[0].room[0] == pytest.approx(first.room[0], abs=0.5)
+    assert seen[1].room[0] > first.room[0] + 0.8
+
+
+def test_a_new_class_that_still_comes_up_keeps_the_guess() -> None:
+    node = Node()
+    node.seconds(30, [])
+    first = node.second([pod("new", None, age=0.5)])
+    for age in (1.2, 2.2):
+        climbing = node.second([pod("new", (0.1 * age, GIB), age=age)])
+    assert climbing.room[0] == pytest.approx(first.room[0], abs=0.2)
+
+
+def test_no_guess_takes_more_than_half_of_the_node() -> None:
+    classes = NodeClassTable(RESOURCES, (1.0, GIB), (4.0, 8 * GIB))
+    dear = [pod(f"d{i}", (0.1 if i else 4.0, GIB), key=ClassKey("a", f"a/{i}")) for i in range(3)]
+    for second in range(12):
+        classes.observe([p._replace(age=30.0 + second) for p in dear], 100.0 + second)
+    assert classes.reserved(WEB)[0] == 2.0

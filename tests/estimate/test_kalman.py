@@ -8,7 +8,7 @@ from filterpy.kalman import KalmanFilter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carico.estimate.kalman import Line, Scalar
+from carico.estimate.kalman import LineKalman, ScalarKalman
 
 measurements = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 200), st.floats(1e-6, 1)), min_size=1, max_size=30)
 variances = st.floats(1e-6, 1)
@@ -23,7 +23,7 @@ def oracle(x: list[float], p: np.ndarray, q: np.ndarray) -> KalmanFilter:
 
 @given(measurements, variances, variances)
 def test_scalar_equals_filterpy(seen: list[tuple[float, int, float]], p: float, q: float) -> None:
-    ours = Scalar(0.1, p, q, r=1.0)
+    ours = ScalarKalman(0.1, p, q, r=1.0)
     theirs = oracle([0.1], np.array([[p]]), np.array([[q]]))
     for z, n, r in seen:
         ours.predict()
@@ -36,7 +36,7 @@ def test_scalar_equals_filterpy(seen: list[tuple[float, int, float]], p: float, 
 
 @given(measurements, variances, variances)
 def test_line_equals_filterpy(seen: list[tuple[float, int, float]], p: float, q: float) -> None:
-    ours = Line(b=0.1, c=0.05, pbb=p, pcc=p / 2, qb=q, qc=q / 3)
+    ours = LineKalman(b=0.1, c=0.05, pbb=p, pcc=p / 2, qb=q, qc=q / 3)
     theirs = oracle([0.1, 0.05], np.diag([p, p / 2]), np.diag([q, q / 3]))
     for z, n, r in seen:
         ours.predict()
@@ -49,7 +49,7 @@ def test_line_equals_filterpy(seen: list[tuple[float, int, float]], p: float, q:
 
 
 def test_the_covariance_stays_positive_over_a_day() -> None:
-    line = Line(b=0.1, c=0.05, pbb=0.04, pcc=0.01, qb=1e-6, qc=1e-9)
+    line = LineKalman(b=0.1, c=0.05, pbb=0.04, pcc=0.01, qb=1e-6, qc=1e-9)
     for i in range(100_000):
         line.predict()
         line.update(0.3, i % 3, r=1e-8)

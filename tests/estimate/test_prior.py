@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from carico.errors import RefusedMessage
+from carico.errors import InvalidMessage
 from carico.estimate.pipeline import Pipeline
 from carico.estimate.prior import Prior
 from carico.settings import EstimateSettings
@@ -135,7 +135,7 @@ def test_no_evidence_of_a_cost_before_a_pod_came() -> None:
 def test_a_model_that_makes_no_sense_is_refused_and_changes_nothing(gram: np.ndarray, cost: CostBelief | None) -> None:
     pipeline, _ = learned()
     before = pipeline.save()
-    with pytest.raises(RefusedMessage):
+    with pytest.raises(InvalidMessage):
         pipeline.adopt(gram, cost, mean_pods=1.0)
     assert pipeline.save() == before
 
@@ -144,7 +144,7 @@ def test_a_gram_matrix_that_one_forged_size_made_huge_does_not_take_the_cost_awa
     """A node that claims to have 16,000 cores makes every other node's share of the Gram matrix absurd."""
     pipeline = Pipeline(EstimateSettings(), DIMENSIONS)
     seconds(pipeline, 0, 10, pods=0)
-    with pytest.raises(RefusedMessage, match="Gram"):
+    with pytest.raises(InvalidMessage, match="Gram"):
         pipeline.adopt(1e12 * GRAM, CostBelief((0.3, 0.2), (1e-4, 1e-4)), mean_pods=3.0)
     assert seconds(pipeline, 10, 1, pods=0).cost_ratio == pytest.approx((0.3, 0.2))
 

@@ -15,13 +15,13 @@ from faulty import CUT, LOSE, FaultyServer
 
 from carico.clock import SystemClock
 from carico.kube import binding, credentials, pod_writes
-from carico.kube.binding import Binding, Bound
+from carico.kube.binding import Binding, BindResult
 from carico.kube.client import ApiError, Client
-from carico.kube.events import Event, Recorder
+from carico.kube.events import Event, EventRecorder
 from carico.kube.lease import Election, LeaseTimes
 from carico.kube.objects import Pod
-from carico.kube.watch import Reflector, Resource
-from carico.kube.writer import Writer
+from carico.kube.watch import Reflector, WatchedResource
+from carico.kube.writer import ApiWriter
 from carico.kube.writes import always
 from carico.testing import ManualClock
 
@@ -37,7 +37,7 @@ class Place:
         self.changes: list[tuple[Pod | None, Pod | None]] = []
         self.reflector = Reflector(
             client,
-            Resource(f"/api/v1/namespaces/{namespace}/pods", Pod),
+            WatchedResource(f"/api/v1/namespaces/{namespace}/pods", Pod),
             lambda old, new: self.changes.append((old, new)),
         )
 
@@ -214,7 +214,7 @@ def test_a_binding_survives_passing_faults_and_happens_once(play: Callable[[Scen
 
         place.proxy.fault = fault
         outcome = await Binding(place.client, pod, "kwok-0001", CLOCK).send()
-        assert outcome.bound is Bound.DONE
+        assert outcome.bound is BindResult.DONE
         assert (await binding.get_pod(place.client, place.namespace, "p")).spec.node_name == "kwok-0001"
 
     play(scenario)
@@ -223,14 +223,14 @@ def test_a_binding_survives_passing_faults_and_happens_once(play: Callable[[Scen
 def test_bindings_that_cannot_be(play: Callable[[Scenario], None]) -> None:
     async def scenario(place: Place) -> None:
         pod = await place.pod("p")
-        assert (await Binding(place.client, pod, "kwok-0001", CLOCK).send()).bound is Bound.DONE
-        assert (await Binding(place.client, pod, "kwok-0001", CLOCK).send()).bound is Bound.DONE
-        assert (await Binding(place.client, pod, "kwok-0002", CLOCK).send()).bound is Bound.ELSEWHERE
+        assert (await Binding(place.client, pod, "kwok-0001", CLOCK).send()).bound is BindResult.DONE
+        assert (await Binding(place.client, pod, "kwok-0001", CLOCK).send()).bound is BindResult.DONE
+        assert (await Binding(place.client, pod, "kwok-0002", CLOCK).send()).bound is BindResult.ELSEWHERE
         gone = await place.pod("gone")
         await place.delete("gone")
-        assert (await Binding(place.client, gone, "kwok-0001", CLOCK).send()).bound is Bound.GONE
+        assert (await Binding(place.client, gone, "kwok-0001", CLOCK).send()).bound is BindResult.GONE
         await place.pod("gone")  # the same name, another pod
-        assert (await Binding(place.client, gone, "kwok-0001", CLOCK).send()).bound is Bound.GONE
+        assert (await Binding(place.client, gone, "kwok-0001", CLOCK).send()).bound is BindResult.GONE
         assert not (await binding.get_pod(place.client, place.namespace, "gone")).spec.node_name
 
     play(scenario)
@@ -285,11 +285,11 @@ async def _events(place: Place) -> list[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def _recording(place: Place) -> AsyncIterator[tuple[Recorder, Writer]]:
-    writer = Writer(place.client, CLOCK, always)
+async def _recording(place: Place) -> AsyncIterator[tuple[EventRecorder, ApiWriter]]:
+    writer = ApiWriter(place.client, CLOCK, always)
     task = asyncio.create_task(writer.run())
     try:
-        yield Recorder(place.client, writer, "carico-scheduler", "test", CLOCK), writer
+        yield EventRecorder(place.client, writer, "carico-scheduler", "test", CLOCK), writer
         async with asyncio.timeout(PATIENCE):
             await writer.drain()
     finally:
@@ -376,7 +376,7 @@ def test_a_binding_whose_leader_fell_while_it_waited_for_its_turn_is_not_sent(pl
             bound = asyncio.create_task(Binding(client, pod, "kwok-0001", CLOCK, lambda: leads[0]).send())
             await asyncio.sleep(0)
             leads[0] = False
-            assert (await bound).bound is Bound.FAILED
+            assert (await bound).bound is BindResult.FAILED
             assert not (await binding.get_pod(place.client, place.namespace, "late")).spec.node_name
         finally:
             await client.close()
@@ -397,7 +397,7 @@ def test_a_binding_whose_leader_fell_while_it_waited_for_a_connection_is_not_sen
             await asyncio.sleep(0)
             leads[0] = False
             holds.cancel()
-            assert (await bound).bound is Bound.FAILED
+            assert (await bound).bound is BindResult.FAILED
             assert not [path for _, path in place.proxy.seen if path.endswith("/binding")]
         finally:
             await client.close()

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from scheduling import make_pod
 
-from carico.kube.binding import SERVER_ERROR, UNANSWERED, Binding, Bound, Outcome
+from carico.kube.binding import SERVER_ERROR, UNANSWERED, Binding, BindOutcome, BindResult
 from carico.kube.chunked import HttpError
 from carico.kube.client import ApiError, FencedError
 from carico.testing import ManualClock
@@ -61,7 +61,7 @@ def binding(script: Script, clock: ManualClock) -> Binding:
     return Binding(script, POD, "a", clock, lambda: script.leads)  # type: ignore[arg-type]
 
 
-async def sent(script: Script, clock: ManualClock) -> tuple[Binding, Outcome]:
+async def sent(script: Script, clock: ManualClock) -> tuple[Binding, BindOutcome]:
     made = binding(script, clock)
     task = asyncio.create_task(made.send())
     await clock.turn(10)
@@ -71,23 +71,23 @@ async def sent(script: Script, clock: ManualClock) -> tuple[Binding, Outcome]:
 @pytest.mark.parametrize(
     ("answers", "bound"),
     [
-        ((201,), Bound.DONE),
-        ((REFUSED, REFUSED, 429, 500, 201), Bound.DONE),
-        ((REFUSED,), Bound.FAILED),  # nothing was ever sent
-        ((429,), Bound.FAILED),
-        ((403,), Bound.FAILED),
-        ((302,), Bound.FAILED),
-        ((409,), Bound.FAILED),  # and the pod has no node
-        ((500,), Bound.UNKNOWN),
-        ((504,), Bound.UNKNOWN),
-        ((LOST,), Bound.UNKNOWN),
-        ((LOST, 403), Bound.UNKNOWN),  # which says nothing of the first one
-        ((LOST, REFUSED), Bound.UNKNOWN),
-        ((LOST, 201), Bound.DONE),
-        ((TWICE,), Bound.UNKNOWN),
+        ((201,), BindResult.DONE),
+        ((REFUSED, REFUSED, 429, 500, 201), BindResult.DONE),
+        ((REFUSED,), BindResult.FAILED),  # nothing was ever sent
+        ((429,), BindResult.FAILED),
+        ((403,), BindResult.FAILED),
+        ((302,), BindResult.FAILED),
+        ((409,), BindResult.FAILED),  # and the pod has no node
+        ((500,), BindResult.UNKNOWN),
+        ((504,), BindResult.UNKNOWN),
+        ((LOST,), BindResult.UNKNOWN),
+        ((LOST, 403), BindResult.UNKNOWN),  # which says nothing of the first one
+        ((LOST, REFUSED), BindResult.UNKNOWN),
+        ((LOST, 201), BindResult.DONE),
+        ((TWICE,), BindResult.UNKNOWN),
     ],
 )
-def test_a_few_tries_in_a_row(answers: tuple[str | int, ...], bound: Bound) -> None:
+def test_a_few_tries_in_a_row(answers: tuple[str | int, ...], bound: BindResult) -> None:
     async def scenario(clock: ManualClock) -> None:
         _, outcome = await sent(Script(*answers), clock)
         assert outcome.bound is bound
@@ -96,12 +96,12 @@ def test_a_few_tries_in_a_row(answers: tuple[str | int, ...], bound: Bound) -> N
 
 
 @pytest.mark.parametrize("answer", [LOST, 500, 504, 409])
-@pytest.mark.parametrize(("node", "bound"), [("a", Bound.DONE), ("b", Bound.ELSEWHERE)])
-def test_a_pod_that_has_a_node_settles_it(answer: str | int, node: str, bound: Bound) -> None:
+@pytest.mark.parametrize(("node", "bound"), [("a", BindResult.DONE), ("b", BindResult.ELSEWHERE)])
+def test_a_pod_that_has_a_node_settles_it(answer: str | int, node: str, bound: BindResult) -> None:
     async def scenario(clock: ManualClock) -> None:
         _, outcome = await sent(Script(answer, node=node), clock)
         assert outcome.bound is bound
-        assert (outcome.pod is not None) == (bound is Bound.ELSEWHERE)
+        assert (outcome.pod is not None) == (bound is BindResult.ELSEWHERE)
 
     playing(scenario)
 
@@ -111,7 +111,7 @@ def test_a_replica_that_no_longer_leads_sends_nothing() -> None:
         script = Script(201)
         script.leads = False
         _, outcome = await sent(script, clock)
-        assert (outcome.bound, outcome.why, script.tries) == (Bound.FAILED, "this replica no longer leads", 1)
+        assert (outcome.bound, outcome.why, script.tries) == (BindResult.FAILED, "this replica no longer leads", 1)
 
     playing(scenario)
 
@@ -120,12 +120,12 @@ def test_a_replica_that_no_longer_leads_sends_nothing() -> None:
 def test_a_pod_without_a_node_is_proof_after_a_while(answers: tuple[str | int, ...], seconds: float) -> None:
     async def scenario(clock: ManualClock) -> None:
         made, outcome = await sent(Script(*answers), clock)
-        assert outcome.bound is Bound.UNKNOWN
+        assert outcome.bound is BindResult.UNKNOWN
         await clock.turn(max(0.0, seconds - 10))
-        while (outcome := await made.again()).bound is Bound.UNKNOWN:
+        while (outcome := await made.again()).bound is BindResult.UNKNOWN:
             assert clock.monotonic() < seconds + 5
             await clock.turn(1)
-        assert outcome.bound is Bound.FAILED
+        assert outcome.bound is BindResult.FAILED
         assert clock.monotonic() >= seconds
 
     playing(scenario)

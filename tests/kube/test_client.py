@@ -17,7 +17,7 @@ from vanishing import deafen, hasty, needs_linux
 from carico.clock import SystemClock
 from carico.kube import protobuf
 from carico.kube import socket as sockets
-from carico.kube.binding import Binding, Bound
+from carico.kube.binding import Binding, BindResult
 from carico.kube.chunked import HttpError
 from carico.kube.client import ApiError, Client, FencedError
 from carico.kube.credentials import fixed
@@ -117,7 +117,7 @@ def test_a_redirect_is_an_error_that_says_so() -> None:
                 await client.create("/x", protobuf.BINDING, {"metadata": {}, "target": {}})
             with pytest.raises(ApiError, match="302"):
                 await client.open_stream("/api/v1/pods?watch=1")
-            assert (await Binding(client, make_pod("p"), "n", SystemClock()).send()).bound is Bound.FAILED
+            assert (await Binding(client, make_pod("p"), "n", SystemClock()).send()).bound is BindResult.FAILED
 
     run(scenario)
 

@@ -15,13 +15,13 @@ from recorded import RECORDED, at, paths, without
 
 from carico.kube import meta, objects, storage
 from carico.kube.decode import decode, decode_patiently, read_remains, text_at, without_nulls
-from carico.kube.meta import KubeObject, Piece
+from carico.kube.meta import KubeObject, KubeStruct
 from carico.kube.objects import Node, Pod
 from carico.scheduler.extender_messages import Arguments
 
 STRUCTS = sorted(
     {kind for module in (meta, objects, storage) for kind in vars(module).values()
-     if isinstance(kind, type) and issubclass(kind, Piece)},
+     if isinstance(kind, type) and issubclass(kind, KubeStruct)},
     key=lambda kind: kind.__name__,
 )  # fmt: skip
 
@@ -36,7 +36,7 @@ def encoded(thing: Any) -> bytes:
 
 
 @pytest.mark.parametrize("kind", STRUCTS, ids=lambda kind: kind.__name__)
-def test_every_field_has_a_default(kind: type[Piece]) -> None:
+def test_every_field_has_a_default(kind: type[KubeStruct]) -> None:
     kind()
 
 

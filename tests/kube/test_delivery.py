@@ -11,7 +11,7 @@ from played import PlayedServer
 from carico.kube.delivery import AT_ONCE, FIRST_PAUSE, LONGEST_PAUSE, Delivery, Firewall
 from carico.kube.meta import NamedObject, ObjectName
 from carico.kube.objects import Pod
-from carico.kube.watch import Reflector, Resource
+from carico.kube.watch import Reflector, WatchedResource
 from carico.testing import ManualClock
 
 
@@ -171,7 +171,7 @@ def test_a_watch_outlives_its_handler() -> None:
         server = PlayedServer([[pod("bad", 1), pod("good", 2)]], [[*events], []])
         pods = Reflector(
             server,  # type: ignore[arg-type]
-            Resource("/api/v1/pods", Pod),
+            WatchedResource("/api/v1/pods", Pod),
             changed,
             count_handler_error=lambda: errors.append(1),
         )

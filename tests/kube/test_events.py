@@ -11,7 +11,7 @@ import pytest
 from scripted import Desk, Sent, bad, good, one_after_the_other
 
 from carico.kube import events, pod_writes
-from carico.kube.events import FINISH, LOOK_EVERY, REFRESH, Event, Recorder
+from carico.kube.events import FINISH, LOOK_EVERY, REFRESH, Event, EventRecorder
 from carico.kube.objects import Pod
 from carico.kube.writes import Urgency
 from carico.testing import a_pod
@@ -32,7 +32,7 @@ def scheduled(pod: Pod) -> Event:
 class Office(Desk):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.recorder = Recorder(self.client, self.writer, "carico-scheduler", "test", self.clock)
+        self.recorder = EventRecorder(self.client, self.writer, "carico-scheduler", "test", self.clock)
 
     @property
     def sent(self) -> list[Sent]:

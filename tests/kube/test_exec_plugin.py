@@ -21,7 +21,7 @@ from carico.errors import CaricoError, UsageError
 from carico.kube import credentials
 from carico.kube.client import ApiError, Client
 from carico.kube.credentials import Surroundings
-from carico.kube.exec_plugin import ExecPlugin, Plugin
+from carico.kube.exec_plugin import ExecCommand, ExecPlugin
 from carico.kube.identity import AHEAD, RETRY_AFTER, CredentialError, Credentials
 from carico.kube.kubeconfig import choose
 from carico.local.api.server import ApiServer
@@ -165,7 +165,7 @@ def test_a_failure_ahead_of_the_end_changes_nothing_and_is_told(
         clock.advance(3600 - AHEAD + 1)
         assert await who.identity() is first
         await until(lambda: "credentials could not be renewed" in caplog.text)
-        await until(lambda: who._loading is None or who._loading.done())  # it ends after it has told
+        await until(lambda: who._loading is None)  # it ends after it has told
         for _ in range(5):
             assert await who.identity() is first
         assert runs(tmp_path) == 2  # not at every request
@@ -419,7 +419,7 @@ def test_one_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> Non
     path = program(tmp_path, HANGS)
     while not (tmp_path / "pids").exists():  # on a slow machine it may not come that far
         with pytest.raises(CredentialError, match="gave no answer within 1 s"):
-            ExecPlugin(Plugin("here", str(path)), patience=1).obtain()
+            ExecPlugin(ExecCommand("here", str(path)), patience=1).obtain()
     all_gone(tmp_path)
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carico.kube.chunked import Chunked, HttpError
-from carico.kube.http import Connection, Response, parse_head
+from carico.kube.http import HttpConnection, Response, parse_head
 from carico.kube.socket import connect
 
 
@@ -137,7 +137,7 @@ def test_whether_the_server_will_close(block: bytes, last: bool) -> None:
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def against(handler: Handler, use: Callable[[Connection], Awaitable[Response]]) -> Response:
+def against(handler: Handler, use: Callable[[HttpConnection], Awaitable[Response]]) -> Response:
     """`use` a connection to a server that does as `handler` says."""
 
     async def scenario() -> Response:
@@ -149,7 +149,7 @@ def against(handler: Handler, use: Callable[[Connection], Awaitable[Response]]) 
 
         server = await asyncio.start_server(closing, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        connection = Connection(await connect("127.0.0.1", port, None, None))
+        connection = HttpConnection(await connect("127.0.0.1", port, None, None))
         try:
             async with asyncio.timeout(20):
                 return await use(connection)
@@ -172,7 +172,7 @@ def answering(*parts: bytes) -> Handler:
     return handler
 
 
-async def get(connection: Connection) -> Response:
+async def get(connection: HttpConnection) -> Response:
     return await connection.request(b"GET / HTTP/1.1\r\n\r\n")
 
 
@@ -209,7 +209,7 @@ def test_an_unread_stream_stops_the_sender() -> None:
             await writer.drain()
             sent += 1
 
-    async def dawdle(connection: Connection) -> Response:
+    async def dawdle(connection: HttpConnection) -> Response:
         _, parts = await connection.stream(b"GET / HTTP/1.1\r\n\r\n")
         await anext(parts)
         await asyncio.sleep(0.5)
@@ -253,7 +253,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\
 def test_an_answer_in_chunks_ends_after_its_trailers(end: tuple[bytes, ...]) -> None:
     """They may come in a segment of their own; what is left of them would be taken for the next answer."""
 
-    async def twice(connection: Connection) -> Response:
+    async def twice(connection: HttpConnection) -> Response:
         first = await get(connection)
         assert (first.body, connection.open) == (b"{}", True)
         return await get(connection)
@@ -269,7 +269,7 @@ def test_an_answer_in_chunks_ends_after_its_trailers(end: tuple[bytes, ...]) -> 
 def test_a_connection_with_bytes_that_nobody_asked_for_is_not_used_again(surplus: bytes) -> None:
     for whole in (CHUNKED + b"\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"):
 
-        async def look(connection: Connection) -> Response:
+        async def look(connection: HttpConnection) -> Response:
             response = await get(connection)
             while connection.open:  # noqa: ASYNC110 - the surplus may come in a segment of its own
                 await asyncio.sleep(0.01)

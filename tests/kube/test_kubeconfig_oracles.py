@@ -25,7 +25,7 @@ from recording import Asked, RecordingServer, write_kubeconfig
 from carico.errors import CaricoError
 from carico.kube import credentials
 from carico.kube.client import Client
-from carico.kube.kubeconfig import Choice, Cluster, User, choose
+from carico.kube.kubeconfig import ClusterEntry, ContextChoice, User, choose
 from carico.wire.certificates import Authority
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "kubeconfigs"
@@ -85,7 +85,7 @@ def contexts_of(files: list[Path]) -> list[str]:
 # --- what they say ---
 
 
-def flat(choice: Choice) -> dict[str, Any]:
+def flat(choice: ContextChoice) -> dict[str, Any]:
     """As `kubectl config view --minify --flatten` prints it."""
     return {
         "cluster": _flat(choice.cluster, "certificate-authority"),
@@ -94,7 +94,7 @@ def flat(choice: Choice) -> dict[str, Any]:
     }
 
 
-def _flat(entry: Cluster | User, *files: str) -> dict[str, Any]:
+def _flat(entry: ClusterEntry | User, *files: str) -> dict[str, Any]:
     default = msgspec.to_builtins(type(entry)())
     plain = {name: value for name, value in msgspec.to_builtins(entry).items() if value != default[name]}
     for name in files:

@@ -9,7 +9,7 @@ import pytest
 
 from carico.clock import SystemClock
 from carico.errors import CaricoError
-from carico.kube.binding import Binding, Bound, get_pod, pod_path
+from carico.kube.binding import Binding, BindResult, get_pod, pod_path
 from carico.kube.client import Client
 from carico.kube.credentials import fixed
 from carico.kube.meta import ObjectMeta
@@ -69,7 +69,7 @@ def pod(name: str) -> Pod:
 def test_a_name_cannot_end_the_request_and_begin_another() -> None:
     async def scenario(client: Client) -> None:
         outcome = await Binding(client, pod(SMUGGLED), "n1", SystemClock()).send()
-        assert outcome.bound is Bound.DONE
+        assert outcome.bound is BindResult.DONE
         await get_pod(client, "default", "a/../../b?c")
 
     (bound, bound_trusted), (got, got_trusted) = recorded(scenario)

@@ -12,10 +12,10 @@ from played import PlayedServer
 from carico.kube.decode import text_at
 from carico.kube.meta import ObjectName
 from carico.kube.objects import Pod
-from carico.kube.watch import HEALTHY_AFTER, LONGEST_PAUSE, Reflector, Resource
+from carico.kube.watch import HEALTHY_AFTER, LONGEST_PAUSE, Reflector, WatchedResource
 from carico.testing import ManualClock
 
-PODS = Resource("/api/v1/pods", Pod)
+PODS = WatchedResource("/api/v1/pods", Pod)
 Tree = dict[str, Any]
 
 

@@ -10,7 +10,7 @@ import asyncio
 import os
 import sys
 
-from carico.local.processes import Command, Guard
+from carico.local.processes import Guard, LaunchCommand
 
 JOB = """
 setsid sleep 7{token} &
@@ -25,7 +25,7 @@ async def main(token: str) -> None:
         environment = {"PATH": os.environ["PATH"], "TOKEN": token}
         jobs = []
         for group in (False, True):
-            command = Command(["sh", "-c", JOB.format(token=token), token], environment, group=group)
+            command = LaunchCommand(["sh", "-c", JOB.format(token=token), token], environment, group=group)
             jobs.append(await guard.start(command))
         print(guard.keeper_pid, *(job.pid for job in jobs), flush=True)
         await asyncio.gather(*(job.wait() for job in jobs))

@@ -13,6 +13,7 @@ import pytest
 from carico.clock import SystemClock
 from carico.kube import credentials
 from carico.kube.client import ApiError, Client
+from carico.local.api import __main__ as api_process
 from carico.local.api import http
 from carico.local.api.server import ApiServer
 
@@ -98,3 +99,12 @@ def test_malformed_heads_are_refused_without_a_traceback(
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
     assert caplog.text == ""
+
+
+def test_plaintext_is_for_loopback_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where --listen names no host, which is every address."""
+    for address in ("0.0.0.0:0", ":0", "[::]:0"):
+        assert api_process.main(["--kubeconfig", str(tmp_path / "k"), "--plaintext", "--listen", address]) == 2
+        said = f"carico: --plaintext: the token could be read on the way to {address}; listen on loopback\n"
+        assert capsys.readouterr().err == said
+    assert list(tmp_path.iterdir()) == []

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from carico.kube.client import ApiError, Client
 from carico.local.api import patches, strategic
-from carico.local.api.refusal import Refusal
+from carico.local.api.refusal import StatusError
 from carico.testing import embedded_api_server
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -154,7 +154,7 @@ _json = st.recursive(
 def test_any_patch_is_applied_or_refused_and_leaves_the_object_as_it_was(target: Any, patch: Any) -> None:
     before = json.dumps([target, patch])
     for apply in (patches.merged, strategic.merged, patches.stepwise):
-        with contextlib.suppress(Refusal):  # anything else fails
+        with contextlib.suppress(StatusError):  # anything else fails
             apply(target, patch)
     assert json.dumps([target, patch]) == before
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from carico.kube.client import ApiError, Client, Stream
+from carico.kube.client import ApiError, Client, ResponseStream
 from carico.local.api.server import ApiServer
 from carico.testing import ManualClock, embedded_api_server
 
@@ -31,7 +31,7 @@ def play(folder: Path, scenario: Scenario, history: int = 10_000) -> None:
 class Watch:
     """A watch whose events can be taken one by one."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: ResponseStream) -> None:
         self._stream, self._lines, self._rest = stream, list[bytes](), b""
 
     async def next(self) -> Any:

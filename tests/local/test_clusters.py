@@ -82,7 +82,7 @@ def test_a_cluster_from_its_creation_to_its_end(shell: Shell) -> None:
     assert shell.carico("cluster", "kubeconfig", "one").stdout == Path(variables["KUBECONFIG"]).read_text()
     again = shell.carico("cluster", "create", "one")
     assert again.returncode == 1
-    assert again.stderr == "carico: cluster 'one' is there already; `carico cluster delete one` ends it\n"
+    assert again.stderr == "carico: cluster 'one' already exists; `carico cluster delete one` deletes it\n"
     explained = shell.carico("simulate-placement", "-f", str(written(shell, POD)), **variables)
     assert "default/web, profile carico" in explained.stdout, explained.stderr
     assert shell.carico("cluster", "delete", "one").stdout == "Deleted cluster 'one'.\n"

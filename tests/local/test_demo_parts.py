@@ -14,8 +14,8 @@ import pytest
 from carico.cli import main
 from carico.local.cluster import claim, free_port
 from carico.local.demo import figures, latency, picture, progress, workload
-from carico.local.demo.job import WAYS, PodTimes, Run, manifest
-from carico.local.demo.progress import Progress
+from carico.local.demo.job import WAYS, DemoRun, PodTimes, manifest
+from carico.local.demo.progress import DemoProgress
 from carico.types import NodeSize
 
 PNG = b"\x89PNG\r\n"
@@ -24,7 +24,7 @@ MACHINE = NodeSize(cores=2, memory_bytes=8 << 30)
 
 def finished(way, spans, *, published=100.0):
     """A run whose pods were created at once and ran in these spans of seconds after that."""
-    run = Run(way, published)
+    run = DemoRun(way, published)
     for i, (start, end) in enumerate(spans):
         run.pods[f"p{i}"] = PodTimes(published, published + start, published + end)
     run.latencies = [0.002, 0.004, 0.2]
@@ -154,7 +154,7 @@ def test_only_one_of_two_demos_gets_the_port_that_nobody_listens_on_yet():
 
 def test_progress_in_a_pipe_is_whole_lines(runs):
     async def follow(out):
-        task = asyncio.create_task(Progress(out).follow(runs[0], 4))
+        task = asyncio.create_task(DemoProgress(out).follow(runs[0], 4))
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

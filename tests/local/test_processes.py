@@ -15,7 +15,7 @@ import pytest
 from local.strays import AS_USER, bearers_of, groups_of, new_token
 
 from carico.local.keeper import marks
-from carico.local.processes import Command, Ended, Guard, StartFailed, sweep
+from carico.local.processes import Guard, LaunchCommand, ProcessEnded, StartFailed, sweep
 
 HERE = Path(__file__).parent
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
@@ -35,8 +35,8 @@ def with_guard(scenario: Callable[[Guard], Awaitable[None]]) -> None:
     asyncio.run(whole())
 
 
-def shell(script: str, **others: object) -> Command:
-    return Command(["sh", "-c", script], ENVIRONMENT, **others)  # type: ignore[arg-type]
+def shell(script: str, **others: object) -> LaunchCommand:
+    return LaunchCommand(["sh", "-c", script], ENVIRONMENT, **others)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_output_and_errors_in_one_file_keep_their_order(tmp_path: Path) -> None:
 
 def test_a_pipe_that_breaks_kills_as_in_a_shell() -> None:
     async def scenario(guard: Guard) -> None:
-        process = await guard.start(Command(["bash", "-c", "yes | head -1; exit ${PIPESTATUS[0]}"], ENVIRONMENT))
+        process = await guard.start(LaunchCommand(["bash", "-c", "yes | head -1; exit ${PIPESTATUS[0]}"], ENVIRONMENT))
         assert (await process.wait()).code == 128 + signal.SIGPIPE
 
     with_guard(scenario)
@@ -91,12 +91,12 @@ def test_a_pipe_that_breaks_kills_as_in_a_shell() -> None:
 @pytest.mark.parametrize(
     ("command", "why"),
     [
-        (Command(["no-such-program"], ENVIRONMENT), "no-such-program: No such file or directory"),
-        (Command(["/etc/passwd"], ENVIRONMENT), "/etc/passwd: Permission denied"),
-        (Command(["true"], ENVIRONMENT, folder="/no/such"), "/no/such: No such file or directory"),
+        (LaunchCommand(["no-such-program"], ENVIRONMENT), "no-such-program: No such file or directory"),
+        (LaunchCommand(["/etc/passwd"], ENVIRONMENT), "/etc/passwd: Permission denied"),
+        (LaunchCommand(["true"], ENVIRONMENT, folder="/no/such"), "/no/such: No such file or directory"),
     ],
 )
-def test_what_cannot_be_started_says_why(command: Command, why: str) -> None:
+def test_what_cannot_be_started_says_why(command: LaunchCommand, why: str) -> None:
     async def scenario(guard: Guard) -> None:
         with pytest.raises(StartFailed, match=why):
             await guard.start(command)
@@ -108,7 +108,7 @@ def test_what_cannot_be_started_says_why(command: Command, why: str) -> None:
 def test_cost_is_measured() -> None:
     async def scenario(guard: Guard) -> None:
         work = "import time\nx = bytearray(64 << 20)\nwhile time.process_time() < 0.3: pass"
-        ended = await (await guard.start(Command([sys.executable, "-S", "-c", work], ENVIRONMENT))).wait()
+        ended = await (await guard.start(LaunchCommand([sys.executable, "-S", "-c", work], ENVIRONMENT))).wait()
         assert 0.3 <= ended.cpu < 1.0
         assert 64 << 20 <= ended.peak < 200 << 20
 
@@ -118,7 +118,7 @@ def test_cost_is_measured() -> None:
 @pytest.mark.needs("root", "cgroup-v1")
 def test_a_memory_limit_kills_and_is_told_apart() -> None:
     async def scenario(guard: Guard) -> None:
-        greedy = Command([sys.executable, "-S", "-c", GREEDY], ENVIRONMENT, memory=50 << 20)
+        greedy = LaunchCommand([sys.executable, "-S", "-c", GREEDY], ENVIRONMENT, memory=50 << 20)
         process = await guard.start(greedy)
         ended = await process.wait()
         assert (ended.exit_code, ended.oom, process.notes) == (137, True, [])
@@ -132,7 +132,9 @@ def test_a_memory_limit_kills_and_is_told_apart() -> None:
 def test_a_cpu_limit_holds() -> None:
     async def scenario(guard: Guard) -> None:
         work = "import time\nend = time.monotonic() + 2\nwhile time.monotonic() < end: pass"
-        ended = await (await guard.start(Command([sys.executable, "-S", "-c", work], ENVIRONMENT, cpu=0.25))).wait()
+        ended = await (
+            await guard.start(LaunchCommand([sys.executable, "-S", "-c", work], ENVIRONMENT, cpu=0.25))
+        ).wait()
         assert ended.cpu <= 0.25 * 2 + 0.2  # a quota's period at both ends
 
     with_guard(scenario)
@@ -142,10 +144,10 @@ def test_a_cpu_limit_holds() -> None:
 def test_an_ordinary_user_gets_a_limit_too_and_is_told_how() -> None:
     script = f"""
 import asyncio, os, sys
-from carico.local.processes import Command, Guard
+from carico.local.processes import LaunchCommand, Guard
 async def main():
     async with Guard() as guard:
-        command = Command([sys.executable, "-S", "-c", {GREEDY!r}], dict(os.environ), memory=50 << 20)
+        command = LaunchCommand([sys.executable, "-S", "-c", {GREEDY!r}], dict(os.environ), memory=50 << 20)
         process = await guard.start(command)
         print((await process.wait()).exit_code, process.notes)
 asyncio.run(main())
@@ -182,7 +184,7 @@ def test_stop_asks_first_and_kills_then(tmp_path: Path) -> None:
 
 def test_leaving_the_guard_ends_everything() -> None:
     token = new_token()
-    ends: list[Ended] = []
+    ends: list[ProcessEnded] = []
 
     async def whole() -> None:
         async with Guard() as guard:

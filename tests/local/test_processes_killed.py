@@ -81,10 +81,10 @@ def test_a_supervisor_under_a_supervisor_leaves_no_groups() -> None:
     token = new_token()
     outer = f"""
 import asyncio, os, sys
-from carico.local.processes import Command, Guard
+from carico.local.processes import LaunchCommand, Guard
 async def main():
     async with Guard() as guard:
-        await guard.start(Command([sys.executable, {str(HERE / "families.py")!r}, {token!r}], dict(os.environ)))
+        await guard.start(LaunchCommand([sys.executable, {str(HERE / "families.py")!r}, {token!r}], dict(os.environ)))
         await asyncio.Event().wait()
 asyncio.run(main())
 """

@@ -110,6 +110,7 @@ def test_a_job_log_whose_writer_was_killed_can_be_resumed(tmp_path: Path) -> Non
     run("--joblog", str(log), "true", ":::", "a", "b")
     log.write_text(log.read_text()[:-5])  # the last line was being written
     assert summary(run("--json", "--joblog", str(log), "--resume", "true", ":::", "a", "b"))["skipped"] == 1
+    assert summary(run("--json", "--joblog", str(log), "--resume", "true", ":::", "a", "b"))["skipped"] == 2
 
 
 def test_retries(tmp_path: Path) -> None:
@@ -158,7 +159,7 @@ def test_dry_run_runs_nothing(tmp_path: Path) -> None:
         (["-a", "/no/such", "true"], "/no/such: cannot be read"),
         (["true", ":::", "a", ":::", "b"], "':::' stands there twice"),
         (["--results", "/proc/x", "true", ":::", "a"], "name a folder that can be made"),
-        (["--bogus", "true", ":::", "a"], "there is no option --bogus; `carico run --help` tells more"),
+        (["--bogus", "true", ":::", "a"], "there is no option --bogus; see `carico run --help`"),
         (["--timeout", "soon", "true", ":::", "a"], "--timeout: 'soon' is not a duration"),
         (["--jobs", "many", "true", ":::", "a"], "-j/--jobs/--max: 'many' is not a whole number"),
         (["true", "::::", "list"], "'::::' is GNU parallel's, and not known here; write -a FILE"),

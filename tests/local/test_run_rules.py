@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from carico.local.run.admission import Admission, Bounds
-from carico.local.run.memory import Memory
+from carico.local.run.admission import RunAdmission, RunBounds
+from carico.local.run.memory import MemoryGuard
 from carico.types import Estimate, Mode
 
 MB = 1e6
@@ -25,30 +25,30 @@ def estimate(pods: int, fit: float, usage: float) -> Estimate:
     )
 
 
-def started(admission: Admission, running: int = 0) -> int:
+def started(admission: RunAdmission, running: int = 0) -> int:
     while admission.may_start(running):
         running += 1
     return running
 
 
 def test_what_started_since_the_estimate_uses_it_up() -> None:
-    admission = Admission(cores=8, bounds=Bounds())
+    admission = RunAdmission(cores=8, bounds=RunBounds())
     admission.estimated(estimate(pods=4, fit=2.7, usage=0.5), utilisation=0.95)
     assert started(admission, 4) == 6
 
 
 def test_one_always_runs_and_bounds_hold() -> None:
-    assert started(Admission(1, Bounds())) == 1
-    busy = Admission(2, Bounds(least=3, most=5))
+    assert started(RunAdmission(1, RunBounds())) == 1
+    busy = RunAdmission(2, RunBounds(least=3, most=5))
     busy.estimated(estimate(pods=1, fit=0.0, usage=1.0), utilisation=1.0)
     assert started(busy) == 3
-    idle = Admission(64, Bounds(most=5))
+    idle = RunAdmission(64, RunBounds(most=5))
     idle.estimated(estimate(pods=5, fit=100.0, usage=0.1), utilisation=0.1)
     assert started(idle) == 5
 
 
 def test_a_full_machine_takes_no_more_and_an_idle_one_takes_one_more() -> None:
-    admission = Admission(2, Bounds())
+    admission = RunAdmission(2, RunBounds())
     admission.estimated(estimate(pods=4, fit=3.0, usage=1.0), utilisation=1.0)
     assert started(admission, 4) == 4
     admission.estimated(estimate(pods=4, fit=0.0, usage=0.4), utilisation=0.6)
@@ -56,13 +56,13 @@ def test_a_full_machine_takes_no_more_and_an_idle_one_takes_one_more() -> None:
 
 
 def test_places_at_most_double_between_two_estimates() -> None:
-    admission = Admission(64, Bounds())
+    admission = RunAdmission(64, RunBounds())
     admission.estimated(estimate(pods=4, fit=1000.0, usage=0.01), utilisation=0.01)
     assert started(admission, 4) == 8
 
 
 def test_ended_tasks_tell_what_the_next_will_want() -> None:
-    admission = Admission(4, Bounds())
+    admission = RunAdmission(4, RunBounds())
     admission.queue(runnable=8)  # a busy task gets half a processor
     for _ in range(20):
         admission.ended(cpu=0.5, seconds=1.0)
@@ -73,15 +73,15 @@ def test_ended_tasks_tell_what_the_next_will_want() -> None:
     assert admission.wanted < 0.01
 
 
-def small_and_large() -> Memory:
-    memory = Memory(1000 * MB)
+def small_and_large() -> MemoryGuard:
+    memory = MemoryGuard(1000 * MB)
     for i in range(9):
         memory.ended(i, 300 * MB if i % 3 == 0 else 30 * MB)
     return memory
 
 
 def test_memory_that_running_tasks_will_take_is_theirs() -> None:
-    memory = Memory(1000 * MB)
+    memory = MemoryGuard(1000 * MB)
     for i in range(10):
         memory.ended(i, 300 * MB)
     memory.look(1.0, used=100 * MB, held={20: 10 * MB})
@@ -102,7 +102,7 @@ def test_a_task_that_has_passed_the_mean_is_a_large_one() -> None:
 
 
 def test_before_the_first_end_tasks_are_expected_to_double() -> None:
-    memory = Memory(1000 * MB)
+    memory = MemoryGuard(1000 * MB)
     memory.look(1.0, used=250 * MB, held={1: 200 * MB})
     assert memory.fits(1)  # 250 + 200 + 400
     memory.look(1.1, used=350 * MB, held={1: 300 * MB})
@@ -117,7 +117,7 @@ def test_a_task_that_is_known_to_be_large_waits_for_room() -> None:
 
 
 def test_a_steep_rise_is_tight_long_before_the_limit() -> None:
-    memory = Memory(1000 * MB)
+    memory = MemoryGuard(1000 * MB)
     memory.look(1.0, used=300 * MB, held={})
     memory.look(1.1, used=500 * MB, held={})  # 2 GB/s
     assert memory.tight

@@ -108,7 +108,7 @@ def test_an_input_with_a_zero_byte_is_refused() -> None:
 def test_a_task_that_ignores_its_timeout_is_killed() -> None:
     done = run(CARICO, "--timeout", "500ms", "trap '' TERM; sleep 100; echo {}", ":::", "a")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "carico: task 1: ended after 500ms, its --timeout\n"
+    assert done.stderr == "carico: task 1: ran longer than --timeout 500ms and was ended\n"
 
 
 def test_a_task_that_ends_well_when_its_time_is_over_has_failed_all_the_same() -> None:

@@ -11,14 +11,14 @@ import numpy as np
 from scheduling import make_report
 
 from carico.http.message import Request
-from carico.scheduler.assembly import Parts, assemble
+from carico.scheduler.assembly import Components, assemble
 from carico.scheduler.cycle import decide
-from carico.scheduler.decisions import Record
+from carico.scheduler.decisions import DecisionRecord
 from carico.scheduler.page import live as live_module
 from carico.scheduler.page import readers as readers_module
 from carico.scheduler.page import site
 from carico.scheduler.page.columns import CHURN, CORDONED, FRESH, REPORTED
-from carico.scheduler.page.live import Live, Standing
+from carico.scheduler.page.live import Publisher, ReplicaStatus
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, a_node, a_pod
 from carico.types import Mode, NodeReport
@@ -29,9 +29,9 @@ class World:
 
     def __init__(self, nodes: int = 2) -> None:
         self.clock = ManualClock(now=100.0)
-        self.parts: Parts = assemble(SchedulerSettings(), self.clock, None)
-        self.standing = Standing("me", True, "me", True, 0)
-        self.live = Live(self.parts, self.clock, lambda: self.standing)
+        self.parts: Components = assemble(SchedulerSettings(), self.clock, None)
+        self.standing = ReplicaStatus("me", True, "me", True, 0)
+        self.live = Publisher(self.parts, self.clock, lambda: self.standing)
         for i in range(nodes):
             self.parts.cluster.node_changed(None, a_node(f"n{i}"))
         self.heard: list[dict[str, Any]] = []
@@ -45,7 +45,7 @@ class World:
 
     def listen(self) -> None:
         writer = FakeWriter(self.heard)
-        reader = readers_module.Reader(writer, readers_module.event("full", self.live.full()), 0.0)  # type: ignore[arg-type]
+        reader = readers_module.SseClient(writer, readers_module.event("full", self.live.full()), 0.0)  # type: ignore[arg-type]
         self.live.readers._readers.add(reader)
 
     def tick(self, seconds: float = live_module.TICK) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def test_who_waits_and_why_and_what_was_decided() -> None:
         pod = queued.info.pod
         result = "scheduled" if decision.node else "unschedulable"
         world.parts.ring.add(
-            Record(1.0, pod.key, pod.uid, "carico", 1, decision.node, result, reasons=decision.message)
+            DecisionRecord(1.0, pod.key, pod.uid, "carico", 1, decision.node, result, reasons=decision.message)
         )
         if decision.refusal is not None:
             world.parts.queue.fail(queued, decision.refusal, world.clock.monotonic())
@@ -192,7 +192,7 @@ def test_who_waits_and_why_and_what_was_decided() -> None:
     assert (row["pod"], row["by"]) == ("default/waits", ["Capacity"])
     assert full["queue"]["blocked"] == [["Capacity", 1]]
     world.tick()
-    world.parts.ring.add(Record(2.0, "a/b", "u", "carico", 1, "n0"))
+    world.parts.ring.add(DecisionRecord(2.0, "a/b", "u", "carico", 1, "n0"))
     assert [d["pod"] for d in world.tick()["decisions"]] == ["a/b"]
 
 
@@ -243,7 +243,7 @@ def test_slow_readers_are_dropped_and_the_others_go_on() -> None:
     world = World(1)
     world.listen()
     stuck = FakeWriter([], slow=True)
-    reader = readers_module.Reader(stuck, b"x", world.clock.monotonic())  # type: ignore[arg-type]
+    reader = readers_module.SseClient(stuck, b"x", world.clock.monotonic())  # type: ignore[arg-type]
     world.live.readers._readers.add(reader)
     for i in range(40):
         world.report("n0", float(i))

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import subprocess
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ import grpc.aio
 from cluster.handle import Containerd
 from cluster.images import write_layout
 
-from carico.runtime import Source
+from carico.runtime import RuntimeSource
 from carico.runtime.api import cri_pb2 as cri
 from carico.runtime.api.cri_pb2_grpc import RuntimeServiceStub
 
@@ -32,7 +33,7 @@ async def eventually(true: Callable[[], bool], what: str) -> None:
 
 
 @asynccontextmanager
-async def following(source: Source) -> AsyncIterator[Source]:
+async def following(source: RuntimeSource) -> AsyncIterator[RuntimeSource]:
     """Runs a source, and waits until it has listed."""
     run = asyncio.create_task(source.run())
     await eventually(lambda: source.problem is None, f"{source.name} has no problem")
@@ -82,8 +83,20 @@ class Engine:
                 stderr=log,
             )
         with grpc.insecure_channel(f"unix:{self.socket}", OPTIONS) as channel:
-            request = cri.VersionRequest()
-            RuntimeServiceStub(channel).Version(request, timeout=PATIENCE, wait_for_ready=True)
+            self._wait_for_cri(RuntimeServiceStub(channel))
+
+    @staticmethod
+    def _wait_for_cri(stub: RuntimeServiceStub) -> None:
+        """containerd 1.6 answers `Version` before its CRI plugin is initialized, and everything else with UNKNOWN."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                stub.ListPodSandbox(cri.ListPodSandboxRequest(), timeout=PATIENCE, wait_for_ready=True)
+                return
+            except grpc.RpcError as error:
+                if "not initialized" not in str(error.details()) or time.monotonic() > until:
+                    raise
+                time.sleep(0.05)
 
     def kill(self) -> None:
         """Ends containerd without warning; what it had started runs on."""

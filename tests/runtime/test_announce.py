@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from carico.runtime.announce import LOOK_AGAIN, Announced
+from carico.runtime.announce import LOOK_AGAIN, CgroupNotifier
 from carico.runtime.auto import NoSource
 from carico.runtime.pods import ANNOUNCED_FOR, PodTable
 from carico.settings import RuntimeSettings
@@ -17,7 +17,7 @@ def test_a_pod_that_is_about_to_come_is_churn_and_no_pod(tmp_path: Path) -> None
     async def scenario() -> None:
         clock = ManualClock()
         table = PodTable(RuntimeSettings())
-        source = Announced(NoSource(table, clock), tmp_path, clock)
+        source = CgroupNotifier(NoSource(table, clock), tmp_path, clock)
         run = asyncio.create_task(source.run())
         await clock.turn(1)
         (tmp_path / "kubepods" / "burstable").mkdir(parents=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from carico.errors import SourceError
-from carico.runtime.follow import LONGEST_PAUSE, RELIST_SOON, Follower
-from carico.runtime.pods import Listing, PodTable
+from carico.runtime.follow import LONGEST_PAUSE, RELIST_SOON, ListWatcher
+from carico.runtime.pods import PodListing, PodTable
 from carico.settings import RuntimeSettings
 from carico.testing import ManualClock
 
@@ -51,13 +51,13 @@ class Runtime:
         self.said.append(event)
 
 
-def play(script: Callable[[Runtime, Follower, ManualClock], Awaitable[None]]) -> Runtime:
+def play(script: Callable[[Runtime, ListWatcher, ManualClock], Awaitable[None]]) -> Runtime:
     """Runs a script beside a follower; the follower itself must never end."""
 
     async def both() -> Runtime:
         runtime, clock = Runtime(), ManualClock()
         table = PodTable(RuntimeSettings())
-        follower = Follower("test", Path("/run/test.sock"), runtime.connect, table, clock)
+        follower = ListWatcher("test", Path("/run/test.sock"), runtime.connect, table, clock)
         following = asyncio.create_task(follower.run())
         await clock.turn(0)
         await script(runtime, follower, clock)
@@ -70,7 +70,7 @@ def play(script: Callable[[Runtime, Follower, ManualClock], Awaitable[None]]) ->
 
 
 def test_it_subscribes_before_it_lists_and_lists_again_soon() -> None:
-    async def script(runtime: Runtime, follower: Follower, clock: ManualClock) -> None:
+    async def script(runtime: Runtime, follower: ListWatcher, clock: ManualClock) -> None:
         assert follower.problem is None
         runtime.events.put_nowait("event")
         await clock.turn(RELIST_SOON)
@@ -80,7 +80,7 @@ def test_it_subscribes_before_it_lists_and_lists_again_soon() -> None:
 
 
 def test_events_that_never_pause_do_not_keep_it_from_listing() -> None:
-    async def script(runtime: Runtime, follower: Follower, clock: ManualClock) -> None:  # noqa: ARG001
+    async def script(runtime: Runtime, follower: ListWatcher, clock: ManualClock) -> None:  # noqa: ARG001
         for _ in range(4):
             runtime.events.put_nowait("event")
             await clock.turn(RELIST_SOON / 2)
@@ -90,7 +90,7 @@ def test_events_that_never_pause_do_not_keep_it_from_listing() -> None:
 
 @pytest.mark.parametrize("end", [None, SourceError("broken pipe")])
 def test_a_stream_that_ends_is_opened_and_listed_again(end: SourceError | None) -> None:
-    async def script(runtime: Runtime, follower: Follower, clock: ManualClock) -> None:
+    async def script(runtime: Runtime, follower: ListWatcher, clock: ManualClock) -> None:
         runtime.events.put_nowait(end)
         await clock.turn(0)
         assert follower.problem == ("broken pipe" if end else "/run/test.sock ended the stream of events")
@@ -101,7 +101,7 @@ def test_a_stream_that_ends_is_opened_and_listed_again(end: SourceError | None) 
 
 
 def test_an_outage_is_said_once_and_tried_ever_more_slowly(caplog: pytest.LogCaptureFixture) -> None:
-    async def script(runtime: Runtime, follower: Follower, clock: ManualClock) -> None:
+    async def script(runtime: Runtime, follower: ListWatcher, clock: ManualClock) -> None:
         runtime.down = SourceError("nobody listens")
         runtime.events.put_nowait(None)
         await clock.turn(600)
@@ -119,8 +119,8 @@ def test_an_outage_is_said_once_and_tried_ever_more_slowly(caplog: pytest.LogCap
 
 
 def test_while_the_runtime_is_away_the_table_keeps_what_it_knew() -> None:
-    async def script(runtime: Runtime, follower: Follower, clock: ManualClock) -> None:
-        follower.table.relisted(Listing({}, {}, {"box": 0.0}), 0.0)
+    async def script(runtime: Runtime, follower: ListWatcher, clock: ManualClock) -> None:
+        follower.table.relisted(PodListing({}, {}, {"box": 0.0}), 0.0)
         runtime.down = SourceError("away")
         runtime.events.put_nowait(None)
         before = follower.table.count(clock.monotonic())

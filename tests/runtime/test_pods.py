@@ -14,8 +14,8 @@ from carico.runtime.pods import (
     FINISHED_FOR,
     STARTING_AT_MOST,
     TAKING_DOWN_AT_MOST,
-    Listing,
     Member,
+    PodListing,
     PodTable,
     Sandbox,
     WorkloadPod,
@@ -122,7 +122,7 @@ def test_the_scheduler_tells_classes_where_no_labels_are_seen() -> None:
     table = PodTable(SETTINGS)
     boxes = {id: Sandbox(uid, True) for id, uid in (("a", "web"), ("b", "daemon"), ("c", "new"))}
     table.relisted(
-        Listing(
+        PodListing(
             boxes,
             {f"{id}1": Member(id) for id in boxes},
             {"a1": 1.0, "b1": 1.0, "c1": 1.0, "a": 1.0, "b": 1.0, "c": 1.0},
@@ -244,15 +244,15 @@ def test_counted_is_the_same_object_until_it_changes() -> None:
 
 def test_the_first_listing_is_no_churn_and_knows_ages() -> None:
     table = PodTable(SETTINGS)
-    table.relisted(Listing({"box": Sandbox("u", True)}, {"one": Member("box")}, {"box": 5.0, "one": 6.0}), 100.0)
+    table.relisted(PodListing({"box": Sandbox("u", True)}, {"one": Member("box")}, {"box": 5.0, "one": 6.0}), 100.0)
     assert table.count(100.0) == PodCount(1, churn=False, unsettled=0)
 
 
 def test_a_later_listing_tells_what_was_missed() -> None:
     table = table_with_pod()
-    table.relisted(Listing({"box": Sandbox("u", True)}, {"one": Member("box")}, {"box": 0.0, "one": 0.2}), 50.0)
+    table.relisted(PodListing({"box": Sandbox("u", True)}, {"one": Member("box")}, {"box": 0.0, "one": 0.2}), 50.0)
     assert not table.count(50.0).churn
-    table.relisted(Listing({"new": Sandbox("v", True)}, {}, {"new": 59.9}), 60.0)
+    table.relisted(PodListing({"new": Sandbox("v", True)}, {}, {"new": 59.9}), 60.0)
     assert table.counted() == {"v"}
     assert table.finished(60.0) == {"u"}
     assert table.count(60.0) == PodCount(1, churn=True, unsettled=1)
@@ -260,7 +260,7 @@ def test_a_later_listing_tells_what_was_missed() -> None:
 
 def test_an_event_older_than_the_listing_does_not_make_a_container_younger() -> None:
     table = PodTable(SETTINGS)
-    table.relisted(Listing({"box": Sandbox("u", True)}, {"one": Member("box")}, {"box": 5.0, "one": 6.0}), 100.0)
+    table.relisted(PodListing({"box": Sandbox("u", True)}, {"one": Member("box")}, {"box": 5.0, "one": 6.0}), 100.0)
     table.started("one", 100.0)
     assert table.count(100.2).unsettled == 0
 
@@ -279,10 +279,10 @@ def tell(table: PodTable, event: str, container: str, now: float) -> None:
         table.is_container(container, container.replace("con", "box"))
 
 
-def listing_of(alive: set[str]) -> Listing:
+def listing_of(alive: set[str]) -> PodListing:
     boxes = {id: Sandbox(f"uid-{id}", id != "box2") for id in IDS if id.startswith("box")}
     members = {id: Member(id.replace("con", "box")) for id in IDS if id.startswith("con")}
-    return Listing(boxes, members, dict.fromkeys(sorted(alive), 0.0))
+    return PodListing(boxes, members, dict.fromkeys(sorted(alive), 0.0))
 
 
 def visible(table: PodTable, now: float) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carico.pod_class import class_of_images
-from carico.runtime.pods import STARTING_AT_MOST, Listing, Member, PodTable, Sandbox, WorkloadPod
+from carico.runtime.pods import STARTING_AT_MOST, Member, PodListing, PodTable, Sandbox, WorkloadPod
 from carico.settings import RuntimeSettings
 from carico.types import ClassKey, PodCount
 
@@ -128,9 +128,9 @@ def tell(table: PodTable, event: str, id: str, now: float) -> None:
         table.is_container(id, CONTAINERS[id], image(id))
 
 
-def listing(alive: dict[str, float]) -> Listing:
+def listing(alive: dict[str, float]) -> PodListing:
     members = {id: Member(box, image(id)) for id, box in CONTAINERS.items()}
-    return Listing({box: sandbox(box) for box in BOXES}, members, alive)
+    return PodListing({box: sandbox(box) for box in BOXES}, members, alive)
 
 
 events = st.tuples(

@@ -14,7 +14,7 @@ from cluster.runs import hierarchies
 
 from carico.clock import SystemClock
 from carico.pod_class import class_of
-from carico.runtime import Source, open_source
+from carico.runtime import RuntimeSource, open_source
 from carico.runtime.cri import CriConnection
 from carico.runtime.cri_stats import CriStats
 from carico.settings import RuntimeSettings
@@ -41,17 +41,17 @@ def quick_polling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CriConnection, "relist_without_events", 0.05)
 
 
-def source_of(engine: Engine, runtime: str, settings: RuntimeSettings | None = None) -> Source:
+def source_of(engine: Engine, runtime: str, settings: RuntimeSettings | None = None) -> RuntimeSource:
     settings = settings or RuntimeSettings()
     settings = dataclasses.replace(settings, runtime=runtime, containerd_socket=engine.socket, cri_socket=engine.socket)
     return open_source(settings, Path("/sys/fs/cgroup"), SystemClock())
 
 
-def count(source: Source) -> PodCount:
+def count(source: RuntimeSource) -> PodCount:
     return source.table.count(time.monotonic())
 
 
-async def counts(source: Source, uids: set[str]) -> None:
+async def counts(source: RuntimeSource, uids: set[str]) -> None:
     await eventually(lambda: source.table.counted() == uids, f"{source.name} counts {sorted(uids)}")
     assert source.table.workload().keys() == uids
 

@@ -15,7 +15,7 @@ from cluster.runs import hierarchies
 
 from carico.clock import SystemClock
 from carico.pod_class import class_of
-from carico.runtime import Source, open_source
+from carico.runtime import RuntimeSource, open_source
 from carico.runtime.pods import STARTING_AT_MOST
 from carico.settings import RuntimeSettings
 from carico.types import ClassKey
@@ -39,7 +39,7 @@ def daemon_set() -> dict[str, Any]:
     return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "daemon"}, "spec": spec}
 
 
-async def counts(source: Source, expected: set[str]) -> None:
+async def counts(source: RuntimeSource, expected: set[str]) -> None:
     await eventually(lambda: source.table.counted() == expected, f"{source.name} counts {sorted(expected)}")
 
 
@@ -47,7 +47,7 @@ def test_the_sources_count_the_pods_of_the_api_server(node_cluster: Cluster) -> 
     cgroups = next(top for top in hierarchies() if top.name in ("memory", "cgroup")) / node_cluster.run.cgroup
     socket = node_cluster.folder / "containerd.sock"
 
-    def source(runtime: str) -> Source:
+    def source(runtime: str) -> RuntimeSource:
         settings = RuntimeSettings(runtime=runtime, containerd_socket=socket, cri_socket=socket)
         return open_source(settings, cgroups, SystemClock())
 
@@ -114,7 +114,7 @@ def by_the_scheduler(item: dict[str, Any]) -> ClassKey:
 def test_classes_and_cgroups_of_pods_of_every_kind(node_cluster: Cluster) -> None:
     socket = node_cluster.folder / "containerd.sock"
 
-    def source(runtime: str) -> Source:
+    def source(runtime: str) -> RuntimeSource:
         settings = RuntimeSettings(runtime=runtime, containerd_socket=socket, cri_socket=socket)
         return open_source(settings, Path("/sys/fs/cgroup"), SystemClock())
 
@@ -143,7 +143,7 @@ def test_classes_and_cgroups_of_pods_of_every_kind(node_cluster: Cluster) -> Non
         asyncio.run(scenario(namespace))
 
 
-def keys_of(source: Source) -> set[tuple[str, ClassKey | None]]:
+def keys_of(source: RuntimeSource) -> set[tuple[str, ClassKey | None]]:
     return {(uid, one.key) for uid, one in source.table.workload().items()}
 
 

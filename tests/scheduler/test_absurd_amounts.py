@@ -9,7 +9,7 @@ from scheduling import make_node, make_pod
 
 from carico.kube.objects import Node, Pod
 from carico.scheduler import requests
-from carico.scheduler.assembly import Parts, assemble
+from carico.scheduler.assembly import Components, assemble
 from carico.scheduler.cycle import decide
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
@@ -17,14 +17,14 @@ from carico.testing import ManualClock
 ABSURD = ("10P", "9223372036854775807", "1e8000000", "-1e8000000", "-5", "99999999999999999999999Ei", "nonsense", "")
 
 
-def world(*nodes: Node) -> Parts:
+def world(*nodes: Node) -> Components:
     parts = assemble(SchedulerSettings(validate=True, on_stale="requests"), ManualClock(), None)
     for node in nodes:
         parts.cluster.node_changed(None, node)
     return parts
 
 
-def placed(parts: Parts, pod: Pod) -> str:
+def placed(parts: Components, pod: Pod) -> str:
     parts.cluster.pod_changed(None, pod)
     queued = parts.queue.pop(0.0)
     assert queued is not None

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from carico.errors import CaricoError
-from carico.http.head import Head, parse
+from carico.http.head import RequestHead, parse
 from carico.http.message import RefusedError
 from carico.scheduler.access import BURST, KEPT, REMEMBERED, AccessReview
 from carico.testing import ManualClock
@@ -50,7 +50,7 @@ class World:
         return await outcome(self.access, head)
 
 
-async def outcome(access: AccessReview, head: Head) -> int:
+async def outcome(access: AccessReview, head: RequestHead) -> int:
     try:
         await access.check(head)
     except RefusedError as refused:
@@ -88,7 +88,7 @@ def test_the_api_server_says_who_may_ask_for_what() -> None:
 @pytest.mark.parametrize("header", ["", "Basic YTpi", "Bearer", "Bearer a b", "Bearer " + "x" * 10_000])
 def test_without_a_token_nobody_is_asked(header: str) -> None:
     async def scenario(world: World) -> None:
-        head = Head("GET", "/debug/queue", {}, {"authorization": header} if header else {}, True)
+        head = RequestHead("GET", "/debug/queue", {}, {"authorization": header} if header else {}, True)
         assert await outcome(world.access, head) == HTTPStatus.UNAUTHORIZED
         assert world.server.reviews == []
 

@@ -219,7 +219,7 @@ def test_without_kubectl_the_command_is_printed_and_the_rest_is_answered(stage: 
 @pytest.mark.parametrize(
     ("holder", "why"),
     [
-        ("", "nobody holds the Lease default/lease-nobody"),
+        ("", "none holds the Lease default/lease-nobody; name one with --server"),
         ("another-machine_77", "another-machine_77 leads, which is no pod"),
     ],
 )
@@ -233,6 +233,19 @@ def test_without_a_cluster_it_is_one_line(tmp_path: Path, stage: Stage) -> None:
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
     assert "no scheduler was found" in done.stderr
+
+
+def test_a_pod_that_is_not_there_is_named_with_its_namespace(stage: Stage) -> None:
+    done = carico(stage, "explain", "svc/web", "--lease", "default/none")
+    assert (done.returncode, done.stderr) == (1, "carico: there is no pod svc/web\n")
+
+
+def test_several_documents_are_refused_in_one_line(stage: Stage, tmp_path: Path) -> None:
+    file = tmp_path / "two.yaml"
+    file.write_text("kind: Pod\n---\nkind: Pod\n")
+    done = carico(stage, "simulate-placement", "-f", str(file))
+    why = "expected a single document in the stream, but found another document (line 2)"
+    assert (done.returncode, done.stderr) == (2, f"carico: {file}: is not a pod: {why}\n")
 
 
 # --- a manifest that grows ---

@@ -16,15 +16,17 @@ from scheduling import make_node, make_pod
 
 from carico.kube.meta import KubeObject
 from carico.kube.objects import Node, Pod
-from carico.kube.watch import Resource
-from carico.scheduler.assembly import Parts, assemble
-from carico.scheduler.queue import Refusal
-from carico.scheduler.watches import NODES, OTHERS, PODS, Watches
+from carico.kube.watch import WatchedResource
+from carico.scheduler.assembly import Components, assemble
+from carico.scheduler.queue import Diagnosis
+from carico.scheduler.watches import NODES, OTHERS, PODS, Informers
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 
 Tree = dict[str, Any]
-RESOURCES: dict[type[KubeObject], Resource[Any]] = {resource.type: resource for resource in (PODS, NODES, *OTHERS)}
+RESOURCES: dict[type[KubeObject], WatchedResource[Any]] = {
+    resource.type: resource for resource in (PODS, NODES, *OTHERS)
+}
 KINDS = sorted(RESOURCES, key=lambda kind: kind.__name__)
 NONSENSE: tuple[Any, ...] = (
     None,
@@ -69,12 +71,12 @@ class Stage:
     def __init__(self, kind: type[KubeObject]) -> None:
         self.kind, self.version = kind, 100
         self.server = PlayedServer([[recorded(kind), recorded(kind, "witness")]], [[]])
-        self.parts: Parts = assemble(SchedulerSettings(validate=True), ManualClock(), None)
+        self.parts: Components = assemble(SchedulerSettings(validate=True), ManualClock(), None)
         self.parts.cluster.node_changed(None, make_node("a"))
         self.parts.cluster.pod_changed(None, make_pod("waiting"))
         self.refuse()
         clock = ManualClock()
-        watches = Watches(self.server, self.parts.cluster, clock, self.parts.metrics)  # type: ignore[arg-type]
+        watches = Informers(self.server, self.parts.cluster, clock, self.parts.metrics)  # type: ignore[arg-type]
         self.reflector = next(r for r in watches.all if r.resource.type is kind)
 
     def refuse(self) -> None:
@@ -82,7 +84,7 @@ class Stage:
         queue, profile = self.parts.queue, self.parts.profiles["carico"]
         names = frozenset(plugin.name for plugin in profile.plugins)
         while (queued := queue.pop(0.0)) is not None:
-            queue.fail(queued, Refusal(names, profile.interests(names)), -1000.0)
+            queue.fail(queued, Diagnosis(names, profile.interests(names)), -1000.0)
         assert queue.counts()["waiting"] == 1
 
     def say(self, thing: Tree, what: str = "MODIFIED") -> None:

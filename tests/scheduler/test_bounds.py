@@ -18,14 +18,14 @@ from carico.kube.storage import VolumeAttachment
 from carico.scheduler import terms
 from carico.scheduler.framework import Cycle
 from carico.scheduler.plugins import spread_constraints, taints
-from carico.scheduler.rows import Journal
-from carico.scheduler.tally import Tally
+from carico.scheduler.rows import RowJournal
+from carico.scheduler.tally import PodMatchCounts
 from carico.scheduler.template import PodInfo
-from carico.scheduler.terms import Audience
+from carico.scheduler.terms import PodSet
 
 SLACK = 400  # entries: values and columns kept in case that they come back, arrays that grew by half
 # Kubernetes' objects, which others hold as well; a ring of fixed length; what is no data.
-NOT_COUNTED = (msgspec.Struct, Journal, type, FunctionType, ModuleType, str)
+NOT_COUNTED = (msgspec.Struct, RowJournal, type, FunctionType, ModuleType, str)
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 
 
@@ -133,8 +133,8 @@ def test_a_cluster_that_was_large_once_is_small_again() -> None:
     assert world.snapshot.labels.matching(from_labels({HOST: "stays"}).requirements, None).sum() == 1
 
 
-def audience(app: str) -> Audience:
-    return Audience(frozenset({"default"}), NOTHING, from_labels({"app": app}))
+def audience(app: str) -> PodSet:
+    return PodSet(frozenset({"default"}), NOTHING, from_labels({"app": app}))
 
 
 def ordinal(number: int) -> PodInfo:
@@ -151,7 +151,7 @@ def test_pods_with_labels_of_their_own_under_many_audiences() -> None:
         asked += 1
         return {}
 
-    tally = Tally(namespace_labels)
+    tally = PodMatchCounts(namespace_labels)
     for number in range(512):
         tally.count(audience(f"w{number}"), 10, terminating=False)
     before = entries(tally)
@@ -180,12 +180,12 @@ def namespace(name: str, **labels: str) -> Namespace:
 def test_namespaces_that_come_and_go_forget_only_what_they_touch(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World([make_node("a"), make_node("b")])
     tally = world.snapshot.tally
-    by_label = Audience(frozenset(), from_labels({"team": "red"}), from_labels({"app": "x"}))
+    by_label = PodSet(frozenset(), from_labels({"team": "red"}), from_labels({"app": "x"}))
     tally.count(audience("x"), 2, terminating=True)
     tally.count(by_label, 2, terminating=True)
     before, counted = entries(world), []
-    count = Tally._counted
-    monkeypatch.setattr(Tally, "_counted", lambda self, a, t: counted.append(a) or count(self, a, t))
+    count = PodMatchCounts._counted
+    monkeypatch.setattr(PodMatchCounts, "_counted", lambda self, a, t: counted.append(a) or count(self, a, t))
     for number in range(2_000):
         made = namespace(f"ci-{number}", **{"kubernetes.io/metadata.name": f"ci-{number}"})
         world.snapshot.put(made)

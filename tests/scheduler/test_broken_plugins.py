@@ -7,8 +7,8 @@ import pytest
 from scheduling import make_node, make_pod
 
 from carico.kube.objects import Node
-from carico.scheduler.assembly import Parts, assemble
-from carico.scheduler.changes import Action, Interest
+from carico.scheduler.assembly import Components, assemble
+from carico.scheduler.changes import Action, EventInterest
 from carico.scheduler.cycle import decide
 from carico.scheduler.framework import OK, Cycle, Reuse, Status, Verdict
 from carico.scheduler.plugins import registry
@@ -25,8 +25,8 @@ class Broken:
     reuse = Reuse.NEVER
 
     @property
-    def interests(self) -> tuple[Interest, ...]:
-        return (Interest("Node", Action.ADD, self._hint),)
+    def interests(self) -> tuple[EventInterest, ...]:
+        return (EventInterest("Node", Action.ADD, self._hint),)
 
     def _hint(self, pod: PodInfo, _old: Node | None, _new: Node) -> bool:
         if pod.pod.name.startswith("bad"):
@@ -44,7 +44,7 @@ class Broken:
 
 
 @pytest.fixture
-def parts(monkeypatch: pytest.MonkeyPatch) -> Parts:
+def parts(monkeypatch: pytest.MonkeyPatch) -> Components:
     monkeypatch.setitem(registry.BUILT_IN, "Broken", lambda _: Broken())
     made = assemble(
         SchedulerSettings(on_stale="requests", profiles={"carico": {"enable": ["Broken"]}}), ManualClock(), None
@@ -53,11 +53,11 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Parts:
     return made
 
 
-def errors(parts: Parts) -> float:
+def errors(parts: Components) -> float:
     return parts.metrics.plugin_errors.labels("Broken")._value.get()
 
 
-def attempt(parts: Parts) -> str:
+def attempt(parts: Components) -> str:
     """The pod whose turn it was."""
     queued = parts.queue.pop(0.0)
     assert queued is not None
@@ -68,7 +68,7 @@ def attempt(parts: Parts) -> str:
 
 
 def test_a_hint_that_raises_wakes_its_pod_and_keeps_nobody_else_asleep(
-    parts: Parts, caplog: pytest.LogCaptureFixture
+    parts: Components, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("bad-1", "good", "bad-2"):
         parts.cluster.pod_changed(None, make_pod(name, labels={"app": name}))  # a hint is asked once for pods alike
@@ -79,7 +79,7 @@ def test_a_hint_that_raises_wakes_its_pod_and_keeps_nobody_else_asleep(
     assert caplog.text.count("plugin Broken broke: a bug in a hint") == 1
 
 
-def test_a_check_that_raises_keeps_its_pod_out_and_lets_the_others_in(parts: Parts) -> None:
+def test_a_check_that_raises_keeps_its_pod_out_and_lets_the_others_in(parts: Components) -> None:
     parts.cluster.pod_changed(None, make_pod("worse"))
     parts.cluster.pod_changed(None, make_pod("good"))
     counts = parts.queue.counts()

@@ -17,24 +17,24 @@ from carico.kube.objects import Namespace, Node, Pod
 from carico.kube.selectors import EVERYTHING, NOTHING, Requirement, Selector, from_labels
 from carico.scheduler import columns, tally
 from carico.scheduler.plugins import taints
-from carico.scheduler.rows import Rows
+from carico.scheduler.rows import RowIndex
 from carico.scheduler.snapshot import Snapshot
 from carico.scheduler.tally import summed
 from carico.scheduler.template import PodInfo
-from carico.scheduler.terms import Audience
+from carico.scheduler.terms import PodSet
 
 NAMES, NAMESPACES, UIDS = ("a", "b", "c", "d"), ("red", "blue"), tuple("tuvwxyz")
 KEYS, VALUES = ("zone", "disk", "kubernetes.io/hostname"), ("1", "2", "x")
 IN, NOT_IN = Requirement("app", "In", frozenset({"1", "2"})), Requirement("app", "NotIn", frozenset({"x"}))
-ANY_RED = Audience(frozenset(), from_labels({"team": "red"}), from_labels({"app": "1"}))
-AUDIENCES: tuple[tuple[Audience, ...], ...] = (
-    (Audience(frozenset({"red"}), NOTHING, from_labels({"app": "1"})),),
-    (Audience(frozenset({"red", "blue"}), NOTHING, Selector(frozenset({IN}))),),
-    (Audience(frozenset({"blue"}), NOTHING, Selector(frozenset({NOT_IN}))),),
-    (Audience(frozenset({"blue"}), EVERYTHING, from_labels({"app": "1", "tier": "2"})),),
-    (Audience(frozenset({"red"}), NOTHING, NOTHING),),
+ANY_RED = PodSet(frozenset(), from_labels({"team": "red"}), from_labels({"app": "1"}))
+AUDIENCES: tuple[tuple[PodSet, ...], ...] = (
+    (PodSet(frozenset({"red"}), NOTHING, from_labels({"app": "1"})),),
+    (PodSet(frozenset({"red", "blue"}), NOTHING, Selector(frozenset({IN}))),),
+    (PodSet(frozenset({"blue"}), NOTHING, Selector(frozenset({NOT_IN}))),),
+    (PodSet(frozenset({"blue"}), EVERYTHING, from_labels({"app": "1", "tier": "2"})),),
+    (PodSet(frozenset({"red"}), NOTHING, NOTHING),),
     (ANY_RED,),
-    (ANY_RED, Audience(frozenset({"red", "blue"}), NOTHING, from_labels({"tier": "1"}))),
+    (ANY_RED, PodSet(frozenset({"red", "blue"}), NOTHING, from_labels({"tier": "1"}))),
 )
 SELECTORS = (
     from_labels({"zone": "1"}),
@@ -93,7 +93,7 @@ class Churn:
     """A snapshot that lives through it all, and what it takes to build it anew."""
 
     def __init__(self) -> None:
-        self.lived = Snapshot(Rows())
+        self.lived = Snapshot(RowIndex())
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
         self.namespaces: dict[str, Namespace] = {}
@@ -124,7 +124,7 @@ class Churn:
                 assert asked(self.lived, *args) == asked(self.rebuilt(), *args)
 
     def rebuilt(self) -> Snapshot:
-        snapshot = Snapshot(Rows())
+        snapshot = Snapshot(RowIndex())
         for namespace in self.namespaces.values():
             snapshot.put(namespace)
         for node in self.nodes.values():

@@ -8,7 +8,7 @@ import pytest
 from scheduling import make_cost, make_pod, make_report
 
 from carico.scheduler.charge import Claim
-from carico.scheduler.class_costs import ClassTable
+from carico.scheduler.class_costs import ClassCostTable
 from carico.scheduler.class_merge import merged
 from carico.scheduler.template import PodInfo
 from carico.types import ClassCost, ClassKey, NodeReport
@@ -26,14 +26,14 @@ def report(node: str, *costs: ClassCost, full: tuple[float, ...] = FULL) -> Node
     return make_report(node, 5.0, room=(4.0, 8e9), full=full, class_costs=costs)
 
 
-def charged(table: ClassTable, claim: Claim = Claim(WEB)) -> list[float]:  # noqa: B008  a constant
+def charged(table: ClassCostTable, claim: Claim = Claim(WEB)) -> list[float]:  # noqa: B008  a constant
     cost = table.charge(claim).cost
     assert cost is not None
-    return cost[:2].tolist()
+    return list(cost[:2])
 
 
 def test_an_unmeasured_class_is_charged_the_first_guess_raised_by_requests() -> None:
-    table = ClassTable(first_cores=0.5, first_memory=1e9)
+    table = ClassCostTable(first_cores=0.5, first_memory=1e9)
     assert charged(table) == [0.5, 1e9]
     asking = Claim(WEB, requests={"cpu": 2000, "memory": 1000})
     assert charged(table, asking) == [2.0, 1e9]
@@ -41,7 +41,7 @@ def test_an_unmeasured_class_is_charged_the_first_guess_raised_by_requests() -> 
 
 
 def test_the_first_guess_is_at_most_half_of_the_largest_node() -> None:
-    table = ClassTable(first_cores=1.0, first_memory=4e9)
+    table = ClassCostTable(first_cores=1.0, first_memory=4e9)
     table.reported(report("small", full=(1.0, 2e9)), now=0)
     assert charged(table) == [0.5, 1e9]
     table.reported(report("large", full=(8.0, 6e9)), now=0)
@@ -49,14 +49,14 @@ def test_the_first_guess_is_at_most_half_of_the_largest_node() -> None:
 
 
 def test_units_take_no_notice_of_the_class() -> None:
-    table = ClassTable()
+    table = ClassCostTable()
     table.aggregated({WEB: web(0.5, 1e9)}, RESOURCES, now=0)
     charge = table.charge(Claim(WEB, units=2.5))
     assert (charge.units, charge.cost, charge.probe) == (2.5, None, None)
 
 
 def test_the_aggregators_word_goes_before_what_nodes_say() -> None:
-    table = ClassTable()
+    table = ClassCostTable()
     assert table.reported(report("a", web(2.0, 1e9)), now=0) == {"default/web"}
     assert charged(table) == [2.0, 1e9]
     assert table.charge(Claim(WEB)).probe is None
@@ -66,7 +66,7 @@ def test_the_aggregators_word_goes_before_what_nodes_say() -> None:
 
 
 def test_what_the_aggregator_no_longer_knows_is_unknown_until_a_node_tells() -> None:
-    table = ClassTable()
+    table = ClassCostTable()
     table.aggregated({WEB: web(0.5, 3e9)}, RESOURCES, now=0)
     assert table.aggregated({}, RESOURCES, now=1) == {"default/web"}
     assert table.charge(Claim(WEB)).probe == WEB
@@ -75,7 +75,7 @@ def test_what_the_aggregator_no_longer_knows_is_unknown_until_a_node_tells() -> 
 
 
 def test_costs_survive_the_aggregator_for_their_greatest_age() -> None:
-    table = ClassTable(max_age=100)
+    table = ClassCostTable(max_age=100)
     table.aggregated({WEB: web(0.5, 3e9)}, RESOURCES, now=0)
     assert table.tick(99) == set()
     assert charged(table) == [0.5, 3e9]
@@ -84,7 +84,7 @@ def test_costs_survive_the_aggregator_for_their_greatest_age() -> None:
 
 
 def test_so_do_those_of_reports() -> None:
-    table = ClassTable(max_age=100)
+    table = ClassCostTable(max_age=100)
     table.reported(report("a", web(2.0, 1e9)), now=0)
     table.reported(report("b", make_cost("default/batch", 1.0, 1e9)), now=50)
     assert table.tick(101) == {"default/web"}
@@ -92,17 +92,17 @@ def test_so_do_those_of_reports() -> None:
 
 
 def test_a_revision_that_nobody_has_measured_costs_what_the_family_does() -> None:
-    table = ClassTable()
+    table = ClassCostTable()
     table.aggregated({WEB._replace(revision="1"): web(0.5, 3e9, revision="1")}, RESOURCES, now=0)
     charge = table.charge(Claim(WEB._replace(revision="2")))
     assert charge.cost is not None
-    assert (charge.cost[:2].tolist(), charge.probe) == ([0.5, 3e9], None)
+    assert (charge.cost[:2], charge.probe) == ((0.5, 3e9), None)
     assert table.aggregated({WEB._replace(revision="1"): web(0.8, 3e9, revision="1")}, RESOURCES, 1) == {"default/web"}
     assert charged(table, Claim(WEB._replace(revision="2"))) == [0.8, 3e9]
 
 
 def test_small_moves_charge_nobody_anew_and_do_not_add_up() -> None:
-    table = ClassTable()
+    table = ClassCostTable()
     table.aggregated({WEB: web(1.0, 1e9)}, RESOURCES, now=0)
     assert table.aggregated({WEB: web(1.015, 1e9)}, RESOURCES, now=1) == set()
     assert charged(table) == [1.0, 1e9]
@@ -111,7 +111,7 @@ def test_small_moves_charge_nobody_anew_and_do_not_add_up() -> None:
 
 
 def test_figures_of_a_known_class_are_merged_once_a_second() -> None:
-    table = ClassTable()
+    table = ClassCostTable()
     table.reported(report("a", web(1.0, 1e9)), now=0)
     for number in range(20):
         assert table.reported(report(f"n{number}", web(2.0, 1e9)), now=0.1) == set()
@@ -131,14 +131,14 @@ def test_of_two_nodes_the_dearer_is_believed() -> None:
 
 
 def test_a_node_can_claim_at_most_its_own_size() -> None:
-    table = ClassTable()
+    table = ClassCostTable()
     table.reported(report("a", web(1000.0, 1e15), full=(4.0, 8e9)), now=0)
     assert charged(table) == [4.0, 8e9]
 
 
 def test_what_is_kept_of_reports_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("carico.scheduler.class_costs.CLASSES", 3)
-    table = ClassTable()
+    table = ClassCostTable()
     for number in range(10):
         table.reported(report("a", make_cost(f"default/c{number}", 1.0, 1e9)), now=float(number))
     table.tick(20)
@@ -146,7 +146,7 @@ def test_what_is_kept_of_reports_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_pods_claim_is_its_class_its_units_and_its_requests() -> None:
-    table = ClassTable()
+    table = ClassCostTable()
     info = PodInfo(make_pod("web-1", labels={"app": "web", "pod-template-hash": "5d"}, cpu="500m"))
     assert table.claim(info) == Claim(WEB._replace(revision="5d"), None, {"cpu": 500})
     assert table.claim(info) is table.claim(info)
@@ -154,12 +154,12 @@ def test_a_pods_claim_is_its_class_its_units_and_its_requests() -> None:
 
 
 def test_labels_that_tell_no_classes_apart_are_a_setting() -> None:
-    table = ClassTable(ignored=("default", "shard"))
+    table = ClassCostTable(ignored=("default", "shard"))
     keys = {table.claim(PodInfo(make_pod(labels={"app": "web", "shard": str(i)}))).key for i in range(3)}
     assert keys == {WEB}
 
 
 def test_a_class_measured_with_no_weight_is_not_known() -> None:
-    table = ClassTable()
+    table = ClassCostTable()
     assert table.reported(report("a", dataclasses.replace(web(1.0, 1e9), weight=0.0)), now=0) == set()
     assert table.charge(Claim(WEB)).probe == WEB

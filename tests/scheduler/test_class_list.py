@@ -80,7 +80,7 @@ def test_metrics_name_the_hundred_dearest_classes_only() -> None:
     for number in range(150):
         cluster.pod_changed(None, make_pod(f"p{number}", labels={"app": f"c{number}"}, node="a"))
     families = {family.name: family for family in pages._present(scheduler)}
-    shown = {sample.labels["family"] for sample in families["carico_scheduler_class_cost"].samples}
+    shown = {sample.labels["family"] for sample in families["carico_scheduler_class_cost_cpu_cores"].samples}
     assert len(shown) == 100
     assert {"default/c149", "default/c50"} <= shown
     assert families["carico_scheduler_classes"].samples[0].value == 150

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from carico.cli import main
-from carico.scheduler.decisions import Record, Ring, load, replay
+from carico.scheduler.decisions import DecisionLog, DecisionRecord, load, replay
 
 
 def record(
     pod: str, node: str, free: float | None = 5.0, result: str = "scheduled", need: float | None = None
-) -> Record:
-    return Record(0.0, pod, f"uid-{pod}", "carico", 1, node, result, free_before=free, need=need)
+) -> DecisionRecord:
+    return DecisionRecord(0.0, pod, f"uid-{pod}", "carico", 1, node, result, free_before=free, need=need)
 
 
 def test_the_ring_is_bounded_dumped_and_read_back() -> None:
-    ring = Ring(3)
+    ring = DecisionLog(3)
     for i in range(5):
         ring.add(record(f"p{i}", "a"))
     assert [each.pod for each in load(ring.dump())] == ["p2", "p3", "p4"]
@@ -42,7 +42,7 @@ def test_each_decision_is_held_to_the_threshold_of_its_time() -> None:
 
 
 def test_people_read_and_replay_a_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ring, file = Ring(10), tmp_path / "dump"
+    ring, file = DecisionLog(10), tmp_path / "dump"
     for name, free in (("default/p", 3.0), ("default/q", 1.2)):
         ring.add(record(name, "node-7", free))
     file.write_bytes(ring.dump())

@@ -8,15 +8,16 @@ from typing import Any
 import msgspec
 from scheduling import make_node, make_pod, make_report
 
-from carico.scheduler.assembly import Parts, assemble
+from carico.scheduler.assembly import Components, assemble
 from carico.scheduler.explain import SLICE, WAITING, Busy, Explainer, explain, judge
 from carico.scheduler.explanation import Explanation, as_table
+from carico.scheduler.manifest import as_stranger
 from carico.scheduler.store import KINDS
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 
 
-def world(nodes: dict[str, float]) -> tuple[Parts, ManualClock]:
+def world(nodes: dict[str, float]) -> tuple[Components, ManualClock]:
     clock = ManualClock()
     parts = assemble(SchedulerSettings(validate=True), clock, None)
     for name, capacity in nodes.items():
@@ -45,6 +46,23 @@ def test_a_running_pod_is_explained_as_if_it_were_not_there_and_stays() -> None:
     parts.cluster.pod_changed(None, pod)
     assert explain(parts, pod, now=1.0).nodes[0].feasible
     assert parts.snapshot.free("cpu")[0] == 0
+
+
+def test_a_simulated_pod_cannot_take_the_place_of_one_that_runs() -> None:
+    """The body of a request names the UID of a pod of the cluster, and another node."""
+    parts, _ = world({"a": 5.0, "b": 5.0})
+    parts.cluster.pod_changed(None, make_pod("p", node="a", phase="Running", cpu="8"))
+    forged = as_stranger(make_pod("p", node="b", cpu="8"))
+    assert [v.node for v in explain(parts, forged, now=1.0).nodes if v.feasible] == ["b"], "it does not count for free"
+    where = {name: parts.snapshot.free("cpu")[parts.snapshot.rows.number[name]] for name in ("a", "b")}
+    assert where == {"a": 0, "b": 8000}
+
+
+def test_a_running_pod_is_put_back_where_it_was_whatever_is_said_of_it() -> None:
+    parts, _ = world({"a": 5.0, "b": 5.0})
+    parts.cluster.pod_changed(None, make_pod("p", node="a", phase="Running", cpu="8"))
+    explain(parts, make_pod("p", node="b", phase="Running", cpu="8"), now=1.0)
+    assert parts.snapshot.free("cpu")[parts.snapshot.rows.number["a"]] == 0
 
 
 def test_a_running_pod_could_have_gone_elsewhere() -> None:
@@ -148,7 +166,7 @@ def test_a_costly_plugin_is_not_asked_where_it_does_not_matter() -> None:
     assert result.notes == ["NodeVolumeLimits was not asked about nodes that plugins before it refused"]
 
 
-def put(parts: Parts, kind: str, **plain: Any) -> None:
+def put(parts: Components, kind: str, **plain: Any) -> None:
     parts.cluster.thing_changed(None, msgspec.convert(plain, KINDS[kind]))
 
 

@@ -14,8 +14,8 @@ from scheduling import make_node, make_pod, make_report
 from carico.http.message import Request
 from carico.kube.client import ApiError
 from carico.kube.objects import Pod
-from carico.kube.writer import Writer
-from carico.scheduler.assembly import Parts, assemble
+from carico.kube.writer import ApiWriter
+from carico.scheduler.assembly import Components, assemble
 from carico.scheduler.charges import GUESSED
 from carico.scheduler.extender import Extender
 from carico.scheduler.nudge import ANNOTATION
@@ -53,11 +53,11 @@ class Tandem:
         self.clock, self.server = ManualClock(), ApiServer()
         self.pods: dict[str, Pod] = {}  # as the watch has them
         self.leads = True
-        self.parts: Parts = assemble(SchedulerSettings(validate=True, **settings), self.clock, None)
+        self.parts: Components = assemble(SchedulerSettings(validate=True, **settings), self.clock, None)
         for name, capacity in nodes.items():
             self.parts.cluster.node_changed(None, make_node(name))
             self.report(name, capacity)
-        self.writer = Writer(self.server, self.clock, lambda: False)  # type: ignore[arg-type]
+        self.writer = ApiWriter(self.server, self.clock, lambda: False)  # type: ignore[arg-type]
         self.extender = self.new_extender()
 
     def new_extender(self) -> Extender:

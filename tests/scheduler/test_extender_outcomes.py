@@ -165,3 +165,21 @@ def test_somebody_else_bound_it_elsewhere() -> None:
         assert (tandem.free("a"), tandem.free("b")) == (1, 0)
 
     playing(scenario)
+
+
+def test_a_replica_that_ends_waits_for_its_bindings_and_takes_no_more() -> None:
+    """The Lease is given back after that: the next leader must not bind the same pods."""
+
+    async def scenario(tandem: Tandem) -> None:
+        await lost(tandem, LOSE)
+        draining = asyncio.create_task(tandem.extender.drain())
+        late = tandem.bind(tandem.pod("late"), "b")
+        await tandem.clock.turn(0)
+        assert "does not hold the Lease; try again" in json.loads(late.result().body)["Error"]
+        assert (tandem.extender.under_way, draining.done()) == (1, False)
+        tandem.server.mode = TAKE
+        for _ in range(10):
+            await tandem.clock.turn(30)
+        assert (tandem.extender.under_way, draining.done()) == (0, True)
+
+    playing(scenario)

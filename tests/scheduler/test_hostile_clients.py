@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,7 +18,8 @@ from cluster.ports import free_port
 from fleet import SchedulerProcess
 
 SILENT, BODY = 200, 16 << 20
-MORE_MB = 64.0  # what it may have beyond rest; measured were some 5
+MORE_MB = 32.0  # what it may have beyond rest; measured were some 5
+CPU_SECONDS = 2.0  # of the scheduler for one question; 1e8000000 took 5 when it was computed
 PATHS = (b"/simulate", b"/simulate", b"/healthz", b"/explain", b"/extender/filter", b"/nothing")
 # Nobody answers there: the pages do not depend on it.
 KUBECONFIG = """
@@ -91,4 +94,27 @@ def test_a_length_of_5000_digits_is_refused_without_a_traceback(scheduler: Sched
             assert client.recv(100).startswith(b"HTTP/1.1 400 ")
         assert healthy(port)
     scheduler.wait_for("debug_listen: refused 127.0.0.1 GET '/healthz' with 400")
+    assert "Traceback" not in scheduler.log()
+
+
+@pytest.mark.parametrize("amount", ["1e8000000", "1e999999999", "1E-999999999", "9" * 5000 + "Ei"])
+def test_a_pod_that_asks_for_an_absurd_amount_is_judged_at_once(scheduler: SchedulerProcess, amount: str) -> None:
+    """A power of ten of that size would take seconds, or hours, of the thread that schedules."""
+    process, port = psutil.Process(scheduler.pid), scheduler.page_port
+    assert all(map(healthy, ports(scheduler)))
+    containers = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": amount}}}]
+    pod = {"metadata": {"name": "a"}, "spec": {"schedulerName": "carico", "containers": containers}}
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/simulate", json.dumps(pod).encode(), {"Content-Type": "application/json"}
+    )
+    before = sum(process.cpu_times()[:2])
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            status = answer.status
+    except urllib.error.HTTPError as error:
+        with error:
+            status = error.code
+    assert status in (200, 400)
+    assert sum(process.cpu_times()[:2]) - before < CPU_SECONDS
+    assert healthy(port)
     assert "Traceback" not in scheduler.log()

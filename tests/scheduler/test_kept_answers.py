@@ -13,10 +13,10 @@ from conformance import world as worlds
 
 from carico.kube.meta import KubeObject
 from carico.kube.objects import Node, Pod
-from carico.scheduler.feasible import Feasibility, Feasible
+from carico.scheduler.feasible import FilterResult, FilterRunner
 from carico.scheduler.framework import Cycle
 from carico.scheduler.plugins import registry
-from carico.scheduler.rows import Rows
+from carico.scheduler.rows import RowIndex
 from carico.scheduler.snapshot import Snapshot
 from carico.scheduler.store import KINDS
 from carico.scheduler.template import PodInfo
@@ -26,8 +26,8 @@ NAMES = [name for name in registry.DEFAULT if name != "Capacity"]
 STEPS = 60
 
 
-def filters(snapshot: Snapshot) -> Feasible:
-    return Feasible(registry.make(NAMES, registry.Tools(snapshot, ManualClock())))
+def filters(snapshot: Snapshot) -> FilterRunner:
+    return FilterRunner(registry.make(NAMES, registry.PluginTools(snapshot, ManualClock())))
 
 
 class Changing:
@@ -40,7 +40,7 @@ class Changing:
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
         self.waiting = [self._pod(item) for item in self.drawn.waiting]
-        self.snapshot = Snapshot(Rows())
+        self.snapshot = Snapshot(RowIndex())
         for thing in self.things:
             self.snapshot.put(thing)
         self._fresh_names = itertools.count()
@@ -98,7 +98,7 @@ class Changing:
             self.pods[uid] = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
 
     def rebuilt(self) -> Snapshot:
-        snapshot = Snapshot(Rows())
+        snapshot = Snapshot(RowIndex())
         for thing in self.things:
             snapshot.put(thing)
         for node in self.nodes.values():
@@ -108,7 +108,7 @@ class Changing:
         return snapshot
 
 
-def names(found: Feasibility) -> set[str]:
+def names(found: FilterResult) -> set[str]:
     return {found.snapshot.name(int(row)) for row in found.rows}
 
 

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from scheduling import make_report
 
-from carico.errors import RefusedMessage
-from carico.scheduler.charge import Charge, Claim, vector
+from carico.errors import InvalidMessage
+from carico.scheduler.charge import Charge, Claim, Sum, vector
 from carico.scheduler.cluster import ledger_differences
+from carico.scheduler.fits import MOST, Fits
 from carico.scheduler.ledger import Ledger
-from carico.scheduler.rows import Rows
+from carico.scheduler.rows import RowIndex
 from carico.types import ClassKey, NodeReport
 
 NODES = ("a", "b", "c")
@@ -25,7 +26,7 @@ UIDS = tuple(f"u{i}" for i in range(8))
 
 
 def ledger() -> Ledger:
-    return Ledger(Rows(), validate=True)
+    return Ledger(RowIndex(), validate=True)
 
 
 def units(amount: float) -> Claim:
@@ -52,6 +53,16 @@ def test_a_promise_counts_until_the_node_answers_for_the_pod() -> None:
     assert free(book, "a") == 4
     book.report(make_report("a", 4.1, counted=["u1"]), now=2)  # now it is in Pod-Capacity
     assert free(book, "a") == pytest.approx(4.1)
+
+
+def test_a_pod_that_changes_its_class_is_not_starting_again() -> None:
+    book = Ledger(RowIndex(), validate=True, startup_patience=60.0)
+    book.report(make_report("a", 5.0), now=0)
+    book.confirm("u1", "a", units(1.0), pending=True, now=0)
+    book.expire(61)
+    book.confirm("u2", "a", units(1.0), pending=True, now=61)
+    book.confirm("u1", "a", Claim(ClassKey("default", "default/other"), 1.0), pending=True, now=62)
+    assert [entry.uid for entry in book.starting_on("a")] == ["u2"]
 
 
 def test_a_pod_that_ended_at_the_runtime_is_not_reserved_again() -> None:
@@ -180,7 +191,7 @@ def test_a_restarted_scheduler_gives_agents_time_to_connect() -> None:
 
 
 def test_a_report_without_its_pods_is_refused() -> None:
-    with pytest.raises(RefusedMessage, match="does not say which pods"):
+    with pytest.raises(InvalidMessage, match="does not say which pods"):
         ledger().report(dataclasses.replace(make_report("a", 5.0), counted=None), now=0)
 
 
@@ -199,7 +210,7 @@ def test_rows_of_nodes_that_left_are_used_again() -> None:
 
 def test_handover_times_are_told_once() -> None:
     times: list[float] = []
-    book = Ledger(Rows(), on_handover=times.append)
+    book = Ledger(RowIndex(), on_handover=times.append)
     book.reserve("u1", "a", units(1.0), now=1.0)
     book.report(make_report("a", 5.0, counted=["u1"]), now=3.5)
     book.report(make_report("a", 5.0, counted=["u1"]), now=4.5)
@@ -223,7 +234,7 @@ class Prices:
             return Charge(claim.units)
         cost = self.cost.get(claim.key)
         probe = claim.key if cost is None else None
-        return Charge(1.0, vector(("cpu", "memory"), cost or (1.0, 1e9)), probe)
+        return Charge(1.0, tuple(vector(("cpu", "memory"), cost or (1.0, 1e9)).tolist()), probe)
 
 
 CLAIMS = st.sampled_from([units(0.5), units(2.0), Claim(WEB), Claim(BATCH)])
@@ -245,7 +256,7 @@ def left(book: Ledger, node: str) -> list[float]:
 def priced(**cost: tuple[float, float]) -> tuple[Ledger, Prices]:
     prices = Prices()
     prices.cost = {ClassKey("default", f"default/{name}"): amounts for name, amounts in cost.items()}
-    return Ledger(Rows(), prices.charge, validate=True), prices
+    return Ledger(RowIndex(), prices.charge, validate=True), prices
 
 
 def test_what_a_class_costs_is_taken_from_the_room_until_the_node_answers_for_the_pod() -> None:
@@ -306,13 +317,23 @@ def test_unmeasured_pods_are_counted_by_class_until_one_was_measured_or_a_minute
     assert touched(book) == {"a"}
 
 
+WEB_COST, NOTHING, TWO_UNITS = Charge(1.0, (0.25, 5e8)), Charge(1.0, (0.0, 0.0)), Charge(2.0)
+
+
+def fitting(book: Ledger, row: int, charge: Charge) -> float:
+    if charge.cost is None or not book.has_room[row]:
+        return float(book.free[row])
+    return min([float(book.left[i, row]) / charge.cost[i] for i in charge.numbers], default=MOST)
+
+
 class AnyOrder(RuleBasedStateMachine):
     """Whatever happens in whatever order, the sums are the formula's and a rebuilt ledger is the same."""
 
     def __init__(self) -> None:
         super().__init__()
         self.prices = Prices()
-        self.book = Ledger(Rows(), self.prices.charge, validate=True)
+        self.book = Ledger(RowIndex(), self.prices.charge, validate=True)
+        self.fits = Fits(self.book, pending=False)
         self.now = 0.0
         self.bound: dict[str, tuple[str, Claim, bool]] = {}
         self.promised: dict[str, tuple[str, Claim]] = {}
@@ -383,8 +404,18 @@ class AnyOrder(RuleBasedStateMachine):
             assert left(self.book, node) == pytest.approx(want.tolist(), abs=1e-3)
             assert free(self.book, node) == pytest.approx(float((want / mean).min()), abs=1e-9)
 
+    @invariant()
+    def what_fits_is_never_out_of_date(self) -> None:
+        """The answer over all rows is kept between questions, so it is asked with the same charges all the time."""
+        rows = np.array([account.row for _, account in self.book.accounts()], dtype=np.intp)
+        for charge in (WEB_COST, NOTHING, TWO_UNITS):
+            want = [fitting(self.book, row, charge) for row in rows.tolist()]
+            assert self.fits.everywhere(charge)[rows].tolist() == pytest.approx(want)
+            assert self.fits.at(rows[:1], charge).tolist() == pytest.approx(want[:1])
+            assert [self.fits.supposing(row, charge, Sum()) for row in rows.tolist()] == pytest.approx(want)
+
     def teardown(self) -> None:
-        again = Ledger(Rows(), self.prices.charge, validate=True)
+        again = Ledger(RowIndex(), self.prices.charge, validate=True)
         for node, _ in self.book.accounts():
             again.node_added(node)
         for uid, (node, claim, pending) in self.bound.items():

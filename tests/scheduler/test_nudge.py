@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from scripted import Desk, bad, good, one_after_the_other
 
-from carico.scheduler.nudge import ANNOTATION, FORGET, MOST, Nudge
+from carico.scheduler.nudge import ANNOTATION, FORGET, MOST, ExtenderWakeup
 
 
 class Stage(Desk):
     def __init__(self) -> None:
         super().__init__()
-        self.nudge = Nudge(self.client, self.writer, self.clock)
+        self.nudge = ExtenderWakeup(self.client, self.writer, self.clock)
 
     def free(self, node: str, pods: float) -> None:
         self.nudge.changed(node, None if pods == -math.inf else np.array([pods]))

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from scheduling import make_cost, make_node, make_pod, make_report
 
-from carico.scheduler.assembly import Parts, assemble
+from carico.scheduler.assembly import Components, assemble
 from carico.scheduler.cycle import decide
 from carico.scheduler.explain import explain
 from carico.scheduler.template import PodInfo
@@ -25,7 +25,7 @@ RECORDED = Path(__file__).parents[1] / "fixtures" / "reports-v0.1.0"
 
 
 class Listener:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Components) -> None:
         self._parts = parts
 
     def reported(self, report: NodeReport) -> None:
@@ -41,7 +41,7 @@ class Listener:
         return True
 
 
-def heard(*names: str) -> tuple[Parts, ManualClock]:
+def heard(*names: str) -> tuple[Components, ManualClock]:
     """A scheduler that got these reports over the wire, beside a node of a new agent that is full."""
     clock = ManualClock(now=100.0)
     parts = assemble(SchedulerSettings(validate=True), clock, None)
@@ -59,7 +59,7 @@ def heard(*names: str) -> tuple[Parts, ManualClock]:
     return parts, clock
 
 
-def place(parts: Parts, name: str) -> str:
+def place(parts: Components, name: str) -> str:
     pod = PodInfo(make_pod(name, labels={"app": "web"}))
     return decide(parts.profiles["carico"], parts.cluster, pod, np.random.default_rng(0)).node
 

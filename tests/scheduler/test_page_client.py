@@ -211,7 +211,13 @@ def beyond(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Beyond]:
     try:
         spec = {"schedulerName": "carico", "containers": [{"name": "c", "image": "i"}]}
         made.cluster.create({"kind": "Pod", "metadata": {"name": "web"}, "spec": spec})
-        made.cluster.wait_for("the scheduler to know the pod", lambda: made.carico("explain", "web").returncode == 0)
+        there = made.cluster.api.get("/api/v1/nodes")["items"][0]["metadata"]["name"]
+        bound = {"nodeName": there, "containers": [{"name": "c", "image": "bound"}]}
+        made.cluster.create({"kind": "Pod", "metadata": {"name": "bound"}, "spec": bound})
+        for name in ("web", "bound"):
+            made.cluster.wait_for(
+                f"the scheduler to know {name}", lambda n=name: made.carico("explain", n).returncode == 0
+            )
         yield made
     finally:
         made.process.stop(signal.SIGKILL)
@@ -223,6 +229,7 @@ def test_every_command_asks_a_real_scheduler_beyond_loopback(beyond: Beyond, tmp
     assert explained["pod"] == "default/web"
     assert not [note for note in explained.get("notes", []) if "only a running scheduler knows" in note]
     assert "default/web" in beyond.carico("decisions").stdout
+    assert "default/image:bound" in beyond.carico("classes").stdout
     (tmp_path / "pod.yaml").write_text(
         "kind: Pod\nmetadata: {name: x}\nspec: {schedulerName: carico, containers: [{name: c, image: i}]}\n"
     )
@@ -248,7 +255,9 @@ def test_a_token_that_the_api_server_does_not_know_is_refused(beyond: Beyond, tm
     assert "--token-file" in found["scheduler"]["fix"]
 
 
-def test_a_pod_that_only_the_lease_named_gets_no_token(beyond: Beyond, tmp_path: Path) -> None:
+def test_a_pod_that_only_the_lease_named_gets_a_token_if_the_user_names_its_authority(
+    beyond: Beyond, tmp_path: Path
+) -> None:
     """kubectl is played; the scheduler behind its port speaks TLS, and would take the kubeconfig's token."""
     spec = {"containers": [{"name": "c", "image": "i"}]}
     beyond.cluster.create({"kind": "Pod", "metadata": {"name": "leader"}, "spec": spec})
@@ -260,9 +269,20 @@ def test_a_pod_that_only_the_lease_named_gets_no_token(beyond: Beyond, tmp_path:
     command = [sys.executable, "-m", "carico.cli", "decisions", "--lease", "default/ours"]
     env = os.environ | {"KUBECONFIG": str(beyond.cluster.kubeconfig), "PATH": f"{tmp_path}:/bin"}
     env.pop("CARICO_SERVER", None)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
+
+    def said(*more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*command, *more], capture_output=True, text=True, timeout=120, env=env)
+
+    done = said()
     assert done.returncode == 1
-    assert "if its debug_listen is beyond loopback, name it with --server https://HOST:PORT" in done.stderr
+    assert "if its debug_listen is beyond loopback, name its authority with --server-ca" in done.stderr
+    done = said("--server-ca", beyond.ca)
+    assert done.returncode == 0, done.stderr
+    assert "default/web" in done.stdout
+    (tmp_path / "other").mkdir()
+    done = said("--server-ca", str(Authority(tmp_path / "other").cert))
+    assert done.returncode == 1
+    assert "its certificate is refused" in done.stderr
 
 
 def findings(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:

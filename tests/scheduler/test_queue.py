@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scheduling import make_node, make_pod
 
-from carico.scheduler.changes import Action, Change, Interest
+from carico.scheduler.changes import Action, ClusterEvent, EventInterest
 from carico.scheduler.framework import unschedulable
 from carico.scheduler.plugins.priority_sort import PrioritySort
 from carico.scheduler.queue import Gate, Queue, Queued
 from carico.scheduler.supply import Need
 from carico.scheduler.template import PodInfo
-from carico.scheduler.unschedulable import Refusal, Scope
+from carico.scheduler.unschedulable import Diagnosis, Scope
 
-BY_NODE = Refusal(frozenset({"X"}), (Interest("Node", Action.ADD),))
+BY_NODE = Diagnosis(frozenset({"X"}), (EventInterest("Node", Action.ADD),))
 
 
 def queue(**changes: Any) -> Queue:
@@ -63,7 +63,7 @@ def test_pauses_double_up_to_ten_seconds() -> None:
     now, pauses = 0.0, []
     for _ in range(6):
         queued = popped(waiting, now)
-        waiting.fail(queued, Refusal(), now, blindly=True)
+        waiting.fail(queued, Diagnosis(), now, blindly=True)
         assert waiting.pop(now) is None
         pauses.append(waiting.next_due() - now)
         now = waiting.next_due()
@@ -76,8 +76,8 @@ def test_a_pod_waits_for_a_change_that_could_help_and_for_no_other() -> None:
     waiting.fail(popped(waiting, 0), BY_NODE, now=0)
     assert waiting.counts()["waiting"] == 1
     assert waiting.pop(100) is None  # not blindly
-    assert waiting.on_change(Change("Service", Action.ADD, None, None), now=100) == 0
-    assert waiting.on_change(Change("Node", Action.ADD, None, make_node("n")), now=100) == 1
+    assert waiting.on_change(ClusterEvent("Service", Action.ADD, None, None), now=100) == 0
+    assert waiting.on_change(ClusterEvent("Node", Action.ADD, None, make_node("n")), now=100) == 1
     assert popped(waiting, 100).info.pod.name == "a"
 
 
@@ -85,7 +85,7 @@ def test_help_during_the_pause_waits_while_others_want_a_turn() -> None:
     waiting = queue()
     waiting.add(info("a"), now=0)
     waiting.fail(popped(waiting, 0), BY_NODE, now=0)
-    waiting.on_change(Change("Node", Action.ADD, None, make_node("n")), now=0.25)
+    waiting.on_change(ClusterEvent("Node", Action.ADD, None, make_node("n")), now=0.25)
     waiting.add(info("late", priority=-1), now=0.3)
     assert waiting.counts()["backoff"] == 1
     assert names(waiting, 0.5) == ["late", "a"], "the pause is for the sake of others: without them it ends"
@@ -94,8 +94,8 @@ def test_help_during_the_pause_waits_while_others_want_a_turn() -> None:
 def test_help_during_the_pause_of_an_error_waits_for_its_end() -> None:
     waiting = queue()
     waiting.add(info("a"), now=0)
-    waiting.fail(popped(waiting, 0), Refusal(), now=0, blindly=True)
-    waiting.on_change(Change("Node", Action.ADD, None, make_node("n")), now=0.25)
+    waiting.fail(popped(waiting, 0), Diagnosis(), now=0, blindly=True)
+    waiting.on_change(ClusterEvent("Node", Action.ADD, None, make_node("n")), now=0.25)
     assert not waiting.ready
     assert waiting.pop(0.9) is None
     assert waiting.next_due() == 1.0
@@ -105,16 +105,16 @@ def test_help_during_the_pause_of_an_error_waits_for_its_end() -> None:
 def test_a_hint_has_the_last_word() -> None:
     waiting = queue()
     waiting.add(info("a"), now=0)
-    hint = Interest("Node", Action.ADD, lambda _pod, _old, new: new.name == "right")
-    waiting.fail(popped(waiting, 0), Refusal(frozenset({"X"}), (hint,)), now=0)
-    assert waiting.on_change(Change("Node", Action.ADD, None, make_node("wrong")), now=9) == 0
-    assert waiting.on_change(Change("Node", Action.ADD, None, make_node("right")), now=9) == 1
+    hint = EventInterest("Node", Action.ADD, lambda _pod, _old, new: new.name == "right")
+    waiting.fail(popped(waiting, 0), Diagnosis(frozenset({"X"}), (hint,)), now=0)
+    assert waiting.on_change(ClusterEvent("Node", Action.ADD, None, make_node("wrong")), now=9) == 0
+    assert waiting.on_change(ClusterEvent("Node", Action.ADD, None, make_node("right")), now=9) == 1
 
 
 def test_what_nothing_can_help_stays_until_the_flush() -> None:
     waiting = queue(flush_after=300)
     waiting.add(info("a"), now=0)
-    waiting.fail(popped(waiting, 0), Refusal(frozenset({"Unsupported"})), now=0)
+    waiting.fail(popped(waiting, 0), Diagnosis(frozenset({"Unsupported"})), now=0)
     assert waiting.pop(299) is None
     assert waiting.flush(now=299) == 0
     assert waiting.flush(now=301) == 1
@@ -123,13 +123,13 @@ def test_what_nothing_can_help_stays_until_the_flush() -> None:
 
 def test_a_gated_pod_enters_when_its_gate_opens() -> None:
     shut = {"a"}
-    gate = Gate("Gates", unschedulable("shut"), (Interest("Pod", Action.POD_GATES),))
+    gate = Gate("Gates", unschedulable("shut"), (EventInterest("Pod", Action.POD_GATES),))
     waiting = queue(gate=lambda pod: gate if pod.pod.name in shut else None)
     waiting.add(info("a"), now=0)
     assert waiting.counts()["gated"] == 1
     assert waiting.pop(0) is None
     shut.clear()
-    waiting.update(info("a"), Change("Pod", Action.POD_GATES, None, None), now=1)
+    waiting.update(info("a"), ClusterEvent("Pod", Action.POD_GATES, None, None), now=1)
     assert popped(waiting, 1).attempts == 1
 
 
@@ -145,7 +145,7 @@ class Shelf:
         """A pod that found no node for want of `need`; it can reach the rows whose bits are set."""
         needs = (Need("shelf", "pieces", need, need),)
         self.queue.add(info(name, **changes), now=0)
-        refusal = Refusal(frozenset({"Shelf"}), (), needs, rows, scope=Scope.TEMPLATE)
+        refusal = Diagnosis(frozenset({"Shelf"}), (), needs, rows, scope=Scope.TEMPLATE)
         self.queue.fail(popped(self.queue, 0), refusal, now=0)
 
     def fill(self, row: int, amount: float, now: float = 50.0) -> list[str]:
@@ -216,12 +216,12 @@ def test_filters_that_refuse_what_the_amounts_allow_do_not_make_it_spin() -> Non
 
 def test_a_change_wakes_one_pod_of_those_that_are_alike_and_then_the_next() -> None:
     waiting = queue()
-    by_node = Refusal(frozenset({"X"}), (Interest("Node", Action.ADD),), scope=Scope.TEMPLATE)
+    by_node = Diagnosis(frozenset({"X"}), (EventInterest("Node", Action.ADD),), scope=Scope.TEMPLATE)
     for i in range(4):
         waiting.add(info(f"p{i}"), now=float(i))
     while (queued := waiting.pop(4)) is not None:
         waiting.fail(queued, by_node, now=4)
-    assert waiting.on_change(Change("Node", Action.ADD, None, make_node("n")), now=50) == 1
+    assert waiting.on_change(ClusterEvent("Node", Action.ADD, None, make_node("n")), now=50) == 1
     first = popped(waiting, 50)
     waiting.placed(first.uid, now=50)
     second = popped(waiting, 50)
@@ -233,13 +233,13 @@ def test_a_change_wakes_one_pod_of_those_that_are_alike_and_then_the_next() -> N
 
 def test_pods_behind_one_that_fails_for_a_reason_of_its_own_get_their_turn() -> None:
     waiting = queue()
-    alike = Refusal(frozenset({"X"}), (Interest("Node", Action.ADD),), scope=Scope.TEMPLATE)
+    alike = Diagnosis(frozenset({"X"}), (EventInterest("Node", Action.ADD),), scope=Scope.TEMPLATE)
     for name in "ab":
         waiting.add(info(name), now=0)
         waiting.fail(popped(waiting, 0), alike, now=0)
-    waiting.on_change(Change("Node", Action.ADD, None, make_node("n")), now=50)
+    waiting.on_change(ClusterEvent("Node", Action.ADD, None, make_node("n")), now=50)
     first = popped(waiting, 50)
-    waiting.fail(first, Refusal(frozenset({"Y"}), (), scope=Scope.POD), now=50)
+    waiting.fail(first, Diagnosis(frozenset({"Y"}), (), scope=Scope.POD), now=50)
     assert popped(waiting, 50).info.pod.name == "b"
 
 
@@ -249,7 +249,7 @@ def test_a_pod_that_is_rejected_after_a_wait_looks_at_what_happened_meanwhile(ki
     waiting.add(info("a"), now=0)
     queued = popped(waiting, 0)
     waiting.placed(queued.uid, now=0)
-    waiting.on_change(Change(kind, Action.ADD, None, make_node("n")), now=100)
+    waiting.on_change(ClusterEvent(kind, Action.ADD, None, make_node("n")), now=100)
     waiting.fail(queued, BY_NODE, now=200)
     assert queued.place == ("backoff" if kind == "Node" else "waiting")
     assert waiting.pop(200) is None, "not at once: it would be permitted and rejected again and again"
@@ -260,7 +260,7 @@ def test_a_held_pod_stays_out_whatever_happens() -> None:
     waiting.add(info("a"), now=0)
     waiting.fail(popped(waiting, 0), BY_NODE, now=0)
     waiting.hold("uid-a")
-    waiting.on_change(Change("Node", Action.ADD, None, make_node("n")), now=50)
+    waiting.on_change(ClusterEvent("Node", Action.ADD, None, make_node("n")), now=50)
     assert waiting.flush(now=1000) == 0
     assert waiting.pop(1000) is None
     waiting.unhold("uid-a", now=1000)
@@ -274,9 +274,11 @@ def test_a_hint_that_breaks_wakes_the_pod_and_nothing_else_breaks() -> None:
     waiting, failures = queue(), []
     waiting.add(info("a"), now=0)
     waiting.fail(
-        popped(waiting, 0), Refusal(frozenset({"X"}), (Interest("Node", Action.ADD, hint, failures.append),)), now=0
+        popped(waiting, 0),
+        Diagnosis(frozenset({"X"}), (EventInterest("Node", Action.ADD, hint, failures.append),)),
+        now=0,
     )
-    assert waiting.on_change(Change("Node", Action.ADD, None, make_node("n")), now=50) == 1
+    assert waiting.on_change(ClusterEvent("Node", Action.ADD, None, make_node("n")), now=50) == 1
     assert len(failures) == 1
 
 
@@ -309,7 +311,7 @@ def test_a_pod_deleted_in_flight_does_not_come_back() -> None:
     waiting.add(info("a"), now=0)
     queued = popped(waiting, 0)
     waiting.delete("uid-a", now=0)
-    waiting.fail(queued, Refusal(), now=0, blindly=True)
+    waiting.fail(queued, Diagnosis(), now=0, blindly=True)
     assert len(waiting) == 0
 
 
@@ -328,7 +330,7 @@ def test_an_update_replaces_the_pod_where_it_is(place: str) -> None:
     waiting = queue()
     waiting.add(info("a"), now=0)
     if place != "active":
-        waiting.fail(popped(waiting, 0), BY_NODE if place == "waiting" else Refusal(), now=0)
+        waiting.fail(popped(waiting, 0), BY_NODE if place == "waiting" else Diagnosis(), now=0)
     again = info("a")
     waiting.update(again, None, now=0)
     queued = waiting.get("uid-a")

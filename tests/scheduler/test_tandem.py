@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import signal
+import ssl
 import tempfile
 import time
 import urllib.request
@@ -32,6 +34,9 @@ STORMS = ("--startup-limit", "1000", "--startup-limit-idle", "1000")
 
 
 class Stage:
+    authority: str  # file with the certificate of the extender's authority
+    extender_port: int
+
     def __init__(self, cluster: Cluster, namespace: str, grpc_port: int, flags: tuple[str, ...]) -> None:
         self.cluster, self.namespace, self._grpc_port, self._flags = cluster, namespace, grpc_port, flags
 
@@ -48,6 +53,21 @@ class Stage:
 
     def pods(self, selector: str = "") -> list[dict[str, Any]]:
         return list(self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/pods{selector}")["items"])
+
+    def try_to_bind_as_a_stranger(self) -> None:
+        """Without a certificate, and with one of another authority: neither gets as far as to a request."""
+        name = self.pods("?fieldSelector=spec.nodeName%3D")[0]["metadata"]["name"]
+        body = json.dumps({"PodName": name, "PodNamespace": self.namespace, "Node": "kwok-0000"}).encode()
+        with tempfile.TemporaryDirectory() as folder:
+            forged = Authority(Path(folder)).issue("kube-scheduler")
+            for pair in (None, forged):
+                tls = ssl.create_default_context(cafile=self.authority)
+                if pair is not None:
+                    tls.load_cert_chain(pair.cert, pair.key)
+                url = f"https://127.0.0.1:{self.extender_port}/extender/bind"
+                request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+                with pytest.raises(OSError):  # of TLS, at the handshake or at the first read
+                    urllib.request.urlopen(request, timeout=30, context=tls)
 
     def count(self, verb: str, result: str) -> float:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.process.page_port}/metrics", timeout=30) as page:
@@ -70,6 +90,7 @@ def tandem(**verbs: Any) -> Iterator[Stage]:
         pair = ("--tls-cert", str(server.cert), "--tls-key", str(server.key))
         with Cluster(NODES, extenders=[base | verbs]) as cluster, cluster.namespace() as namespace:
             stage = Stage(cluster, namespace, grpc, ("--validate", *flags, *pair, *STORMS))
+            stage.authority, stage.extender_port = str(authority.cert), port
             stage.start()
             try:
                 yield stage
@@ -118,6 +139,7 @@ def test_a_burst_does_not_run_away_and_room_that_comes_back_is_used() -> None:
         assert all(len(nodes) == 1 for nodes in fleet.bound_to.values())
         # The watch may tell of a binding before the API server has answered the one who asked for it.
         stage.cluster.wait_for("the count", lambda: stage.count("bind", "done") >= ROOM + 5, 60)
+        stage.try_to_bind_as_a_stranger()
         assert stage.count("bind", "done") == ROOM + 5
 
 

@@ -11,7 +11,7 @@ import pytest
 from binding_world import BindingWorld, a_claim, a_class, a_volume, of_claim
 from scheduling import make_node, make_pod
 
-from carico.scheduler.changes import Action, Interest
+from carico.scheduler.changes import Action, EventInterest
 from carico.scheduler.framework import OK, PermitWait, Status, error, unschedulable
 from carico.scheduler.plugins import registry
 from carico.scheduler.waiting import WaitingPods
@@ -241,7 +241,7 @@ def test_pods_that_all_stop_waiting_at_once_still_take_slots() -> None:
 class Plugin:
     """A plugin of another package that answers as a test says."""
 
-    interests = (Interest("Node", Action.ADD),)
+    interests = (EventInterest("Node", Action.ADD),)
 
     def __init__(self, name: str, answers: dict[str, Any]) -> None:
         self.name, self._answers = name, answers
@@ -279,7 +279,7 @@ class Packages:
         self.names: list[str] = []
 
     def install(self, name: str, kind: type[Plugin] = Plugin, **answers: Any) -> None:
-        def make(tools: registry.Tools) -> Plugin:
+        def make(tools: registry.PluginTools) -> Plugin:
             assert tools.waiting is not None
             self.waiting = tools.waiting
             return kind(name, answers)

@@ -9,7 +9,7 @@ import pytest
 
 from bench.closed_loop_cases import CASES, OTHERS, STEADY
 from carico.settings import ESTIMATORS, EstimateSettings
-from carico.sim.closed_loop import FUTURE, ORACLES, PEAK, Case, Verdict, follow, judge
+from carico.sim.closed_loop import FUTURE, ORACLES, PEAK, Case, LoopVerdict, follow, judge
 
 DEFAULT = EstimateSettings().estimator
 SEED = 100
@@ -20,7 +20,7 @@ def case_named(name: str) -> Case:
     return next(case for case in CASES if case.name == name)
 
 
-def runs(case: Case, seed: int = SEED) -> tuple[Verdict, Verdict]:
+def runs(case: Case, seed: int = SEED) -> tuple[LoopVerdict, LoopVerdict]:
     """With the default estimator, and with the oracle that knows each pod's peak."""
     return judge(case, follow(case, DEFAULT, seed)), judge(case, follow(case, PEAK, seed))
 
@@ -56,6 +56,16 @@ def test_a_new_class_is_tried_before_a_node_is_filled_with_it() -> None:
     run, peak = runs(few)
     assert run.worst_memory <= 1.0
     assert run.work_known >= 0.93 * peak.work_known
+
+
+@pytest.mark.parametrize("name", ["cold cpu 7 s", "cold memory", "short 1/s", "light idle heavy", "1 core"])
+def test_without_accounting_of_pods_a_new_class_is_tried_before_a_node_is_filled(name: str) -> None:
+    case = case_named(name)
+    run, peak = judge(case, follow(case, "resource-joint", SEED)), judge(case, follow(case, PEAK, SEED))
+    assert run.worst_demand <= 1.05
+    assert run.worst_memory <= 1.0
+    assert run.work_known >= 0.93 * peak.work_known
+    assert run.work_cold >= 0.88 * peak.work_cold
 
 
 @pytest.mark.parametrize("case", [case for case in OTHERS if case.kind in ("bursts", "growth")], ids=lambda c: c.name)

@@ -8,7 +8,7 @@ import pytest
 
 from carico.agent.full import Full
 from carico.runtime import PodTable
-from carico.runtime.pods import Listing, Sandbox
+from carico.runtime.pods import PodListing, Sandbox
 from carico.settings import AgentSettings
 from carico.telemetry.full import EVICTION, full_memory, limit_above
 from carico.types import NodeSize
@@ -91,7 +91,7 @@ def test_pods_with_cgroups_tell_the_limit_above_them(tmp_path: Path) -> None:
     (tmp_path / "kubepods/memory.max").write_text(f"{int(5 * GIB)}\n")
     settings = AgentSettings(cgroup_root=tmp_path)
     table = PodTable(settings)
-    table.relisted(Listing({"s": Sandbox("u", workload=True, cgroup="/kubepods/podu")}, {}, {"s": 0.0}), 0.0)
+    table.relisted(PodListing({"s": Sandbox("u", workload=True, cgroup="/kubepods/podu")}, {}, {"s": 0.0}), 0.0)
     full = Full(settings, table, Heard())
     full.update(EIGHT)
     assert full.memory == (5 * GIB, "kubepods")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carico.errors import RefusedMessage
+from carico.errors import InvalidMessage
 from carico.estimate.prior import Prior
 from carico.types import ClassKey, ClusterModel, CostBelief, CostPoints, Mode, NodeSize, ReplicaModel
 from carico.wire.codec import checks, classes, cluster, local, replica, report
@@ -41,6 +41,22 @@ def test_class_costs_survive_in_every_message(local_model, node_report, class_co
     assert replica.decode(replica.parse(replica.encode(model))).class_costs == (many,)
 
 
+def test_an_infinity_is_refused_in_a_resource_of_unknown_size_too(class_cost):
+    limits = costs_codec.limits_of(NodeSize(4, 2.0**33), ("cpu", "gpu"))
+    good = class_cost(mean=(0.5, 1e30), variance=(0.0, 0.0), high=(0.5, 1e30), use_high=(0.5, 0.0))
+    assert costs_codec.of_node([costs_codec.message_of(good)], limits) == (good,)
+    bad = dataclasses.replace(good, high=(0.5, math.inf))
+    with pytest.raises(InvalidMessage) as caught:
+        costs_codec.of_node([costs_codec.message_of(bad)], limits)
+    assert caught.value.reason == "not-finite"
+
+
+def test_all_nodes_that_name_a_class_share_one_name(local_model, class_cost):
+    one, other = (through(local_model(class_costs=(class_cost(),))).class_costs[0].key for _ in range(2))
+    assert one is other
+    assert classes.name_of(one) is classes.name_of(other)
+
+
 @pytest.mark.parametrize(
     ("reason", "changes"),
     [
@@ -66,16 +82,16 @@ def test_class_costs_survive_in_every_message(local_model, node_report, class_co
 )
 def test_class_costs_that_cannot_be_are_refused(local_model, class_cost, reason, changes):
     """The node has 4 cores and 8 GiB: nothing that runs there can need more than 8 cores of demand."""
-    with pytest.raises(RefusedMessage) as refused:
+    with pytest.raises(InvalidMessage) as refused:
         through(local_model(class_costs=(class_cost(**changes),)))
     assert refused.value.reason == reason
     assert reason in checks.REASONS
 
 
 def test_too_many_classes_or_one_twice_are_refused(local_model, class_cost):
-    with pytest.raises(RefusedMessage, match="shape: 65 classes"):
+    with pytest.raises(InvalidMessage, match="shape: 65 classes"):
         through(local_model(class_costs=tuple(class_cost(f"c{i}") for i in range(65))))
-    with pytest.raises(RefusedMessage, match="twice"):
+    with pytest.raises(InvalidMessage, match="twice"):
         through(local_model(class_costs=(class_cost(), class_cost(pods=9))))
 
 
@@ -91,7 +107,7 @@ def test_a_node_cuts_its_claims_off_at_its_own_size(local_model, class_cost):
 
 def test_a_report_may_not_claim_more_than_twice_what_the_node_holds(node_report, class_cost):
     sent = node_report(full=(4.0, 2.0**32), room=(1.0, 1.0), class_costs=(class_cost(mean=(8.5, 1.0)),))
-    with pytest.raises(RefusedMessage, match="range: mean of a class"):
+    with pytest.raises(InvalidMessage, match="range: mean of a class"):
         report.decode(report.parse(report.encode(sent)))
 
 
@@ -103,7 +119,7 @@ def test_a_report_may_not_claim_more_than_twice_what_the_node_holds(node_report,
 def test_room_that_cannot_be_is_refused(node_report, field, values, reason):
     message = report.parse(report.encode(node_report()))
     getattr(message, field).extend(values)
-    with pytest.raises(RefusedMessage, match=reason):
+    with pytest.raises(InvalidMessage, match=reason):
         report.decode(message)
 
 
@@ -137,7 +153,7 @@ def test_messages_of_the_first_version_mean_the_same(local_model, node_report):
     assert heard.cost == CostBelief((0.5, 0.0), (0.01, math.inf))
     assert cluster.decode_next_ask(recorded("cluster")) == 0.0
     assert cluster.decode(recorded("none_yet")) is None
-    assert report.decode_ack(recorded("ack")) == report.Ack(8.5, True, cluster.Refused(4, "range", "no"))
+    assert report.decode_ack(recorded("ack")) == report.Ack(8.5, True, cluster.RejectedMessage(4, "range", "no"))
 
 
 @pytest.mark.parametrize("mode", [0, 3, 77])
@@ -176,9 +192,9 @@ def test_one_pod_among_hundreds_is_told_by_its_change(node_report):
 def test_changes_that_do_not_fit_are_refused(node_report, added, removed):
     message = report.parse(report.encode(node_report(counted=None, finished=None)))
     message.counted_change.CopyFrom(capacity.PodSetChange(added=added, removed=removed))
-    with pytest.raises(RefusedMessage, match="shape"):
+    with pytest.raises(InvalidMessage, match="shape"):
         report.decode(message, node_report())
-    with pytest.raises(RefusedMessage, match="shape"):
+    with pytest.raises(InvalidMessage, match="shape"):
         report.decode(message, None)
 
 
@@ -200,7 +216,7 @@ def test_an_ack_tells_what_the_node_offers_and_the_classes_of_its_pods():
 )
 def test_an_ack_that_cannot_be_is_refused(reason, message):
     data = capacity.ReportAck(heartbeat_seconds=5.0, **message).SerializeToString()
-    with pytest.raises(RefusedMessage, match=reason):
+    with pytest.raises(InvalidMessage, match=reason):
         report.decode_ack(data)
 
 

@@ -10,11 +10,11 @@ import pytest
 from report_streams import PLAIN, running
 
 from carico.clock import SystemClock
-from carico.errors import RefusedMessage
+from carico.errors import InvalidMessage
 from carico.types import ClassKey
 from carico.wire import client
 from carico.wire.channel import Dialer
-from carico.wire.classes_client import ClassesTalker
+from carico.wire.classes_client import ClassesPolicy
 from carico.wire.client import StreamClient
 from carico.wire.codec import classes
 from carico.wire.codec.classes import ClassName
@@ -30,7 +30,7 @@ def heard():
 
 @pytest.fixture
 def talker(heard):
-    talker = ClassesTalker(lambda costs, resources: heard.append((costs, resources)), limit=256)
+    talker = ClassesPolicy(lambda costs, resources: heard.append((costs, resources)), limit=256)
     talker.opened(0.0)
     return talker
 
@@ -59,6 +59,18 @@ def test_changes_are_put_into_the_table(talker, heard, class_cost):
     assert [key.family for key in heard[-1][0]] == ["team-a/other"], "another replica, another table"
 
 
+def test_what_a_rejected_part_held_is_asked_for_again(talker, heard, class_cost):
+    tell(talker, 10, [class_cost("web")], whole=True)
+    parts = classes.encode(20, RESOURCES, [classes.chunk(class_cost(f"c{i}")) for i in range(1500)], whole=True)
+    wrong = classes.encode(0, RESOURCES, [classes.chunk(class_cost(mean=(-1.0, 1.0)))], whole=True)
+    with pytest.raises(InvalidMessage):
+        talker.heard(wrong[0], 2.0)
+    talker.heard(parts[1], 2.0)
+    assert len(heard[-1][0]) == 501, "what is known stays"
+    talker.opened(3.0)
+    assert classes.decode_query(talker.next(3.0)).version == 10
+
+
 def test_a_table_in_parts_is_shown_when_it_is_complete(talker, heard, class_cost):
     tell(talker, 10, [class_cost("web")], whole=True)
     parts = classes.encode(20, RESOURCES, [classes.chunk(class_cost(f"c{i}")) for i in range(1500)], whole=True)
@@ -79,7 +91,7 @@ def test_classes_of_new_pods_are_named_at_most_once_a_second(talker):
 
 def test_nonsense_leaves_the_table_as_it_was(talker, heard, class_cost):
     tell(talker, 10, [class_cost()], whole=True)
-    with pytest.raises(RefusedMessage):
+    with pytest.raises(InvalidMessage):
         tell(talker, 11, [class_cost(mean=(math.nan, 1.0))])
     assert len(heard) == 1
 

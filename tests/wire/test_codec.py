@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from carico.errors import CaricoError, RefusedMessage
+from carico.errors import CaricoError, InvalidMessage
 from carico.types import ClusterModel, CostBelief, CostPoints, LocalModel, NodeSize, ReplicaModel
 from carico.wire.codec import checks, cluster, local, replica, report
 from carico.wire.codec.checks import Undecodable
@@ -76,7 +76,7 @@ def test_what_cannot_be_is_refused(local_model, reason, changes):
             getattr(message, field).extend(value)
         else:
             setattr(message, field, value)
-    with pytest.raises(RefusedMessage) as refused:
+    with pytest.raises(InvalidMessage) as refused:
         local.decode(message)
     assert refused.value.reason == reason
     assert reason in checks.REASONS
@@ -104,7 +104,7 @@ def test_sizes_and_costs_that_cannot_be_are_refused(local_model, reason, size, c
     for field, value in cost.items():
         del getattr(message.cost, field)[:]
         getattr(message.cost, field).extend(value)
-    with pytest.raises(RefusedMessage) as refused:
+    with pytest.raises(InvalidMessage) as refused:
         local.decode(message)
     assert refused.value.reason == reason
 
@@ -112,7 +112,7 @@ def test_sizes_and_costs_that_cannot_be_are_refused(local_model, reason, size, c
 @given(data=st.binary(max_size=200))
 def test_random_bytes_are_refused_or_undecodable_and_nothing_else(data):
     for parse, decode in ((local.parse, local.decode), (replica.parse, replica.decode), (report.parse, report.decode)):
-        with pytest.raises((RefusedMessage, Undecodable)):
+        with pytest.raises((InvalidMessage, Undecodable)):
             decode(parse(data))
 
 
@@ -127,7 +127,7 @@ def test_a_message_with_flipped_bytes_is_valid_or_refused(data):
         bad[data.draw(st.integers(0, len(bad) - 1))] = data.draw(st.integers(0, 255))
     try:
         model = local.decode(local.parse(bytes(bad)))
-    except (RefusedMessage, Undecodable):
+    except (InvalidMessage, Undecodable):
         return
     assert np.isfinite(model.basis).all()
 
@@ -143,8 +143,8 @@ def test_the_clusters_model_survives_and_unknown_costs_stay_unknown():
 
 
 def test_a_refusal_names_the_sequence():
-    answer = cluster.encode_refusal(pb.LocalSubspace(sequence=12), RefusedMessage("range", "σ₁ is 9"))
-    assert cluster.decode(answer) == cluster.Refused(12, "range", "σ₁ is 9")
+    answer = cluster.encode_refusal(pb.LocalSubspace(sequence=12), InvalidMessage("range", "σ₁ is 9"))
+    assert cluster.decode(answer) == cluster.RejectedMessage(12, "range", "σ₁ is 9")
 
 
 def test_a_node_divides_the_clusters_model_by_its_own_size():
@@ -182,7 +182,7 @@ def test_a_replicas_model_survives():
 def test_a_report_survives(node_report):
     sent = node_report(counted=None, at=-0.75, age=0.75, sequence=4)
     assert report.decode(report.parse(report.encode(sent))) == sent
-    ack = report.Ack(8.5, True, cluster.Refused(4, "range", "no"))
+    ack = report.Ack(8.5, True, cluster.RejectedMessage(4, "range", "no"))
     assert report.decode_ack(report.encode_ack(ack)) == ack
 
 
@@ -191,7 +191,7 @@ def test_a_report_survives(node_report):
 def test_a_report_that_is_not_finite_is_refused(node_report, field, value):
     message = report.parse(report.encode(node_report()))
     setattr(message, field, value)
-    with pytest.raises(RefusedMessage, match="not-finite"):
+    with pytest.raises(InvalidMessage, match="not-finite"):
         report.decode(message)
 
 

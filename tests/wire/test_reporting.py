@@ -8,23 +8,23 @@ import pytest
 
 from carico.testing import ManualClock
 from carico.types import ClassKey, NodeSize
-from carico.wire.asking import Asking
+from carico.wire.asking import ExchangePolicy
 from carico.wire.class_news import AGAIN, AT_ONCE, ClassNews
 from carico.wire.codec import cluster
 from carico.wire.codec import report as codec
 from carico.wire.exchange import ExchangeTalker
 from carico.wire.identity import Caller
-from carico.wire.refusals import Refusals
+from carico.wire.refusals import RejectionLog
 from carico.wire.report_client import ReportTalker
 from carico.wire.report_server import ReportService
-from carico.wire.reporting import ReportRule
+from carico.wire.reporting import ReportPolicy
 
 ANYONE = Caller(names=None, is_replica=False)
 FULL = (8.0, 2.0**33)
 
 
 def ready(node_report, **fields):
-    rule = ReportRule()
+    rule = ReportPolicy()
     rule.opened()
     rule.offer(node_report(room=(2.0, 2.0**32), full=FULL, **fields))
     rule.take(1, 100.0)
@@ -118,7 +118,7 @@ def test_a_stream_of_reports_is_the_same_sets_with_and_without_changes(node_repo
     """The real talker against the real server: pods come and go, most reports carry only what changed."""
     listener, clock, acks = Remembering(), ManualClock(), []
     service = ReportService(listener, clock, lambda _: None, least_gap=lambda: 0.0)
-    talker = ReportTalker(iter(range(1, 1000)), Refusals(None), acks.append)
+    talker = ReportTalker(iter(range(1, 1000)), RejectionLog(None), acks.append)
     session = service.method._sessions(ANYONE)
     session.attach(Wire(talker))
     talker.opened(0.0)
@@ -153,10 +153,31 @@ def test_class_costs_that_moved_are_told_within_a_second(node_report, class_cost
     assert rule.take(3, 106.0).class_costs == ()
 
 
+def test_a_high_that_falls_is_told_with_the_next_message_but_is_no_reason_for_one(class_cost):
+    news, dear, cheap = ClassNews(), class_cost(high=(0.9, 2.0**28)), class_cost(high=(0.6, 2.0**28))
+    news.take((dear,), FULL, 0.0)
+    assert not news.has_any((cheap,), ("cpu", "memory"), 1.0)
+    assert news.take((cheap,), FULL, 1.0) == (cheap,)
+    assert news.has_any((dear,), ("cpu", "memory"), 2.0), "others must know what pods want at most"
+    fallen_and_dearer = class_cost(mean=(0.6, 2.0**28), high=(0.6, 2.0**28))
+    news.take((dear,), FULL, 2.0)
+    assert news.has_any((fallen_and_dearer,), ("cpu", "memory"), 3.0)
+
+
+def test_what_sleeping_pods_differ_by_is_no_news(node_report, class_cost):
+    asleep = {"mean": (0.0001, 2.0**22), "high": (0.0002, 2.0**22), "variance": (0.0, 0.0)}
+    rule = ready(node_report, class_costs=(class_cost(**asleep),))
+    same = {"room": (2.0, 2.0**32), "full": FULL}
+    rule.offer(node_report(class_costs=(class_cost(**asleep | {"mean": (0.0015, 2.0**22 + 2.0**19)}),), **same))
+    assert rule.wait(100.5) == 4.5
+    rule.offer(node_report(class_costs=(class_cost(**asleep | {"mean": (0.0025, 2.0**22)}),), **same))
+    assert rule.wait(100.5) == 0.5
+
+
 def test_many_classes_are_told_in_turn_and_again_after_a_while(class_cost):
     news, costs = ClassNews(), tuple(class_cost(f"c{i}") for i in range(70))
     limits, told = FULL, []
-    while news.has_any(costs, 0.0):
+    while news.has_any(costs, ("cpu", "memory"), 0.0):
         part = news.take(costs, limits, 0.0)
         assert 0 < len(part) <= AT_ONCE
         told += part
@@ -169,7 +190,7 @@ def test_many_classes_are_told_in_turn_and_again_after_a_while(class_cost):
 
 def test_long_names_stay_below_what_an_aggregator_of_the_first_version_takes(local_model, class_cost):
     costs = tuple(class_cost(key=ClassKey("n" * 63, f"{i:0320d}", "r" * 128)) for i in range(60))
-    talker = ExchangeTalker(Asking(10.0, 0.1), lambda _: None, Refusals(None))
+    talker = ExchangeTalker(ExchangePolicy(10.0, 0.1), lambda _: None, RejectionLog(None))
     talker.offer(local_model(class_costs=costs))
     talker.opened(0.0)
     for now in range(5):
@@ -177,7 +198,7 @@ def test_long_names_stay_below_what_an_aggregator_of_the_first_version_takes(loc
 
 
 def test_a_node_asks_when_a_class_cost_moved(local_model, class_cost):
-    talker = ExchangeTalker(Asking(10.0, 0.1), lambda _: None, Refusals(None))
+    talker = ExchangeTalker(ExchangePolicy(10.0, 0.1), lambda _: None, RejectionLog(None))
     talker.offer(local_model(class_costs=(class_cost(),)))
     talker.opened(0.0)
     talker.next(0.0)
@@ -189,7 +210,7 @@ def test_a_node_asks_when_a_class_cost_moved(local_model, class_cost):
 
 
 def test_an_aggregator_that_is_busy_puts_its_nodes_off(local_model):
-    talker = ExchangeTalker(Asking(10.0, 0.1), lambda _: None, Refusals(None))
+    talker = ExchangeTalker(ExchangePolicy(10.0, 0.1), lambda _: None, RejectionLog(None))
     talker.opened(0.0)
     talker.offer(local_model())
     talker.next(0.0)

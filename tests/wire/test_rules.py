@@ -10,22 +10,22 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from carico.errors import RefusedMessage
+from carico.errors import InvalidMessage
 from carico.testing import ManualClock
 from carico.types import CostBelief
-from carico.wire.asking import Asking
+from carico.wire.asking import ExchangePolicy
 from carico.wire.codec import report as codec
 from carico.wire.identity import Caller
-from carico.wire.order import OpenStreams, ReportOrder
+from carico.wire.order import OpenStreams, SequenceGuard
 from carico.wire.report_server import ReportService
-from carico.wire.reporting import ReportRule
+from carico.wire.reporting import ReportPolicy
 
 ANYONE = Caller(names=None, is_replica=False)
 
 
 @pytest.fixture
 def asking():
-    return Asking(ask_every=10.0, ask_when_moved=0.1)
+    return ExchangePolicy(ask_every=10.0, ask_when_moved=0.1)
 
 
 def test_a_node_asks_at_once_and_then_after_ten_seconds(asking, local_model):
@@ -69,7 +69,7 @@ def test_the_noise_of_an_idle_node_asks_nothing(asking, local_model):
 
 @pytest.fixture
 def rule(node_report):
-    rule = ReportRule()
+    rule = ReportPolicy()
     rule.opened()
     rule.offer(node_report())
     rule.take(1, 100.0)
@@ -77,7 +77,7 @@ def rule(node_report):
 
 
 def test_the_first_report_goes_at_once_with_both_sets(node_report):
-    rule = ReportRule()
+    rule = ReportPolicy()
     rule.opened()
     assert rule.wait(0.0) == math.inf
     rule.offer(node_report(at=99.0))
@@ -115,7 +115,7 @@ def test_a_change_is_sent_at_once_but_at_most_twice_a_second(rule, node_report, 
 
 
 def test_a_large_capacity_has_to_move_by_five_percent(node_report):
-    rule = ReportRule()
+    rule = ReportPolicy()
     rule.offer(node_report(pod_capacity=100.0))
     rule.take(1, 100.0)
     rule.offer(node_report(pod_capacity=104.0))
@@ -137,7 +137,7 @@ def test_after_a_refusal_and_on_a_new_stream_the_sets_are_told_again(rule):
 @given(capacities=st.lists(st.floats(0, 1000), min_size=1, max_size=60))
 def test_whatever_happens_at_most_two_a_second_and_never_far_behind(node_report, capacities):
     """Played at 10 Hz: what the scheduler has is a move behind the truth for half a second at most."""
-    rule, sent_at = ReportRule(), []
+    rule, sent_at = ReportPolicy(), []
     rule.opened()
     behind = 0.0
     told = None
@@ -154,10 +154,10 @@ def test_whatever_happens_at_most_two_a_second_and_never_far_behind(node_report,
 
 
 def test_a_restart_is_told_from_a_ghost():
-    order = ReportOrder()
+    order = SequenceGuard()
     order.check("n", stream=1, start_id=50, sequence=10)
     order.check("n", stream=2, start_id=40, sequence=1)
-    with pytest.raises(RefusedMessage, match="started anew"):
+    with pytest.raises(InvalidMessage, match="started anew"):
         order.check("n", stream=1, start_id=50, sequence=11)
     order.check("n", stream=3, start_id=40, sequence=2)
     assert order.stream_of("n") == 3
@@ -167,11 +167,11 @@ def test_a_restart_is_told_from_a_ghost():
 
 @given(sequences=st.lists(st.integers(0, 50)))
 def test_what_is_taken_grows(sequences):
-    order, taken = ReportOrder(), []
+    order, taken = SequenceGuard(), []
     for sequence in sequences:
         try:
             order.check("n", stream=1, start_id=1, sequence=sequence)
-        except RefusedMessage:
+        except InvalidMessage:
             assert sequence <= taken[-1]
         else:
             taken.append(sequence)
@@ -181,7 +181,7 @@ def test_what_is_taken_grows(sequences):
 def taken(order, stream, node, start_id, sequence):
     try:
         order.check(node, stream=stream, start_id=start_id, sequence=sequence)
-    except RefusedMessage:
+    except InvalidMessage:
         return False
     return True
 
@@ -196,7 +196,7 @@ STEPS = ("restart", "open", "send", "deliver", "close")
 )
 def test_forgetting_lets_no_ghost_in(steps):
     """Agents of two nodes restart, reconnect and break off, messages arrive late or never: no verdict changes."""
-    forgetful, elephant = ReportOrder(), ReportOrder()
+    forgetful, elephant = SequenceGuard(), SequenceGuard()
     streams, numbers, ids = OpenStreams(forgetful), itertools.count(1), itertools.count(100)
     agents = {f"n{i}": [next(ids), 0, None] for i in range(2)}  # start id, sequence, newest stream
     under_way = {}  # messages on open streams

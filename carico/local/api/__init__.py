@@ -1,10 +1,37 @@
 """The API server of the embedded cluster: the part of the Kubernetes HTTP API that Carico and kubectl use, in memory.
 
     http.py ─► routes.py ─► answers.py ─► verbs.py ─► store.py ─► history.py ─► watching.py
-    bytes      what is       as JSON or    create,     objects,    what has      streams of
-               meant         a Table       patch, …    versions    changed       changes
+    bytes      path to      as JSON or    create,     objects,    journal of    streams of
+               resource     a Table       patch, …    versions    changes       watch events
 
-Everything from `verbs` to `history` is state without I/O. What is special about a kind of object stands in `rules.py`
-and in the files named after the kind; `kinds.py` is the table of all of them. kube-apiserver is the oracle: the
-contract test sends both the same requests.
+Everything from `verbs` to `history` is state without I/O. kube-apiserver is the reference: the contract test sends the
+same requests to both.
+
+- __main__.py: the server as a process
+- ages.py: ages as kubectl shows them
+- answers.py: from a request to its response
+- binding.py: the pods/binding subresource
+- discovery.py: version, API groups and resources, minimal OpenAPI
+- event_forms.py: conversion between core/v1 and events.k8s.io/v1 Events
+- forms.py: response formats: object, view of another group, Table
+- history.py: journal of changes per kind, limited in length
+- http.py: HTTP/1.1 connections, authentication, streams
+- kinds.py: the table of all kinds
+- logs.py: the pods/log subresource
+- metadata.py: validation and defaults of metadata
+- patches.py: JSON patch and JSON merge patch
+- pod_rules.py: defaults and validation of pods
+- pod_table.py: a pod as a row of `kubectl get pods`
+- refusal.py: errors as `Status` objects
+- reviews.py: TokenReview and SubjectAccessReview
+- routes.py: from a path to kind, namespace, name and subresource
+- rules.py: defaults, validation and deletion per kind
+- selection.py: label and field selectors
+- server.py: the whole server: TLS, token, kubeconfig
+- shapes.py: type checks of fields that Carico reads
+- store.py: all objects, and the resourceVersion
+- strategic.py: strategic merge patch
+- tables.py: Tables for `kubectl get`
+- verbs.py: create, read, update, patch, delete
+- watching.py: watch streams
 """

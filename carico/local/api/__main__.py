@@ -14,7 +14,8 @@ from pathlib import Path
 
 from carico import logs
 from carico.clock import SystemClock
-from carico.errors import CaricoError
+from carico.errors import CaricoError, UsageError
+from carico.http.address import is_loopback, split_address
 from carico.local.api.logs import in_folder
 from carico.local.api.server import ApiServer
 
@@ -28,9 +29,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--plaintext", action="store_true", help="speak HTTP without TLS, for measurements only")
     parser.add_argument("--logs", type=Path, help="folder of the containers' logs, as UID/CONTAINER.log")
     args = parser.parse_args(argv)
-    logs.start()
-    logs.dump_stacks_on_signal()
     try:
+        if args.plaintext and not is_loopback(split_address(args.listen)[0]):
+            raise UsageError(f"--plaintext: the token could be read on the way to {args.listen}; listen on loopback")
+        logs.start()
+        logs.dump_stacks_on_signal()
         asyncio.run(_serve(args))
     except CaricoError as error:
         print(f"carico: {error}", file=sys.stderr)

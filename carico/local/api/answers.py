@@ -1,4 +1,4 @@
-"""From a request to its answer: which verb on which object, in which form."""
+"""From a request to its response: which verb on which object, in which format."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import msgspec
 from carico.clock import Clock
 from carico.local.api import binding, discovery, forms, logs, refusal, routes, selection
 from carico.local.api.forms import Form
-from carico.local.api.history import Plain, Record
-from carico.local.api.http import Answer, Request, Stream
+from carico.local.api.history import ObjectRecord, Plain
+from carico.local.api.http import ApiRequest, ApiResponse, ApiStream
 from carico.local.api.kinds import PODS
 from carico.local.api.refusal import bad_request
 from carico.local.api.reviews import Reviews
 from carico.local.api.routes import Target
 from carico.local.api.verbs import DeleteOptions, Verbs
-from carico.local.api.watching import Wanted, Watch
+from carico.local.api.watching import ApiWatch, Wanted
 
-OPEN_LISTS = 64  # lists of which a next page can be asked for; the oldest is forgotten first
+OPEN_LISTS = 64  # lists with a continue token; the oldest is dropped first
 YES = ("true", "1")
 HEALTH = ("/healthz", "/livez", "/readyz")
 
@@ -28,11 +28,11 @@ HEALTH = ("/healthz", "/livez", "/readyz")
 class Answers:
     def __init__(self, clock: Clock, verbs: Verbs, reviews: Reviews) -> None:
         self._clock, self._verbs, self._store, self._reviews = clock, verbs, verbs.store, reviews
-        self._pages: OrderedDict[str, tuple[int, list[Record]]] = OrderedDict()
+        self._pages: OrderedDict[str, tuple[int, list[ObjectRecord]]] = OrderedDict()
         self._tokens = itertools.count(1)
         self.logs: logs.LogFile = lambda _uid, _container: None
 
-    def __call__(self, request: Request) -> Answer | Stream:
+    def __call__(self, request: ApiRequest) -> ApiResponse | ApiStream:
         target = routes.find(request.path)
         if target is None:
             return self._about(request)
@@ -51,37 +51,37 @@ class Answers:
             raise refusal.METHOD_NOT_ALLOWED
         return method(request, target)
 
-    def _about(self, request: Request) -> Answer:
+    def _about(self, request: ApiRequest) -> ApiResponse:
         if request.path.rstrip("/") in HEALTH:
-            return Answer(200, b"ok", "text/plain")
+            return ApiResponse(200, b"ok", "text/plain")
         found = discovery.page(request.path.rstrip("/"), request.headers.get("accept", ""))
         if found is None:
             raise refusal.NO_SUCH_PATH
         media, content = found
-        return Answer(200, msgspec.json.encode(content), media)
+        return ApiResponse(200, msgspec.json.encode(content), media)
 
-    def _review(self, request: Request, target: Target) -> Answer:
+    def _review(self, request: ApiRequest, target: Target) -> ApiResponse:
         if request.method != "POST":
             raise refusal.METHOD_NOT_ALLOWED
         asked = _decoded(request)
         if not isinstance(asked, dict) or not isinstance(spec := asked.get("spec", {}), dict):
             raise bad_request("a review is an object with a spec")
-        return Answer(201, msgspec.json.encode(asked | {"status": self._reviews.status(target.kind, spec)}))
+        return ApiResponse(201, msgspec.json.encode(asked | {"status": self._reviews.status(target.kind, spec)}))
 
-    def _form(self, request: Request, target: Target) -> Form:
+    def _form(self, request: ApiRequest, target: Target) -> Form:
         return forms.asked(target.kind, request.headers.get("accept", ""), request.query)
 
-    def _one(self, code: int, request: Request, target: Target, record: Record) -> Answer:
-        return Answer(code, self._form(request, target).one(record, self._clock.wall()))
+    def _one(self, code: int, request: ApiRequest, target: Target, record: ObjectRecord) -> ApiResponse:
+        return ApiResponse(code, self._form(request, target).one(record, self._clock.wall()))
 
-    def _get(self, request: Request, target: Target) -> Answer | Stream:
+    def _get(self, request: ApiRequest, target: Target) -> ApiResponse | ApiStream:
         if target.name:
             return self._one(200, request, target, self._verbs.read(target.kind, (target.namespace, target.name)))
         if request.query.get("watch") in YES:
             return self._watch(request, target)
         return self._list(request, target)
 
-    def _list(self, request: Request, target: Target) -> Answer:
+    def _list(self, request: ApiRequest, target: Target) -> ApiResponse:
         query = request.query
         if token := query.get("continue"):
             version, records = self._continued(token)
@@ -92,22 +92,22 @@ class Answers:
         meta: Plain = {"resourceVersion": str(version)}
         if len(records) > limit:
             meta |= {"continue": self._keep(version, records[limit:]), "remainingItemCount": len(records) - limit}
-        return Answer(200, self._form(request, target).many(records[:limit], meta, self._clock.wall()))
+        return ApiResponse(200, self._form(request, target).many(records[:limit], meta, self._clock.wall()))
 
-    def _keep(self, version: int, rest: list[Record]) -> str:
-        """The rest of a list stays as it was when the first page was asked for."""
+    def _keep(self, version: int, rest: list[ObjectRecord]) -> str:
+        """Keep the rest of a list as it was when the first page was requested; returns the continue token."""
         token = f"{version}-{next(self._tokens)}"
         self._pages[token] = (version, rest)
         while len(self._pages) > OPEN_LISTS:
             self._pages.popitem(last=False)
         return token
 
-    def _continued(self, token: str) -> tuple[int, list[Record]]:
+    def _continued(self, token: str) -> tuple[int, list[ObjectRecord]]:
         if token not in self._pages:
             raise refusal.expired("The provided continue parameter is too old to display a consistent list result.")
         return self._pages[token]
 
-    def _watch(self, request: Request, target: Target) -> Stream:
+    def _watch(self, request: ApiRequest, target: Target) -> ApiStream:
         query, namespace = request.query, target.namespace
         test = selection.matching(target.kind, query)
 
@@ -123,11 +123,11 @@ class Answers:
             initial=query.get("sendInitialEvents") in YES,
             seconds=logs.whole_number(query, "timeoutSeconds"),
         )
-        return Watch(
+        return ApiWatch(
             wanted, self._store, self._clock, lambda: self._verbs.found(target.kind, target.namespace, test)
         )  # fmt: skip
 
-    def _create(self, request: Request, target: Target) -> Answer:
+    def _create(self, request: ApiRequest, target: Target) -> ApiResponse:
         record = self._verbs.create(target.kind, self._home(target), _decoded(request), _dry(request))
         return self._one(201, request, target, record)
 
@@ -136,54 +136,54 @@ class Answers:
             raise refusal.METHOD_NOT_ALLOWED
         return target.namespace
 
-    def _update(self, request: Request, target: Target) -> Answer:
+    def _update(self, request: ApiRequest, target: Target) -> ApiResponse:
         key = (target.namespace, target.name)
         record, made = self._verbs.update(
             target.kind, key, _decoded(request), status=target.sub == "status", dry=_dry(request)
         )
         return self._one(201 if made else 200, request, target, record)
 
-    def _patch(self, request: Request, target: Target) -> Answer:
+    def _patch(self, request: ApiRequest, target: Target) -> ApiResponse:
         media = request.headers.get("content-type", "").partition(";")[0].strip()
         key, patch = (target.namespace, target.name), _decoded(request, any_media=True)
         record = self._verbs.patch(target.kind, key, media, patch, status=target.sub == "status", dry=_dry(request))
         return self._one(200, request, target, record)
 
-    def _delete(self, request: Request, target: Target) -> Answer:
+    def _delete(self, request: ApiRequest, target: Target) -> ApiResponse:
         options = _delete_options(request)
         if not target.name:
             return self._delete_all(request, target, options)
         record = self._verbs.delete(target.kind, (target.namespace, target.name), options)
         if target.kind.gives_deleted or "deletionTimestamp" in record.plain["metadata"]:
             return self._one(200, request, target, record)
-        return Answer(200, msgspec.json.encode(_success(target, record)))
+        return ApiResponse(200, msgspec.json.encode(_success(target, record)))
 
-    def _delete_all(self, request: Request, target: Target, options: DeleteOptions) -> Answer:
+    def _delete_all(self, request: ApiRequest, target: Target, options: DeleteOptions) -> ApiResponse:
         test = selection.matching(target.kind, request.query)
         gone = self._verbs.found(target.kind, self._home(target), test)
         for record in gone:
-            if self._store.get(target.kind, record.key) is not None:  # it may have gone with its owner
+            if self._store.get(target.kind, record.key) is not None:  # it may have been deleted with its owner
                 self._verbs.delete(target.kind, record.key, options)
         meta = {"resourceVersion": str(self._store.version)}
-        return Answer(200, self._form(request, target).many(gone, meta, self._clock.wall()))
+        return ApiResponse(200, self._form(request, target).many(gone, meta, self._clock.wall()))
 
-    def _bind(self, request: Request, target: Target) -> Answer:
+    def _bind(self, request: ApiRequest, target: Target) -> ApiResponse:
         if request.method != "POST":
             raise refusal.METHOD_NOT_ALLOWED
         key, asked = (target.namespace, target.name), _decoded(request)
         binding.check(key, asked)
         binding.bind(self._store, self._verbs.read(PODS, key), asked, self._clock.wall(), _dry(request))
         success = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
-        return Answer(201, msgspec.json.encode(success))
+        return ApiResponse(201, msgspec.json.encode(success))
 
-    def _log(self, request: Request, target: Target) -> Answer | Stream:
+    def _log(self, request: ApiRequest, target: Target) -> ApiResponse | ApiStream:
         if request.method != "GET":
             raise refusal.METHOD_NOT_ALLOWED
         key, query = (target.namespace, target.name), request.query
         pod = self._verbs.read(PODS, key).plain
         container = logs.container_of(pod, query)
         if not pod["spec"].get("nodeName"):
-            return Answer(200, b"", logs.TEXT)
+            return ApiResponse(200, b"", logs.TEXT)
         tail, limit = logs.whole_number(query, "tailLines"), logs.whole_number(query, "limitBytes")
         uid = pod["metadata"]["uid"]
         file = logs.opened(self.logs(uid, container), pod, container)
@@ -205,13 +205,13 @@ class Answers:
 
 
 def _fits(method: str, target: Target) -> bool:
-    """Whether this can be asked of one object, or of all of a kind."""
+    """Whether the method applies to one object or to a collection, whichever the path names."""
     if target.sub:
         return method in ("GET", "PUT", "PATCH")
     return method in (("GET", "PUT", "PATCH", "DELETE") if target.name else ("GET", "POST", "DELETE"))
 
 
-def _decoded(request: Request, any_media: bool = False) -> Any:
+def _decoded(request: ApiRequest, any_media: bool = False) -> Any:
     media = request.headers.get("content-type", "application/json").partition(";")[0].strip()
     if not any_media and media not in ("application/json", "*/*", ""):
         raise refusal.NOT_JSON
@@ -221,14 +221,14 @@ def _decoded(request: Request, any_media: bool = False) -> Any:
         raise bad_request(f"the body of the request is not JSON: {error}") from error
 
 
-def _dry(request: Request) -> bool:
+def _dry(request: ApiRequest) -> bool:
     wanted = request.query.get("dryRun", "")
     if wanted not in ("", "All"):
         raise bad_request(f'dryRun: Unsupported value: "{wanted}": supported values: "All"')
     return wanted == "All"
 
 
-def _delete_options(request: Request) -> DeleteOptions:
+def _delete_options(request: ApiRequest) -> DeleteOptions:
     body = _decoded(request) if request.body.strip() else {}
     if not isinstance(body, dict):
         raise bad_request("DeleteOptions are an object")
@@ -241,6 +241,6 @@ def _delete_options(request: Request) -> DeleteOptions:
     )  # fmt: skip
 
 
-def _success(target: Target, record: Record) -> Plain:
+def _success(target: Target, record: ObjectRecord) -> Plain:
     said = refusal.details(target.kind, target.name, uid=record.plain["metadata"]["uid"])
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": said}

@@ -1,32 +1,32 @@
-"""A pod gets its node: once, and for good."""
+"""The binding of a pod to a node: once, and permanently."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from carico.local.api.history import Plain, Record
+from carico.local.api.history import ObjectRecord, Plain
 from carico.local.api.kinds import PODS
 from carico.local.api.metadata import timestamp
-from carico.local.api.refusal import Refusal, bad_request, conflict
-from carico.local.api.store import Key, Store
+from carico.local.api.refusal import StatusError, bad_request, conflict
+from carico.local.api.store import ApiStore, Key
 
 
 def check(key: Key, binding: Any) -> None:
-    """What can be wrong with a Binding whatever pod it is for."""
+    """Validate a Binding, independently of its pod."""
     if not isinstance(binding, dict):
         raise bad_request("a Binding is an object")
     if (binding.get("metadata") or {}).get("name", key[1]) != key[1]:
         raise bad_request("name in URL does not match name in Binding object")
     target = binding.get("target")
     if not isinstance(target, dict) or not target.get("name"):
-        raise Refusal(500, "", "target.name: Required value")  # kube-apiserver's own code for it
+        raise StatusError(500, "", "target.name: Required value")  # kube-apiserver's own code for it
     if target.get("kind", "Node") not in ("", "Node"):
         said = f'target.kind: Unsupported value: "{target["kind"]}": supported values: "Node", "<empty>"'
-        raise Refusal(500, "", said)
+        raise StatusError(500, "", said)
 
 
-def bind(store: Store, record: Record, binding: Plain, wall: float, dry: bool) -> None:
-    """What a checked Binding does to the pod, or why it cannot be."""
+def bind(store: ApiStore, record: ObjectRecord, binding: Plain, wall: float, dry: bool) -> None:
+    """Apply a checked Binding to the pod, or raise why it cannot be applied."""
     meta, spec = record.plain["metadata"], record.plain["spec"]
     wish = binding.get("metadata") or {}
     _check_pod(meta, spec, wish.get("uid"))

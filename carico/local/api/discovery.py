@@ -1,4 +1,4 @@
-"""What this server tells of itself: its version, its groups and kinds, and as much OpenAPI as kubectl wants to see."""
+"""Discovery: the server's version, its API groups and resources, and as much OpenAPI as kubectl needs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from carico import __version__
 from carico.local.api.history import Plain
-from carico.local.api.kinds import KINDS, Kind
+from carico.local.api.kinds import KINDS, ApiKind
 
 KUBERNETES = "v1.36.3"  # the API server whose behaviour this one copies
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -30,7 +30,7 @@ def version() -> Plain:
 
 
 def page(path: str, accept: str) -> tuple[str, Any] | None:
-    """Content type and content of a page about the server; None for any other path."""
+    """Content type and content of a discovery page; None for any other path."""
     aggregated = _AGGREGATED in accept.partition(",")[0] and "v=v2;" in accept.partition(",")[0] + ";"
     if aggregated and path in ("/api", "/apis"):
         return f"application/json;g={_AGGREGATED};v=v2;as=APIGroupDiscoveryList", _all_at_once(core=path == "/api")
@@ -63,15 +63,15 @@ def _group(name: str, number: str) -> Plain:
     return {"name": name, "versions": [only], "preferredVersion": only}
 
 
-def _of(root: str) -> list[Kind]:
+def _of(root: str) -> list[ApiKind]:
     return [kind for kind in KINDS if kind.root == root]
 
 
-def _subs(kind: Kind) -> tuple[str, ...]:
+def _subs(kind: ApiKind) -> tuple[str, ...]:
     return (("status",) if kind.status else ()) + kind.more
 
 
-def _sub_kind(kind: Kind, sub: str) -> str:
+def _sub_kind(kind: ApiKind, sub: str) -> str:
     return "Binding" if sub == "binding" else kind.kind
 
 
@@ -79,7 +79,7 @@ def _sub_verbs(sub: str) -> list[str]:
     return {"binding": ["create"], "log": ["get"]}.get(sub, ["get", "patch", "update"])
 
 
-def _verbs(kind: Kind) -> list[str]:
+def _verbs(kind: ApiKind) -> list[str]:
     return ["create"] if kind.hidden else list(VERBS)
 
 
@@ -101,7 +101,7 @@ def _resource_list(root: str) -> Plain:
 
 
 def _all_at_once(core: bool) -> Plain:
-    """Aggregated discovery: everything in one answer."""
+    """Aggregated discovery: everything in one response."""
     groups: list[Plain] = []
     for root in _roots():
         first = _of(root)[0]
@@ -111,7 +111,7 @@ def _all_at_once(core: bool) -> Plain:
     return {"kind": "APIGroupDiscoveryList", "apiVersion": f"{_AGGREGATED}/v2", "metadata": {}, "items": groups}
 
 
-def _entry(kind: Kind) -> Plain:
+def _entry(kind: ApiKind) -> Plain:
     subs = [
         {
             "subresource": sub,
@@ -133,7 +133,7 @@ def _entry(kind: Kind) -> Plain:
 
 
 def _schema(root: str) -> Plain:
-    """Only what kubectl looks for before `apply`: that the server takes `fieldValidation`. Fields are not described."""
+    """Only what kubectl checks before `apply`: that the server accepts `fieldValidation`. Fields are not described."""
     paths = {}
     for kind in _of(root):
         place = "/namespaces/{namespace}" if kind.namespaced else ""

@@ -1,4 +1,4 @@
-"""Events have two forms, core/v1 and events.k8s.io/v1, and are one thing: kept in the first, shown in either."""
+"""Conversion between core/v1 and events.k8s.io/v1 Events: stored as core/v1, returned as either."""
 
 from __future__ import annotations
 

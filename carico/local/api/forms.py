@@ -1,4 +1,4 @@
-"""The forms in which an answer can be asked for: objects as they are, another group's form of them, or a Table."""
+"""The formats in which a response can be requested: objects as stored, another group's view of them, or a Table."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from carico.local.api import tables
-from carico.local.api.history import Change, Plain, Record
-from carico.local.api.kinds import Kind
+from carico.local.api.history import ObjectChange, ObjectRecord, Plain
+from carico.local.api.kinds import ApiKind
 
 
 @dataclass(frozen=True)
 class Form:
-    kind: Kind
+    kind: ApiKind
     table: bool = False
     include: str = "Metadata"  # what a row of a Table carries: Metadata, Object or None
 
@@ -23,20 +23,20 @@ class Form:
     def key(self) -> tuple[str, bool, str]:
         return self.kind.group, self.table, self.include
 
-    def one(self, record: Record, now: float) -> bytes:
+    def one(self, record: ObjectRecord, now: float) -> bytes:
         if self.table:
             return msgspec.json.encode(self._table([record], now))
         return self._raw(record)
 
-    def many(self, records: Sequence[Record], meta: Plain, now: float) -> bytes:
+    def many(self, records: Sequence[ObjectRecord], meta: Plain, now: float) -> bytes:
         if self.table:
             return msgspec.json.encode(self._table(records, now) | {"metadata": meta})
         head = {"kind": f"{self.kind.kind}List", "apiVersion": self.kind.api_version, "metadata": meta}
         items = b",".join([self._raw(record) for record in records])
         return msgspec.json.encode(head)[:-1] + b',"items":[' + items + b"]}\n"
 
-    def line(self, change: Change, kind: str, record: Record, now: float) -> bytes:
-        """A change as a watcher is told of it. Tables hold ages, and so are made anew each time."""
+    def line(self, change: ObjectChange, kind: str, record: ObjectRecord, now: float) -> bytes:
+        """The change as a watch event. Tables contain ages and are therefore encoded again each time."""
         if self.table:
             return event(kind, self.one(record, now))
         key = (self.key, kind)
@@ -54,15 +54,15 @@ class Form:
         head = {"kind": self.kind.kind, "apiVersion": self.kind.api_version, "metadata": meta}
         return event("BOOKMARK", msgspec.json.encode(head))
 
-    def _raw(self, record: Record) -> bytes:
+    def _raw(self, record: ObjectRecord) -> bytes:
         return record.raw if self.kind.view is None else msgspec.json.encode(self.kind.view.outward(record.plain))
 
-    def _table(self, records: Sequence[Record], now: float) -> dict[str, Any]:
+    def _table(self, records: Sequence[ObjectRecord], now: float) -> dict[str, Any]:
         rows = [{"cells": tables.cells(self.kind, r.plain, now), "object": self._object(r)} for r in records]
         meta = {"resourceVersion": str(records[0].version)} if len(records) == 1 else {}
         return tables.empty() | {"metadata": meta, "columnDefinitions": tables.columns(self.kind), "rows": rows}
 
-    def _object(self, record: Record) -> Plain | None:
+    def _object(self, record: ObjectRecord) -> Plain | None:
         if self.include == "None":
             return None
         if self.include == "Object":
@@ -74,7 +74,7 @@ def event(kind: str, raw: bytes) -> bytes:
     return b'{"type":"' + kind.encode() + b'","object":' + raw + b"}\n"
 
 
-def asked(kind: Kind, accept: str, query: dict[str, str]) -> Form:
+def asked(kind: ApiKind, accept: str, query: dict[str, str]) -> Form:
     """
     >>> from carico.local.api.kinds import PODS
     >>> asked(PODS, "application/json;as=Table;v=v1;g=meta.k8s.io,application/json", {}).table

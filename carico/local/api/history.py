@@ -1,7 +1,7 @@
-"""What has changed of one kind of object, newest last, and who wants to hear of it.
+"""The changes of one kind of object, newest last, and the callbacks that are called for new ones.
 
-Bounded: whoever asks for changes that were dropped must list again. A reader keeps its own place, so that a slow one
-costs no memory: it falls behind until its place is gone.
+The length is limited: a client that asks for dropped changes must list again. A reader stores its own position, so a
+slow one costs no memory: it falls behind until its position has been dropped.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import msgspec
 Plain = dict[str, Any]
 
 
-class Record:
-    """One state of one object: never changed, only replaced. Encoded when it is first asked for, and once."""
+class ObjectRecord:
+    """One state of one object: never changed, only replaced. Encoded once, on first use."""
 
     __slots__ = ("_raw", "plain", "version")
 
@@ -36,36 +36,38 @@ class Record:
         return meta.get("namespace", ""), meta["name"]
 
 
-class Change:
-    """From `old` to `new`: None before it was made and after it has gone."""
+class ObjectChange:
+    """From `old` to `new`: None before the object was created and after it was deleted."""
 
     __slots__ = ("gone", "lines", "new", "old", "version")
 
-    def __init__(self, old: Record | None, new: Record | None, version: int) -> None:
+    def __init__(self, old: ObjectRecord | None, new: ObjectRecord | None, version: int) -> None:
         self.old, self.new, self.version = old, new, version
-        self.gone: Record | None = None  # the old state under the version of the change, for those who lose sight of it
-        self.lines: dict[tuple[Any, str], bytes] = {}  # by form and type: what goes to every watcher is encoded once
+        self.gone: ObjectRecord | None = (
+            None  # the old state under the new version, for watches that it no longer matches
+        )
+        self.lines: dict[tuple[Any, str], bytes] = {}  # by form and type: encoded once for all watches
 
-    def last_seen(self) -> Record:
-        """The old state as a deletion shows it."""
+    def last_seen(self) -> ObjectRecord:
+        """The old state as a DELETED event shows it."""
         if self.gone is None:
             assert self.old is not None
             meta = self.old.plain["metadata"] | {"resourceVersion": str(self.version)}
-            self.gone = Record(self.old.plain | {"metadata": meta}, self.version)
+            self.gone = ObjectRecord(self.old.plain | {"metadata": meta}, self.version)
         return self.gone
 
 
-class History:
+class ObjectHistory:
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._changes: list[Change] = []
-        self._first = 0  # the place of the oldest change that is kept
-        self._dropped = 0  # the version of the newest change that is not
+        self._changes: list[ObjectChange] = []
+        self._first = 0  # the position of the oldest change that is kept
+        self._dropped = 0  # the version of the newest change that was dropped
         self.listeners: set[Callable[[], None]] = set()
 
-    def append(self, change: Change) -> None:
+    def append(self, change: ObjectChange) -> None:
         self._changes.append(change)
-        if len(self._changes) > 2 * self._limit:  # halved now and then: cheaper than one at a time
+        if len(self._changes) > 2 * self._limit:  # dropping half at once is cheaper than one at a time
             self._dropped = self._changes[self._limit].version
             del self._changes[: self._limit + 1]
             self._first += self._limit + 1
@@ -74,20 +76,20 @@ class History:
 
     @property
     def end(self) -> int:
-        """The place of the next change."""
+        """The position of the next change."""
         return self._first + len(self._changes)
 
     @property
     def oldest(self) -> int:
-        """The oldest version from which everything is still known."""
+        """The oldest version from which all changes are still kept."""
         return self._dropped
 
     def place_after(self, version: int) -> int | None:
-        """The place of the first change after `version`; None when some of those are gone.
+        """The position of the first change after `version`; None if some of those were dropped.
 
-        >>> history = History(limit=2)
+        >>> history = ObjectHistory(limit=2)
         >>> for version in range(1, 6):
-        ...     history.append(Change(None, Record({}, version), version))
+        ...     history.append(ObjectChange(None, ObjectRecord({}, version), version))
         >>> history.place_after(3), history.place_after(2), history.place_after(9)
         (3, None, 5)
         """
@@ -95,7 +97,7 @@ class History:
             return None
         return self._first + bisect.bisect_right(self._changes, version, key=lambda change: change.version)
 
-    def since(self, place: int, most: int) -> list[Change] | None:
-        """Up to `most` changes from `place` on; None when that place is gone."""
+    def since(self, place: int, most: int) -> list[ObjectChange] | None:
+        """Up to `most` changes from `place` on; None if that position was dropped."""
         start = place - self._first
         return None if start < 0 else self._changes[start : start + most]

@@ -1,8 +1,8 @@
-"""HTTP/1.1 for one owner on one machine: short answers on connections that stay, and endless streams.
+"""HTTP/1.1 for one local user: short responses on persistent connections, and endless streams.
 
-A request is answered as soon as it is whole, in the order in which it came. A caller without the token is turned away
-at its headers, before anything that it sends is kept; one who says nothing is turned away too, after a while or when
-there are many. Heads are parsed as everywhere in Carico (carico/http), bodies may also come in chunks.
+A request is answered as soon as it is complete, in the order of arrival. A client without the token is rejected after
+its headers, before any of its data is kept. A connection that sends nothing is closed after STRANGER_PATIENCE, or when
+there are more than STRANGERS of them. Headers are parsed by carico/http; bodies may also be chunked.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import NamedTuple, Protocol, cast
 
 from carico.http import head as heads
 from carico.http.message import JSON, Page, RefusedError, encoded
-from carico.local.api.refusal import Refusal
+from carico.local.api.refusal import StatusError
 
 log = logging.getLogger(__name__)
 
 HEAD_LIMIT = 64 << 10  # bytes of request line and headers
 BODY_LIMIT = 16 << 20  # bytes
-STRANGERS = 600  # connections that have not shown the token; a scheduler opens up to 512 in a moment
-STRANGER_PATIENCE = 10.0  # s for them to do so
-UNSENT = 1 << 20  # bytes that wait for a slow reader before its stream pauses
+STRANGERS = 600  # unauthenticated connections; a scheduler opens up to 512 at once
+STRANGER_PATIENCE = 10.0  # s for a connection to authenticate
+UNSENT = 1 << 20  # bytes buffered for a slow reader before its stream pauses
 
 
-class Request(NamedTuple):
+class ApiRequest(NamedTuple):
     method: str
     path: str
     query: dict[str, str]
@@ -34,29 +34,29 @@ class Request(NamedTuple):
     body: bytes = b""
 
 
-class Answer(NamedTuple):
+class ApiResponse(NamedTuple):
     code: int
     body: bytes
     media: str = JSON
 
 
-class Stream(Protocol):
-    """An answer that comes in pieces."""
+class ApiStream(Protocol):
+    """A response that is sent in pieces."""
 
     media: str
 
-    def begin(self, door: Door) -> None:
-        """The headers are out: pieces may follow."""
+    def begin(self, door: StreamSink) -> None:
+        """The headers were sent: pieces may follow."""
 
     def go_on(self) -> None:
-        """The reader has caught up: `door.open` is true again."""
+        """The write buffer has drained: `door.open` is true again."""
 
     def end(self) -> None:
-        """The reader is gone, or `door.finish` was called."""
+        """The client disconnected, or `door.finish` was called."""
 
 
-class Door(Protocol):
-    """What a stream sees of its connection."""
+class StreamSink(Protocol):
+    """The connection as a stream sees it."""
 
     @property
     def open(self) -> bool: ...
@@ -64,21 +64,21 @@ class Door(Protocol):
     def finish(self) -> None: ...
 
 
-Handler = Callable[[Request], Answer | Stream]
+Handler = Callable[[ApiRequest], ApiResponse | ApiStream]
 
 
-class Connection(asyncio.Protocol):
+class ApiConnection(asyncio.Protocol):
     def __init__(
         self,
-        admits: Callable[[Request], bool],
+        admits: Callable[[ApiRequest], bool],
         handle: Handler,
-        everyone: set[Connection],
-        strangers: dict[Connection, None],
+        everyone: set[ApiConnection],
+        strangers: dict[ApiConnection, None],
     ) -> None:
-        """`strangers` are those of `everyone` that have not shown the token, the oldest first."""
+        """`strangers` are the unauthenticated connections among `everyone`, the oldest first."""
         self._admits, self._handle, self._everyone, self._strangers = admits, handle, everyone, strangers
         self._buffer = bytearray()
-        self._stream: Stream | None = None
+        self._stream: ApiStream | None = None
         self._slow = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -108,22 +108,22 @@ class Connection(asyncio.Protocol):
         try:
             while self._stream is None and self._next():
                 pass
-        except Refusal as refusal:
-            self._answer(Answer(refusal.code, refusal.encode()), last=True)
+        except StatusError as refusal:
+            self._answer(ApiResponse(refusal.code, refusal.encode()), last=True)
         except Exception:
             log.exception("a request failed")
-            self._answer(Answer(500, Refusal(500, "InternalError", "the log says why").encode()), last=True)
+            self._answer(ApiResponse(500, StatusError(500, "InternalError", "the log says why").encode()), last=True)
 
     def _next(self) -> bool:
-        """Answers the request at the head of the buffer; False when it is not whole yet."""
+        """Answer the request at the start of the buffer; False if it is not complete yet."""
         end = self._buffer.find(b"\r\n\r\n")
         if end < 0:
             if len(self._buffer) > HEAD_LIMIT:
-                raise Refusal(431, "", "the headers are too long")
+                raise StatusError(431, "", "the headers are too long")
             return False
         request = parse(bytes(self._buffer[:end]))
         if not self._admits(request):
-            raise Refusal(401, "Unauthorized", "Unauthorized")
+            raise StatusError(401, "Unauthorized", "Unauthorized")
         if self in self._strangers:
             self._known()
         found = body(self._buffer, end + 4, request.headers)
@@ -134,12 +134,12 @@ class Connection(asyncio.Protocol):
         self._respond(request._replace(body=content))
         return True
 
-    def _respond(self, request: Request) -> None:
+    def _respond(self, request: ApiRequest) -> None:
         try:
             answer = self._handle(request)
-        except Refusal as refusal:
-            answer = Answer(refusal.code, refusal.encode())
-        if isinstance(answer, Answer):
+        except StatusError as refusal:
+            answer = ApiResponse(refusal.code, refusal.encode())
+        if isinstance(answer, ApiResponse):
             self._answer(answer, last=request.headers.get("connection", "").lower() == "close")
             return
         self._stream = answer
@@ -147,7 +147,7 @@ class Connection(asyncio.Protocol):
         self._transport.write(head.encode())
         answer.begin(self)
 
-    def _answer(self, answer: Answer, last: bool) -> None:
+    def _answer(self, answer: ApiResponse, last: bool) -> None:
         page = Page(HTTPStatus(answer.code), answer.media, answer.body)
         self._transport.write(encoded(page, head_only=False, close=last))
         if last:
@@ -181,27 +181,27 @@ class Connection(asyncio.Protocol):
             stream.end()
 
 
-def parse(head: bytes) -> Request:
+def parse(head: bytes) -> ApiRequest:
     """
     >>> parse(b"GET /api/v1/pods?limit=5 HTTP/1.1\\r\\nHost: x")
-    Request(method='GET', path='/api/v1/pods', query={'limit': '5'}, headers={'host': 'x'}, body=b'')
+    ApiRequest(method='GET', path='/api/v1/pods', query={'limit': '5'}, headers={'host': 'x'}, body=b'')
     """
     try:
-        return Request(*heads.parse(head)[:4])
+        return ApiRequest(*heads.parse(head)[:4])
     except RefusedError as refused:
-        raise Refusal(400, "BadRequest", refused.reason) from refused
+        raise StatusError(400, "BadRequest", refused.reason) from refused
 
 
 def body(buffer: bytearray, start: int, headers: dict[str, str]) -> tuple[bytes, int] | None:
-    """The request's body and where it ends; None while it is not whole."""
+    """The request's body and where it ends; None while it is incomplete."""
     if headers.get("transfer-encoding", "").lower() == "chunked":
         return _chunks(buffer, start)
     try:
         length = heads.body_length(headers, needed=False)
     except RefusedError as refused:
-        raise Refusal(refused.status, "BadRequest", refused.reason) from refused
+        raise StatusError(refused.status, "BadRequest", refused.reason) from refused
     if length > BODY_LIMIT:
-        raise Refusal(413, "RequestEntityTooLarge", f"a body has at most {BODY_LIMIT} bytes")
+        raise StatusError(413, "RequestEntityTooLarge", f"a body has at most {BODY_LIMIT} bytes")
     end = start + length
     return (bytes(buffer[start:end]), end) if len(buffer) >= end else None
 
@@ -215,13 +215,13 @@ def _chunks(buffer: bytearray, at: int) -> tuple[bytes, int] | None:
     while True:
         line = buffer.find(b"\r\n", at)
         if len(buffer) - at > BODY_LIMIT or sum(map(len, parts)) > BODY_LIMIT:
-            raise Refusal(413, "RequestEntityTooLarge", f"a body has at most {BODY_LIMIT} bytes")
+            raise StatusError(413, "RequestEntityTooLarge", f"a body has at most {BODY_LIMIT} bytes")
         if line < 0:
             return None
         try:
             size = int(bytes(buffer[at:line]).partition(b";")[0], 16)
         except ValueError:
-            raise Refusal(400, "BadRequest", "a chunk does not start with its size") from None
+            raise StatusError(400, "BadRequest", "a chunk does not start with its size") from None
         end = line + 2 + size + 2
         if len(buffer) < end:
             return None

@@ -1,4 +1,4 @@
-"""A container's output, as `kubectl logs` asks for it: the end of a file, and, with follow, what is added to it."""
+"""A container's output for `kubectl logs`: the end of a file and, with follow, what is appended to it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import BinaryIO
 
 from carico.clock import Clock
 from carico.local.api.history import Plain
-from carico.local.api.http import Answer, Door
-from carico.local.api.refusal import Refusal, bad_request
+from carico.local.api.http import ApiResponse, StreamSink
+from carico.local.api.refusal import StatusError, bad_request
 
 TEXT = "text/plain"
 PIECE = 64 << 10  # bytes
-LOOK_EVERY = 0.2  # s between two looks at a file that is followed
+LOOK_EVERY = 0.2  # s between two reads of a file that is followed
 
 LogFile = Callable[[str, str], Path | None]  # a pod's UID and a container's name to its log
 
 
 def in_folder(folder: Path) -> LogFile:
-    """Logs that lie as FOLDER/UID/CONTAINER.log."""
+    """Logs stored as FOLDER/UID/CONTAINER.log."""
     return lambda uid, container: folder / uid / f"{container}.log"
 
 
@@ -58,12 +58,12 @@ def opened(path: Path | None, pod: Plain, container: str) -> BinaryIO:
     reason = (state.get("waiting") or {}).get("reason", "ContainerCreating")
     name = pod["metadata"]["name"]
     if "running" in state or "terminated" in state:
-        raise Refusal(404, "NotFound", f'the log of container "{container}" in pod "{name}" is gone')
+        raise StatusError(404, "NotFound", f'the log of container "{container}" in pod "{name}" is gone')
     raise bad_request(f'container "{container}" in pod "{name}" is waiting to start: {reason}')
 
 
 def skip_to_tail(file: BinaryIO, lines: int) -> None:
-    """Sets the file to its last `lines` lines, read from the end."""
+    """Seek to the last `lines` lines, searching from the end."""
     end = at = file.seek(0, 2)
     seen = 0
     while at > 0:
@@ -80,13 +80,13 @@ def skip_to_tail(file: BinaryIO, lines: int) -> None:
     file.seek(0 if lines else end)
 
 
-def read(file: BinaryIO, limit: int | None) -> Answer:
+def read(file: BinaryIO, limit: int | None) -> ApiResponse:
     with file:
-        return Answer(200, file.read() if limit is None else file.read(limit), TEXT)
+        return ApiResponse(200, file.read() if limit is None else file.read(limit), TEXT)
 
 
 class Following:
-    """Sends what is there and what comes, until the container has ended and all has been sent."""
+    """Sends what is in the file and what is appended, until the container has ended and everything was sent."""
 
     media = TEXT
 
@@ -94,13 +94,13 @@ class Following:
         self._file, self._ended, self._clock = file, ended, clock
         self._call_off: Callable[[], object] = lambda: None
 
-    def begin(self, door: Door) -> None:
+    def begin(self, door: StreamSink) -> None:
         self._door = door
         self.go_on()
 
     def go_on(self) -> None:
         self._call_off()
-        over = self._ended()  # asked before the last reading: what was written until then is read
+        over = self._ended()  # checked before the last read: everything written until then is read
         while self._door.open and (piece := self._file.read(PIECE)):
             self._door.send(piece)
         if over and self._door.open:

@@ -1,4 +1,4 @@
-"""What an API server writes into an object's metadata, and what it refuses to find there."""
+"""Validation of an object's metadata, and the fields that the API server sets."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from carico.local.api.history import Plain
-from carico.local.api.kinds import Kind
-from carico.local.api.refusal import Refusal, bad_request, invalid
+from carico.local.api.kinds import ApiKind
+from carico.local.api.refusal import StatusError, bad_request, invalid
 
-_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own: no vowels, so that no words come out
+_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # as in Kubernetes: no vowels, so that no words are formed
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
@@ -41,8 +41,8 @@ def timestamp(wall: float) -> str:
     return datetime.fromtimestamp(int(wall), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def checked(kind: Kind, body: Any, namespace: str) -> Plain:
-    """The object in the body of a request, with metadata of its own, as this kind in this namespace."""
+def checked(kind: ApiKind, body: Any, namespace: str) -> Plain:
+    """The object in the body of a request, with a copy of its metadata, checked against kind and namespace."""
     if not isinstance(body, dict):
         raise bad_request("the object provided is unrecognized (must be of type Object)")
     version, word = body.get("apiVersion") or kind.api_version, body.get("kind") or kind.kind
@@ -63,8 +63,8 @@ def checked(kind: Kind, body: Any, namespace: str) -> Plain:
     return {"kind": kind.kind, "apiVersion": kind.api_version} | body | {"metadata": meta}
 
 
-def stamp_new(kind: Kind, plain: Plain, wall: float) -> None:
-    """Name, UID and time of an object that is being made."""
+def stamp_new(kind: ApiKind, plain: Plain, wall: float) -> None:
+    """Set name, UID and creation time of a new object."""
     meta = plain["metadata"]
     for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink"):
         meta.pop(field, None)
@@ -79,14 +79,14 @@ def stamp_new(kind: Kind, plain: Plain, wall: float) -> None:
     meta["creationTimestamp"] = timestamp(wall)
 
 
-def check_name(kind: Kind, name: str) -> None:
+def check_name(kind: ApiKind, name: str) -> None:
     short = kind.kind in ("Namespace", "Service")
     pattern, most, form = (_LABEL, 63, LABEL) if short else (_SUBDOMAIN, 253, SUBDOMAIN)
     if not isinstance(name, str) or len(name) > most or pattern.fullmatch(name) is None:
         raise invalid(kind, str(name), "metadata.name", f'Invalid value: "{name}": {form}')
 
 
-def check_labels(kind: Kind, meta: Plain) -> None:
+def check_labels(kind: ApiKind, meta: Plain) -> None:
     for field in ("labels", "annotations"):
         found = meta.get(field) or {}
         if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
@@ -97,8 +97,8 @@ def check_labels(kind: Kind, meta: Plain) -> None:
             raise invalid(kind, meta.get("name", ""), "metadata.labels", why)
 
 
-def carry_over(kind: Kind, new: Plain, old: Plain) -> None:
-    """What an update cannot change stays; what it must not change is refused."""
+def carry_over(kind: ApiKind, new: Plain, old: Plain) -> None:
+    """Keep the fields that an update cannot change; reject changes of immutable fields."""
     mine, before = new["metadata"], old["metadata"]
     for field, name in (("uid", "uid"), ("name", "name")):
         if mine.get(field, before[field]) != before[field]:
@@ -110,5 +110,5 @@ def carry_over(kind: Kind, new: Plain, old: Plain) -> None:
     check_labels(kind, mine)
 
 
-def _immutable(kind: Kind, name: str, field: str, value: str) -> Refusal:
+def _immutable(kind: ApiKind, name: str, field: str, value: str) -> StatusError:
     return invalid(kind, name, field, f'Invalid value: "{value}": field is immutable')

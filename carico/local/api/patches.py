@@ -1,11 +1,11 @@
-"""JSON patch (RFC 6902) and JSON merge patch (RFC 7386). What they are given they leave as it is."""
+"""JSON patch (RFC 6902) and JSON merge patch (RFC 7386). The inputs are not modified."""
 
 from __future__ import annotations
 
 import copy
 from typing import Any
 
-from carico.local.api.refusal import Refusal, bad_request
+from carico.local.api.refusal import StatusError, bad_request
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -41,7 +41,7 @@ def stepwise(target: Any, steps: Any) -> Any:
             result = _step(result, step)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             said = "the server rejected our request due to an error in our request"
-            raise Refusal(422, "Invalid", said) from error
+            raise StatusError(422, "Invalid", said) from error
     return result
 
 

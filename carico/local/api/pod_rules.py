@@ -1,11 +1,12 @@
-"""What an API server fills into a pod, and what it refuses there. Defaults are those of kube-apiserver."""
+"""Defaults and validation of pods. The defaults are those of kube-apiserver."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from carico.kube import quantity
 from carico.local.api.history import Plain
-from carico.local.api.kinds import Kind
+from carico.local.api.kinds import ApiKind
 from carico.local.api.refusal import invalid
 
 GATED = {
@@ -33,7 +34,7 @@ _CHANGEABLE = ("activeDeadlineSeconds", "tolerations", "schedulingGates", "termi
 
 
 def default(pod: Plain) -> None:
-    """Fills in what was left out. `pod` is changed, its parts are not."""
+    """Set omitted fields. `pod` is modified, nested objects are replaced."""
     spec = pod["spec"] = _SPEC | {k: v for k, v in (pod.get("spec") or {}).items() if v is not None}
     spec.setdefault("securityContext", {})
     for field in ("containers", "initContainers"):
@@ -44,7 +45,7 @@ def default(pod: Plain) -> None:
 
 
 def template(spec: Plain) -> Plain:
-    """What is filled into a pod that is only planned; the rest is filled in when it is made."""
+    """The defaults of a pod template; the others are set when the pod is created."""
     early = ("restartPolicy", "terminationGracePeriodSeconds", "dnsPolicy", "schedulerName")
     whole = {field: _SPEC[field] for field in early} | spec
     for field in ("containers", "initContainers"):
@@ -71,7 +72,7 @@ def _covers(old: Plain, new: Plain) -> bool:
     return same_key and old.get("effect", "") in ("", new["effect"])
 
 
-def check(kind: Kind, pod: Plain) -> None:
+def check(kind: ApiKind, pod: Plain) -> None:
     name, spec = pod["metadata"]["name"], pod["spec"]
     containers = spec.get("containers")
     if not isinstance(containers, list) or not containers:
@@ -85,7 +86,7 @@ def check(kind: Kind, pod: Plain) -> None:
         raise invalid(kind, name, "spec.restartPolicy", why, "FieldValueNotSupported")
 
 
-def _check_container(kind: Kind, pod: str, where: str, container: Any, seen: set[str]) -> None:
+def _check_container(kind: ApiKind, pod: str, where: str, container: Any, seen: set[str]) -> None:
     for field in ("name", "image"):
         if not isinstance(container, dict) or not container.get(field):
             raise invalid(kind, pod, f"{where}.{field}", "Required value", "FieldValueRequired")
@@ -95,8 +96,8 @@ def _check_container(kind: Kind, pod: str, where: str, container: Any, seen: set
     seen.add(container["name"])
 
 
-def check_update(kind: Kind, new: Plain, old: Plain) -> None:
-    """Of a pod's spec hardly anything can change."""
+def check_update(kind: ApiKind, new: Plain, old: Plain) -> None:
+    """Reject changes of a pod's spec, except for a few fields."""
     name = old["metadata"]["name"]
     gates = {gate["name"] for gate in old["spec"].get("schedulingGates") or []}
     for gate in new["spec"].get("schedulingGates") or []:
@@ -128,6 +129,9 @@ def quality(spec: Plain) -> str:
     'BestEffort'
     >>> quality({"containers": [{"resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1"}}}]})
     'Burstable'
+    >>> both = {"cpu": "1", "memory": "1Gi"}
+    >>> quality({"containers": [{"resources": {"limits": both, "requests": {"cpu": "1000m", "memory": "1024Mi"}}}]})
+    'Guaranteed'
     """
     guaranteed, anything = True, False
     for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
@@ -135,7 +139,15 @@ def quality(spec: Plain) -> str:
         limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
         anything = anything or bool(limits or requests)
         whole = {"cpu", "memory"}
-        guaranteed = guaranteed and whole <= limits.keys() and all(requests.get(r) == limits[r] for r in whole)
+        guaranteed = guaranteed and whole <= limits.keys() and all(_same(requests.get(r), limits[r]) for r in whole)
     if not anything:
         return "BestEffort"
     return "Guaranteed" if guaranteed else "Burstable"
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal as quantities; requests and limits may be written in different ways."""
+    try:
+        return one is not None and quantity.parse(str(one)) == quantity.parse(str(other))
+    except ValueError:
+        return bool(one == other)

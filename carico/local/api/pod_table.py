@@ -1,4 +1,4 @@
-"""A pod as one line of `kubectl get pods`: its state in one word, as kube-apiserver finds it."""
+"""A pod as one row of `kubectl get pods`, with kube-apiserver's one-word state."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Who has which token, and who may do what. There is one user here, who may do everything."""
+"""TokenReview and SubjectAccessReview. There is one user, who may do everything."""
 
 from __future__ import annotations
 
 import hmac
 
 from carico.local.api.history import Plain
-from carico.local.api.kinds import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, Kind
+from carico.local.api.kinds import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, ApiKind
 
 OWNER = "carico-embedded"
 
@@ -17,11 +17,11 @@ class Reviews:
     def has_token(self, said: str) -> bool:
         return hmac.compare_digest(said.encode(), self._token)
 
-    def status(self, kind: Kind, spec: Plain) -> Plain:
+    def status(self, kind: ApiKind, spec: Plain) -> Plain:
         if kind is TOKEN_REVIEWS:
             if not self.has_token(str(spec.get("token", ""))):
                 return {"authenticated": False, "error": "this token is not known"}
             return {"authenticated": True, "user": {"username": OWNER, "groups": ["system:authenticated"]}}
         if kind is SUBJECT_ACCESS_REVIEWS:
             return {"allowed": spec.get("user") == OWNER}
-        return {"allowed": True}  # of whoever asks, who has shown the token
+        return {"allowed": True}  # the client itself, which is authenticated

@@ -1,4 +1,4 @@
-"""What a request's path means.
+"""From a request's path to kind, namespace, name and subresource.
 
 /api/v1/namespaces/NS/pods/NAME/status   /apis/GROUP/VERSION/PLURAL   …
 """
@@ -8,16 +8,16 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from carico.local.api.kinds import KINDS, Kind
+from carico.local.api.kinds import KINDS, ApiKind
 
-_BY_ROOT: dict[str, dict[str, Kind]] = {}
+_BY_ROOT: dict[str, dict[str, ApiKind]] = {}
 for _kind in KINDS:
     _BY_ROOT.setdefault(_kind.root, {})[_kind.plural] = _kind
 
 
 class Target(NamedTuple):
-    kind: Kind
-    namespace: str = ""  # "" is all of them, or none
+    kind: ApiKind
+    namespace: str = ""  # "": all namespaces, or a cluster-scoped kind
     name: str = ""
     sub: str = ""
 
@@ -40,7 +40,7 @@ def find(path: str) -> Target | None:
     return _target(kinds, rest, "")
 
 
-def _target(kinds: dict[str, Kind], rest: list[str], namespace: str) -> Target | None:
+def _target(kinds: dict[str, ApiKind], rest: list[str], namespace: str) -> Target | None:
     kind = kinds.get(rest[0])
     if kind is None or len(rest) > 3 or (namespace and not kind.namespaced):
         return None

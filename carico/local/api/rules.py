@@ -1,13 +1,13 @@
-"""What is special about each kind of object when it is made, changed or deleted."""
+"""Rules per kind for creation, update and deletion of objects."""
 
 from __future__ import annotations
 
 from carico.local.api import pod_rules
 from carico.local.api.history import Plain
-from carico.local.api.kinds import EVENTS, JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Kind
+from carico.local.api.kinds import EVENTS, JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, ApiKind
 from carico.local.api.metadata import timestamp
 from carico.local.api.refusal import forbidden, invalid
-from carico.local.api.store import Store
+from carico.local.api.store import ApiStore
 
 NODE_INFO = (
     "machineID",
@@ -33,23 +33,23 @@ JOB_SPEC: Plain = {
 }
 
 
-class Rules:
-    """Nothing is special: `status` is written through its subresource alone, and a deletion happens at once."""
+class KindStrategies:
+    """The default: `status` is written only through its subresource, and a deletion takes effect at once."""
 
-    def create(self, kind: Kind, plain: Plain, store: Store, wall: float) -> None:  # noqa: ARG002
+    def create(self, kind: ApiKind, plain: Plain, store: ApiStore, wall: float) -> None:  # noqa: ARG002
         if kind.status:
             plain["status"] = {}
 
-    def update(self, kind: Kind, new: Plain, old: Plain) -> None:
-        """`new` is about to replace `old`; both are whole."""
+    def update(self, kind: ApiKind, new: Plain, old: Plain) -> None:
+        """Check `new`, which is about to replace `old`; both are complete objects."""
 
     def grace(self, plain: Plain, asked: int | None) -> int | None:  # noqa: ARG002
-        """Seconds that the object may go on after its deletion; None for kinds that know no such thing."""
+        """Seconds of the deletion's grace period; None for kinds without one."""
         return None
 
 
-class PodRules(Rules):
-    def create(self, kind: Kind, plain: Plain, store: Store, wall: float) -> None:
+class PodRules(KindStrategies):
+    def create(self, kind: ApiKind, plain: Plain, store: ApiStore, wall: float) -> None:
         pod_rules.default(plain)
         pod_rules.check(kind, plain)
         _give_priority(kind, plain, store)
@@ -58,7 +58,7 @@ class PodRules(Rules):
             plain["status"]["conditions"] = [pod_rules.GATED | {"lastTransitionTime": timestamp(wall)}]
         plain["metadata"]["generation"] = 1
 
-    def update(self, kind: Kind, new: Plain, old: Plain) -> None:
+    def update(self, kind: ApiKind, new: Plain, old: Plain) -> None:
         pod_rules.default(new)
         pod_rules.check_update(kind, new, old)
 
@@ -69,10 +69,10 @@ class PodRules(Rules):
         return 1 if seconds < 0 else int(seconds)
 
 
-class NodeRules(Rules):
-    """A kubelet registers its node with the status in it."""
+class NodeRules(KindStrategies):
+    """A kubelet registers its node including the status."""
 
-    def create(self, kind: Kind, plain: Plain, store: Store, wall: float) -> None:  # noqa: ARG002
+    def create(self, kind: ApiKind, plain: Plain, store: ApiStore, wall: float) -> None:  # noqa: ARG002
         status = plain.setdefault("status", {})
         plain.setdefault("spec", {})
         status["nodeInfo"] = dict.fromkeys(NODE_INFO, "") | (status.get("nodeInfo") or {})
@@ -81,18 +81,18 @@ class NodeRules(Rules):
             status["allocatable"] = status["capacity"]
 
 
-class NamespaceRules(Rules):
-    def create(self, kind: Kind, plain: Plain, store: Store, wall: float) -> None:  # noqa: ARG002
+class NamespaceRules(KindStrategies):
+    def create(self, kind: ApiKind, plain: Plain, store: ApiStore, wall: float) -> None:  # noqa: ARG002
         meta = plain["metadata"]
         meta["labels"] = (meta.get("labels") or {}) | {"kubernetes.io/metadata.name": meta["name"]}
         plain["spec"] = {"finalizers": ["kubernetes"]}
         plain["status"] = {"phase": "Active"}
 
 
-class JobRules(Rules):
-    """Only kept: no controller makes its pods. kubectl shows it from these fields."""
+class JobRules(KindStrategies):
+    """Only stored: no controller creates its pods. kubectl shows it from these fields."""
 
-    def create(self, kind: Kind, plain: Plain, store: Store, wall: float) -> None:  # noqa: ARG002
+    def create(self, kind: ApiKind, plain: Plain, store: ApiStore, wall: float) -> None:  # noqa: ARG002
         spec, meta = plain.get("spec"), plain["metadata"]
         if not isinstance(spec, dict) or not isinstance(spec.get("template"), dict):
             raise invalid(kind, meta["name"], "spec.template", "Required value", "FieldValueRequired")
@@ -106,7 +106,7 @@ class JobRules(Rules):
 
 
 def _own_selector(spec: Plain, meta: Plain) -> None:
-    """A Job finds its pods by its UID."""
+    """Make a Job select its pods by its UID."""
     own = {"batch.kubernetes.io/controller-uid": meta["uid"]}
     labels = {"controller-uid": meta["uid"], "batch.kubernetes.io/job-name": meta["name"], "job-name": meta["name"]}
     inner = spec["template"].get("metadata") or {}
@@ -114,25 +114,25 @@ def _own_selector(spec: Plain, meta: Plain) -> None:
     spec["template"] = spec["template"] | {"metadata": inner | {"labels": (inner.get("labels") or {}) | own | labels}}
 
 
-class EventRules(Rules):
-    def create(self, kind: Kind, plain: Plain, store: Store, wall: float) -> None:  # noqa: ARG002
+class EventRules(KindStrategies):
+    def create(self, kind: ApiKind, plain: Plain, store: ApiStore, wall: float) -> None:  # noqa: ARG002
         plain.setdefault("reportingComponent", "")
         plain.setdefault("reportingInstance", "")
 
 
-class PriorityRules(Rules):
-    def create(self, kind: Kind, plain: Plain, store: Store, wall: float) -> None:  # noqa: ARG002
+class PriorityRules(KindStrategies):
+    def create(self, kind: ApiKind, plain: Plain, store: ApiStore, wall: float) -> None:  # noqa: ARG002
         plain.setdefault("preemptionPolicy", "PreemptLowerPriority")
         plain.setdefault("value", 0)
         plain["metadata"]["generation"] = 1
 
-    def update(self, kind: Kind, new: Plain, old: Plain) -> None:
+    def update(self, kind: ApiKind, new: Plain, old: Plain) -> None:
         if new.get("value", 0) != old.get("value", 0):
             why = "Forbidden: may not be changed in an update."
             raise invalid(kind, old["metadata"]["name"], "value", why, "FieldValueForbidden")
 
 
-_RULES: dict[str, Rules] = {
+_RULES: dict[str, KindStrategies] = {
     PODS.resource: PodRules(),
     NODES.resource: NodeRules(),
     NAMESPACES.resource: NamespaceRules(),
@@ -140,24 +140,24 @@ _RULES: dict[str, Rules] = {
     EVENTS.resource: EventRules(),
     PRIORITY_CLASSES.resource: PriorityRules(),
 }
-_PLAIN = Rules()
+_PLAIN = KindStrategies()
 
 
-def of(kind: Kind) -> Rules:
+def of(kind: ApiKind) -> KindStrategies:
     return _RULES.get(kind.resource, _PLAIN)
 
 
-def first_objects(wall: float) -> list[tuple[Kind, Plain]]:
-    """What every cluster has from the start."""
+def first_objects(wall: float) -> list[tuple[ApiKind, Plain]]:
+    """The objects that every cluster has from the start."""
     names = ("default", "kube-node-lease", "kube-public", "kube-system")
     classes = (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000))
     made = {"creationTimestamp": timestamp(wall)}
-    spaces: list[tuple[Kind, Plain]] = [(NAMESPACES, {"metadata": {"name": name} | made}) for name in names]
+    spaces: list[tuple[ApiKind, Plain]] = [(NAMESPACES, {"metadata": {"name": name} | made}) for name in names]
     return spaces + [(PRIORITY_CLASSES, {"metadata": {"name": name} | made, "value": value}) for name, value in classes]
 
 
-def _give_priority(kind: Kind, pod: Plain, store: Store) -> None:
-    """As the admission controller `Priority`: a number for a name."""
+def _give_priority(kind: ApiKind, pod: Plain, store: ApiStore) -> None:
+    """As the admission controller `Priority`: resolves priorityClassName to a number."""
     spec, name = pod["spec"], pod["metadata"]["name"]
     wanted = spec.get("priorityClassName") or _default_class(store)
     found: Plain = {}
@@ -177,6 +177,6 @@ def _give_priority(kind: Kind, pod: Plain, store: Store) -> None:
     spec.setdefault("preemptionPolicy", found.get("preemptionPolicy", "PreemptLowerPriority"))
 
 
-def _default_class(store: Store) -> str:
+def _default_class(store: ApiStore) -> str:
     classes = store.shelf(PRIORITY_CLASSES).records.values()
     return next((record.plain["metadata"]["name"] for record in classes if record.plain.get("globalDefault")), "")

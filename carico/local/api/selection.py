@@ -1,4 +1,4 @@
-"""Label and field selectors of a request, compiled into one test of an object."""
+"""Label and field selectors of a request, compiled into one predicate on objects."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 from carico.kube.selectors import Requirement, Selector
 from carico.local.api.history import Plain
-from carico.local.api.kinds import Kind
+from carico.local.api.kinds import ApiKind
 from carico.local.api.refusal import bad_request
 
 Test = Callable[[Plain], bool]
 
 _REFERENCE = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
-# Fields by which a kind can be selected, beside its name and namespace: those of kube-apiserver.
+# Fields by which a kind can be selected, besides its name and namespace: those of kube-apiserver.
 FIELDS: dict[str, frozenset[str]] = {
     "pods": frozenset(
         {f"spec.{part}" for part in ("nodeName", "restartPolicy", "schedulerName", "serviceAccountName", "hostNetwork")}
@@ -29,14 +29,14 @@ FIELDS: dict[str, frozenset[str]] = {
     "jobs.batch": frozenset({"status.successful"}),
     "secrets": frozenset({"type"}),
 }
-_FALSE = frozenset({"spec.unschedulable", "spec.hostNetwork"})  # false where nothing is said
+_FALSE = frozenset({"spec.unschedulable", "spec.hostNetwork"})  # false if not set
 _FIELD = re.compile(r"\s*([^=!,\s]+)\s*(==|!=|=)\s*((?:\\.|[^,\\])*)\s*(?:,|$)")
 _SET = re.compile(r"\s*([^\s,!=()]+)\s+(in|notin)\s*\(([^)]*)\)\s*(?:,|$)")
 _LABEL = re.compile(r"\s*(!?)\s*([^\s,!=()<>]+)\s*(?:(==|!=|=)\s*([^\s,()]*))?\s*(?:,|$)")
 
 
-def matching(kind: Kind, query: dict[str, str]) -> Test | None:
-    """The test that a request's selectors make; None when it has none."""
+def matching(kind: ApiKind, query: dict[str, str]) -> Test | None:
+    """The predicate for a request's selectors; None if it has none."""
     tests = []
     if text := query.get("labelSelector"):
         tests.append(_labelled(labels(text)))
@@ -78,7 +78,7 @@ def _plain_label(match: re.Match[str]) -> Requirement:
     return Requirement(key, "NotIn" if operator == "!=" else "In", frozenset({value}))
 
 
-def fields(kind: Kind, text: str) -> Test:
+def fields(kind: ApiKind, text: str) -> Test:
     r"""
     >>> from carico.local.api.kinds import PODS
     >>> live = fields(PODS, "status.phase!=Failed,spec.nodeName=n")
@@ -95,12 +95,12 @@ def fields(kind: Kind, text: str) -> Test:
     return lambda plain: all((value(plain, path) == text) is equal for path, equal, text in wanted)
 
 
-def _field(kind: Kind, match: re.Match[str]) -> tuple[str, bool, str]:
+def _field(kind: ApiKind, match: re.Match[str]) -> tuple[str, bool, str]:
     path, operator, text = match.groups()
     namespaced = ("metadata.name", "metadata.namespace") if kind.namespaced else ("metadata.name",)
     if path not in namespaced and path not in FIELDS.get(kind.resource, ()):
         raise bad_request(f"field label not supported: {path}")
-    if kind.view is not None:  # objects are tested as they are kept
+    if kind.view is not None:  # objects are tested in the form in which they are stored
         path = path.replace("regarding.", "involvedObject.").replace("reportingController", "reportingComponent")
     return path, operator != "!=", re.sub(r"\\(.)", r"\1", text)
 

@@ -1,10 +1,10 @@
-"""The embedded API server as a whole: it listens on this machine and answers those who have its token.
+"""The embedded API server as a whole: it listens locally and serves clients that have its token.
 
     async with ApiServer(SystemClock()) as server:
         server.kubeconfig(Path("kubeconfig"))
 
-It speaks TLS under a certificate of its own making, because kubectl sends no token without it. The certificate's
-authority and the token stand in the kubeconfig, which only its owner may read: who cannot read that cannot come in.
+It uses TLS with a certificate that it generates, because kubectl sends no token without TLS. The CA certificate and the
+token are in the kubeconfig, which only its owner can read: without that file a client has no access.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from carico.clock import Clock
 from carico.http.address import split_address
 from carico.http.listener import Listener
 from carico.local.api.answers import Answers
-from carico.local.api.http import Connection, Request
+from carico.local.api.http import STRANGERS, ApiConnection, ApiRequest
 from carico.local.api.logs import LogFile
 from carico.local.api.reviews import Reviews
-from carico.local.api.store import HISTORY, Store
+from carico.local.api.store import HISTORY, ApiStore
 from carico.local.api.verbs import Verbs
 from carico.wire.certificates import Authority
 
@@ -34,7 +34,7 @@ NAME = "carico-embedded"  # of cluster, user and context in a kubeconfig
 
 
 class ApiServer:
-    """`tls=False` is for measurements and tests: no client sends the kubeconfig's token in clear by itself."""
+    """`tls=False` is for measurements and tests: no client sends the kubeconfig's token unencrypted by default."""
 
     def __init__(
         self,
@@ -47,16 +47,16 @@ class ApiServer:
     ) -> None:
         self.token = token or secrets.token_urlsafe(32)
         self._reviews = Reviews(self.token)
-        self.verbs = Verbs(clock, Store(int(clock.wall() * 1000), history))
+        self.verbs = Verbs(clock, ApiStore(int(clock.wall() * 1000), history))
         self._answers = Answers(clock, self.verbs, self._reviews)
         context, self._authority = _certificate(split_address(listen)[0]) if tls else (None, b"")
-        self._listener = Listener(listen, context)
-        self._connections: set[Connection] = set()
-        self._strangers: dict[Connection, None] = {}
+        self._listener = Listener(listen, context, handshakes=STRANGERS)
+        self._connections: set[ApiConnection] = set()
+        self._strangers: dict[ApiConnection, None] = {}
 
     @property
     def logs(self) -> LogFile:
-        """Where a container's log is; to be set by whoever runs the containers."""
+        """Maps a container to its log; set by the component that runs the containers."""
         return self._answers.logs
 
     @logs.setter
@@ -68,7 +68,7 @@ class ApiServer:
         return f"{'https' if self._listener.tls else 'http'}://{self._listener.authority}"
 
     async def start(self) -> int:
-        """Starts to listen and returns the port."""
+        """Start to listen; returns the port."""
         return await self._listener.start(self._connection)
 
     async def stop(self) -> None:
@@ -84,15 +84,15 @@ class ApiServer:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    def _connection(self) -> Connection:
-        return Connection(self._admits, self._answers, self._connections, self._strangers)
+    def _connection(self) -> ApiConnection:
+        return ApiConnection(self._admits, self._answers, self._connections, self._strangers)
 
-    def _admits(self, request: Request) -> bool:
+    def _admits(self, request: ApiRequest) -> bool:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         return scheme == "Bearer" and self._reviews.has_token(token)
 
     def kubeconfig(self, path: Path) -> None:
-        """Writes what kubectl and Carico's processes need to come in, for the eyes of its owner alone."""
+        """Write what kubectl and Carico's processes need for access, readable only by the owner."""
         cluster: dict[str, Any] = {"server": self.address}
         if self._authority:
             cluster["certificate-authority-data"] = base64.b64encode(self._authority).decode()
@@ -106,12 +106,12 @@ class ApiServer:
         }
         new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(json.dumps(content, indent=2) + "\n")  # which is YAML too
+            file.write(json.dumps(content, indent=2) + "\n")  # JSON is valid YAML
         new.replace(path)
 
 
 def _certificate(host: str) -> tuple[ssl.SSLContext, bytes]:
-    """A server's side of TLS, and the authority by which others know it. No key stays on the disk."""
+    """The server's TLS context, and the CA certificate by which clients verify it. No key is left on disk."""
     with tempfile.TemporaryDirectory(prefix="carico-") as folder:
         authority = Authority(Path(folder))
         pair = authority.issue("carico embedded API server", "localhost", "127.0.0.1", "::1", *_own_name(host))

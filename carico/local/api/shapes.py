@@ -1,7 +1,7 @@
-"""Objects must have the shape of their kind, as far as anybody here reads them: others would stop their readers.
+"""Type checks of the fields that Carico's components read: an object of another shape would stop its readers.
 
-kube-apiserver decodes every field and refuses what does not fit. Here the fields are checked that Carico's own client
-decodes; the others are kept as they come.
+kube-apiserver decodes every field and rejects what does not fit. Here only the fields that Carico's client decodes are
+checked; the others are stored unchanged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from carico.kube import objects, quantity, storage
 from carico.kube.meta import KubeObject
 from carico.local.api.history import Plain
-from carico.local.api.kinds import NAMESPACES, NODES, PODS, Kind
+from carico.local.api.kinds import NAMESPACES, NODES, PODS, ApiKind
 from carico.local.api.refusal import bad_request
 
 TYPES: dict[str, type[KubeObject]] = {
@@ -37,7 +37,7 @@ _ROOMS = ("capacity", "allocatable", "requests", "limits")  # fields that hold q
 
 
 class _Metadata(msgspec.Struct):
-    """What every kind has and this server itself reads, named as in JSON."""
+    """Metadata that every kind has and this server reads, named as in JSON."""
 
     name: str = ""
     generateName: str = ""
@@ -52,14 +52,14 @@ class _Any(msgspec.Struct):
     metadata: _Metadata
 
 
-def shaped(kind: Kind, plain: Plain) -> Plain:
-    """The object, with numbers written as quantities where they mean that; refused when its readers cannot read it."""
+def shaped(kind: ApiKind, plain: Plain) -> Plain:
+    """The object, with numbers converted to quantities where expected; rejected if its readers cannot decode it."""
     if kind in (PODS, NODES):
         plain = _quantities(plain)
     try:
         return _checked(kind, plain)
     except msgspec.ValidationError:
-        plain = without_nulls(plain)  # null is the same as nothing
+        plain = without_nulls(plain)  # null is the same as an absent field
     try:
         return _checked(kind, plain)
     except msgspec.ValidationError as error:
@@ -68,7 +68,7 @@ def shaped(kind: Kind, plain: Plain) -> Plain:
         ) from error
 
 
-def _checked(kind: Kind, plain: Plain) -> Plain:
+def _checked(kind: ApiKind, plain: Plain) -> Plain:
     msgspec.convert(plain, _Any)
     if (shape := TYPES.get(kind.resource)) is not None:
         msgspec.convert(plain, shape)
@@ -86,7 +86,7 @@ def without_nulls(thing: Any) -> Any:
 
 
 def _quantities(thing: Any) -> Any:
-    """YAML's `cpu: 1` is a number and means the quantity "1"."""
+    """Convert numbers to quantities: YAML's `cpu: 1` means the quantity "1"."""
     if isinstance(thing, list):
         return [_quantities(value) for value in thing] if thing and isinstance(thing[0], dict) else thing
     if not isinstance(thing, dict):

@@ -1,9 +1,9 @@
-"""Strategic merge patch: a merge patch that knows which lists are sets, and what names their members.
+"""Strategic merge patch: a merge patch that merges certain lists by a key of their members.
 
     {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}     changes one condition, leaves the others
 
 Directives in a patch: `$patch: delete | replace | merge`, `$retainKeys`, `$deleteFromPrimitiveList/FIELD`,
-`$setElementOrder/FIELD`. Lists that are not in the tables below are replaced, as Kubernetes does with them.
+`$setElementOrder/FIELD`. Lists that are not in the tables below are replaced, as in Kubernetes.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from carico.local.api.refusal import bad_request
 
-# Field to what names a member, of the kinds in kinds.py. A list of names is tried in order: container ports are named
-# by containerPort, those of a Service by port.
+# Field to its merge key, for the kinds in kinds.py. Several keys are tried in order: container ports are identified by
+# containerPort, those of a Service by port.
 KEYS: dict[str, tuple[str, ...]] = {
     "addresses": ("type",),
     "conditions": ("type",),
@@ -98,7 +98,7 @@ def _merged_list(field: str, target: list[Any], patch: list[Any]) -> list[Any]:
 
 
 def _name(field: str, members: list[Any]) -> str | None:
-    """What names the members of this list; None for a list that is replaced as a whole."""
+    """The merge key of this list's members; None for a list that is replaced as a whole."""
     names = KEYS.get(field, ())
     if not all(isinstance(member, dict) for member in members):
         return None
@@ -106,7 +106,7 @@ def _name(field: str, members: list[Any]) -> str | None:
 
 
 def _order(result: dict[str, Any], field: str, order: list[Any]) -> None:
-    """Brings the members that the patch names into its order; the others keep theirs around them."""
+    """Sort the members that the patch names into its order; the others keep their positions around them."""
     members = result.get(field)
     if not isinstance(members, list) or not members:
         return
@@ -116,7 +116,7 @@ def _order(result: dict[str, Any], field: str, order: list[Any]) -> None:
 
 
 def _identity(member: Any, name: str | None) -> str:
-    """What a member is known by."""
+    """The value that identifies a member."""
     return repr(member.get(name) if isinstance(member, dict) and name is not None else member)
 
 
@@ -125,9 +125,9 @@ def _list(thing: Any) -> list[Any]:
 
 
 def _in_order(members: list[Any], wanted: list[Any], name: str | None, before: list[Any]) -> list[Any]:
-    """Two lists become one: the named members in the order `wanted`, the others as they stood before.
+    """Merge two lists: the named members in the order `wanted`, the others in their previous order.
 
-    Where the two meet, whoever stood first before goes first; a member that is new goes before the others.
+    Where the two meet, the member with the earlier previous position goes first; a new member goes before the others.
     """
     stood = {_identity(member, name): i for i, member in enumerate(before)}
     named = [m for one in dict.fromkeys(wanted) for m in members if _identity(m, name) == one]

@@ -1,4 +1,4 @@
-"""Tables, as `kubectl get` prints them: the server says which columns a kind has and what stands in them."""
+"""Tables for `kubectl get`: the server defines the columns of a kind and their cells."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 from carico.local.api import pod_table
 from carico.local.api.ages import since
 from carico.local.api.history import Plain
-from carico.local.api.kinds import EVENTS, JOBS, LEASES, NAMESPACES, NEW_EVENTS, NODES, PODS, PRIORITY_CLASSES, Kind
+from carico.local.api.kinds import EVENTS, JOBS, LEASES, NAMESPACES, NEW_EVENTS, NODES, PODS, PRIORITY_CLASSES, ApiKind
 
 NONE = "<none>"
 
 
-class Sheet(NamedTuple):
+class TableSpec(NamedTuple):
     columns: tuple[str, ...]
     wide: tuple[str, ...]  # those among them that only -o wide shows
     cells: Callable[[Plain, float], list[Any]]
@@ -23,7 +23,7 @@ def empty() -> Plain:
     return {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "columnDefinitions": [], "rows": []}
 
 
-def columns(kind: Kind) -> list[Plain]:
+def columns(kind: ApiKind) -> list[Plain]:
     sheet = _SHEETS.get(kind.resource, _PLAIN)
     return [
         {
@@ -37,7 +37,7 @@ def columns(kind: Kind) -> list[Plain]:
     ]
 
 
-def cells(kind: Kind, plain: Plain, now: float) -> list[Any]:
+def cells(kind: ApiKind, plain: Plain, now: float) -> list[Any]:
     return _SHEETS.get(kind.resource, _PLAIN).cells(plain, now)
 
 
@@ -122,29 +122,29 @@ def _job(plain: Plain, now: float) -> list[Any]:
 
 
 _ABOUT_A_NODE = ("Internal-IP", "External-IP", "OS-Image", "Kernel-Version", "Container-Runtime")
-_EVENT_SHEET = Sheet(
+_EVENT_SHEET = TableSpec(
     ("Last Seen", "Type", "Reason", "Object", "Subobject", "Source", "Message", "First Seen", "Count", "Name"),
     ("Subobject", "Source", "First Seen", "Count", "Name"),
     _event,
 )
-_PLAIN = Sheet(("Name", "Age"), (), _plain)
-_SHEETS: dict[str, Sheet] = {
-    PODS.resource: Sheet(
+_PLAIN = TableSpec(("Name", "Age"), (), _plain)
+_SHEETS: dict[str, TableSpec] = {
+    PODS.resource: TableSpec(
         ("Name", "Ready", "Status", "Restarts", "Age", "IP", "Node", "Nominated Node", "Readiness Gates"),
         ("IP", "Node", "Nominated Node", "Readiness Gates"),
         pod_table.cells,
     ),
-    NODES.resource: Sheet(
+    NODES.resource: TableSpec(
         ("Name", "Status", "Roles", "Age", "Version", *_ABOUT_A_NODE),
         _ABOUT_A_NODE,
         _node,
     ),
     EVENTS.resource: _EVENT_SHEET,
     NEW_EVENTS.resource: _EVENT_SHEET,
-    NAMESPACES.resource: Sheet(("Name", "Status", "Age"), (), _namespace),
-    LEASES.resource: Sheet(("Name", "Holder", "Age"), (), _lease),
-    PRIORITY_CLASSES.resource: Sheet(("Name", "Value", "Global-Default", "Age", "PreemptionPolicy"), (), _priority),
-    JOBS.resource: Sheet(
+    NAMESPACES.resource: TableSpec(("Name", "Status", "Age"), (), _namespace),
+    LEASES.resource: TableSpec(("Name", "Holder", "Age"), (), _lease),
+    PRIORITY_CLASSES.resource: TableSpec(("Name", "Value", "Global-Default", "Age", "PreemptionPolicy"), (), _priority),
+    JOBS.resource: TableSpec(
         ("Name", "Status", "Completions", "Duration", "Age", "Containers", "Images", "Selector"),
         ("Containers", "Images", "Selector"),
         _job,

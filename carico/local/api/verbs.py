@@ -1,4 +1,4 @@
-"""What can be done with objects: made, read, changed, deleted. State without I/O; the time comes from the clock."""
+"""Create, read, update and delete objects. State without I/O; the time comes from the clock."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 from carico.clock import Clock
 from carico.local.api import metadata, patches, refusal, rules, shapes, strategic
-from carico.local.api.history import Plain, Record
-from carico.local.api.kinds import EVENTS, NAMESPACES, Kind
+from carico.local.api.history import ObjectRecord, Plain
+from carico.local.api.kinds import EVENTS, NAMESPACES, ApiKind
 from carico.local.api.metadata import timestamp
 from carico.local.api.refusal import not_found
 from carico.local.api.selection import Test
-from carico.local.api.store import Key, Store
+from carico.local.api.store import ApiStore, Key
 
-MOST_EVENTS = 20_000  # Events that are kept; the oldest go first
+MOST_EVENTS = 20_000  # Events that are kept; the oldest are removed first
 
 
 class DeleteOptions(NamedTuple):
@@ -25,25 +25,25 @@ class DeleteOptions(NamedTuple):
 
 
 class Verbs:
-    def __init__(self, clock: Clock, store: Store) -> None:
+    def __init__(self, clock: Clock, store: ApiStore) -> None:
         self._clock, self.store = clock, store
         for kind, plain in rules.first_objects(clock.wall()):
             self.create(kind, "", plain)
 
-    def read(self, kind: Kind, key: Key) -> Record:
+    def read(self, kind: ApiKind, key: Key) -> ObjectRecord:
         record = self.store.get(kind, key)
         if record is None:
             raise not_found(kind, key[1])
         return record
 
-    def found(self, kind: Kind, namespace: str, test: Test | None) -> list[Record]:
-        """All that match, in the order of their names, as etcd has them."""
+    def found(self, kind: ApiKind, namespace: str, test: Test | None) -> list[ObjectRecord]:
+        """All that match, in the order of their names, as in etcd."""
         records = self.store.shelf(kind).records
         keys = sorted(records) if not namespace else sorted(key for key in records if key[0] == namespace)
         chosen = [records[key] for key in keys]
         return chosen if test is None else [record for record in chosen if test(record.plain)]
 
-    def create(self, kind: Kind, namespace: str, body: Any, dry: bool = False) -> Record:
+    def create(self, kind: ApiKind, namespace: str, body: Any, dry: bool = False) -> ObjectRecord:
         plain = shapes.shaped(kind, metadata.checked(kind, body, namespace))
         if plain["metadata"].get("resourceVersion"):
             raise refusal.bad_request("resourceVersion should not be set on objects to be created")
@@ -56,12 +56,12 @@ class Verbs:
         if self.store.get(kind, (namespace, name)) is not None:
             raise refusal.already_exists(kind, name)
         if dry:
-            return Record(plain, 0)
+            return ObjectRecord(plain, 0)
         if kind.place == EVENTS.place:
             self._make_room_for_events()
         return self.store.put(kind, plain)
 
-    def _check_namespace(self, kind: Kind, namespace: str, plain: Plain) -> None:
+    def _check_namespace(self, kind: ApiKind, namespace: str, plain: Plain) -> None:
         if not kind.namespaced:
             return
         home = self.read(NAMESPACES, ("", namespace)).plain
@@ -75,8 +75,10 @@ class Verbs:
         while len(kept) >= MOST_EVENTS:
             self.store.remove(EVENTS, next(iter(kept)))
 
-    def update(self, kind: Kind, key: Key, body: Any, status: bool = False, dry: bool = False) -> tuple[Record, bool]:
-        """Replaces an object; True beside it when it was made."""
+    def update(
+        self, kind: ApiKind, key: Key, body: Any, status: bool = False, dry: bool = False
+    ) -> tuple[ObjectRecord, bool]:
+        """Replace an object; the second value is True if it was created."""
         new = metadata.checked(kind, body, key[0])
         if new["metadata"].setdefault("name", key[1]) != key[1]:
             said = f"the name of the object ({new['metadata']['name']}) does not match the name on the URL ({key[1]})"
@@ -92,7 +94,9 @@ class Verbs:
             new = kind.view.inward(new)
         return self._replace(kind, old, new, status, dry), False
 
-    def patch(self, kind: Kind, key: Key, media: str, patch: Any, status: bool = False, dry: bool = False) -> Record:
+    def patch(
+        self, kind: ApiKind, key: Key, media: str, patch: Any, status: bool = False, dry: bool = False
+    ) -> ObjectRecord:
         old = self.read(kind, key)
         shown = old.plain if kind.view is None else kind.view.outward(old.plain)
         if media == patches.JSON_PATCH:
@@ -108,7 +112,7 @@ class Verbs:
         new = metadata.checked(kind, body, key[0])
         return self._replace(kind, old, new if kind.view is None else kind.view.inward(new), status, dry)
 
-    def _replace(self, kind: Kind, old: Record, new: Plain, status: bool, dry: bool) -> Record:
+    def _replace(self, kind: ApiKind, old: ObjectRecord, new: Plain, status: bool, dry: bool) -> ObjectRecord:
         name = old.plain["metadata"]["name"]
         if new["metadata"].get("resourceVersion", str(old.version)) not in (str(old.version), "0"):
             raise refusal.changed_meanwhile(kind, name)
@@ -119,17 +123,17 @@ class Verbs:
             rules.of(kind).update(kind, new, old.plain)
         new["metadata"]["resourceVersion"] = str(old.version)
         if new == old.plain:
-            return old  # nothing has changed: no new version, and nobody need hear of it
+            return old  # nothing has changed: no new version, no watch event
         if _generation_moves(new, old.plain):
             new["metadata"]["generation"] = old.plain["metadata"]["generation"] + 1
         if dry:
-            return Record(new, old.version)
+            return ObjectRecord(new, old.version)
         record = self.store.put(kind, new)
         if kind is not NAMESPACES and "deletionTimestamp" in new["metadata"] and not _stays(new["metadata"]):
-            self._remove(kind, record.key, orphan=False)  # its last finalizer has gone
+            self._remove(kind, record.key, orphan=False)  # its last finalizer was removed
         return record
 
-    def delete(self, kind: Kind, key: Key, options: DeleteOptions) -> Record:
+    def delete(self, kind: ApiKind, key: Key, options: DeleteOptions) -> ObjectRecord:
         record = self.read(kind, key)
         _check_preconditions(kind, record, options)
         marked = self._marked(kind, record, options)
@@ -143,21 +147,21 @@ class Verbs:
             return marked
         return self._remove(kind, key, options.orphan)
 
-    def _marked(self, kind: Kind, record: Record, options: DeleteOptions) -> Record:
-        """The object with the time of its deletion in it, where its kind has one or a finalizer holds it."""
+    def _marked(self, kind: ApiKind, record: ObjectRecord, options: DeleteOptions) -> ObjectRecord:
+        """The object with its deletion timestamp, if its kind has a grace period or a finalizer blocks the deletion."""
         meta = record.plain["metadata"]
         grace = rules.of(kind).grace(record.plain, options.grace)
         if grace is None and not meta.get("finalizers"):
             return record
         if meta.get("deletionGracePeriodSeconds", (grace or 0) + 1) <= (grace or 0):
-            return record  # a second deletion can only shorten the time
+            return record  # a second deletion can only shorten the grace period
         until = timestamp(self._clock.wall() + (grace or 0))
         marks: Plain = {"deletionTimestamp": until, "deletionGracePeriodSeconds": grace or 0}
         if "generation" in meta and "deletionTimestamp" not in meta:
             marks["generation"] = meta["generation"] + 1
-        return Record(record.plain | {"metadata": meta | marks}, record.version)
+        return ObjectRecord(record.plain | {"metadata": meta | marks}, record.version)
 
-    def _remove(self, kind: Kind, key: Key, orphan: bool) -> Record:
+    def _remove(self, kind: ApiKind, key: Key, orphan: bool) -> ObjectRecord:
         gone = self.store.remove(kind, key)
         for owned, other in [] if orphan else self.store.owned_by(gone.plain["metadata"]["uid"]):
             if self.store.get(owned, other) is not None and not self._has_other_owner(owned, other):
@@ -168,13 +172,13 @@ class Verbs:
                 self.store.remove(NAMESPACES, ("", key[0]))
         return gone
 
-    def _has_other_owner(self, kind: Kind, key: Key) -> bool:
+    def _has_other_owner(self, kind: ApiKind, key: Key) -> bool:
         uids = {owner.get("uid") for owner in self.read(kind, key).plain["metadata"]["ownerReferences"]}
         alive = (self.store.uids & uids) if uids else set()
         return bool(alive)
 
-    def _delete_namespace(self, record: Record) -> Record:
-        """It goes with the last thing in it; pods that run may take their time."""
+    def _delete_namespace(self, record: ObjectRecord) -> ObjectRecord:
+        """It is removed with the last object in it; running pods may take their grace period."""
         name = record.plain["metadata"]["name"]
         if name in ("default", "kube-system", "kube-public", "kube-node-lease"):
             raise refusal.forbidden(NAMESPACES, name, "this namespace may not be deleted")
@@ -189,8 +193,8 @@ class Verbs:
         return record
 
 
-def _keep_other_half(kind: Kind, new: Plain, old: Plain, status: bool) -> None:
-    """An object and its status are written apart from each other."""
+def _keep_other_half(kind: ApiKind, new: Plain, old: Plain, status: bool) -> None:
+    """An object and its status are written separately: keep the part that this request does not write."""
     if not kind.status:
         return
     fields = (
@@ -207,11 +211,11 @@ def _generation_moves(new: Plain, old: Plain) -> bool:
 
 
 def _stays(meta: Plain) -> bool:
-    """Whether an object that was deleted stays for now: it has time left, or a finalizer holds it."""
+    """Whether a deleted object remains for now: in its grace period, or blocked by a finalizer."""
     return bool(meta.get("deletionGracePeriodSeconds") or meta.get("finalizers"))
 
 
-def _check_preconditions(kind: Kind, record: Record, options: DeleteOptions) -> None:
+def _check_preconditions(kind: ApiKind, record: ObjectRecord, options: DeleteOptions) -> None:
     meta = record.plain["metadata"]
     pairs = (("UID", options.uid, meta["uid"]), ("ResourceVersion", options.version, meta["resourceVersion"]))
     for word, wanted, there in pairs:

@@ -1,7 +1,7 @@
-"""A watch: first what is there, if asked for, then every change as it happens, in one endless answer.
+"""A watch: the existing objects, if requested, then every change as it happens, in one endless response.
 
-It keeps its own place in the history and reads on when there is news and the reader has caught up. A reader that is too
-slow loses its place and is told so (410): it lists again.
+It stores its position in the history and continues when there are changes and the reader has caught up. A reader that
+is too slow loses its position and gets an error (410): it lists again.
 """
 
 from __future__ import annotations
@@ -14,40 +14,42 @@ from dataclasses import dataclass
 from carico.clock import Clock
 from carico.http.message import JSON
 from carico.local.api.forms import Form, event
-from carico.local.api.history import Change, Record
-from carico.local.api.http import Door
-from carico.local.api.refusal import Refusal, bad_request, expired
+from carico.local.api.history import ObjectChange, ObjectRecord
+from carico.local.api.http import StreamSink
+from carico.local.api.refusal import StatusError, bad_request, expired
 from carico.local.api.selection import Test
-from carico.local.api.store import Store
+from carico.local.api.store import ApiStore
 
-PORTION = 500  # changes that are sent before other tasks get their turn
+PORTION = 500  # changes that are sent before other tasks run
 BOOKMARK_EVERY = 60.0  # s
-LONGEST = 3600.0  # s that a watch lasts unless it asks for less
+LONGEST = 3600.0  # s that a watch lasts unless the client asks for less
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a watch was asked for."""
+    """The parameters of a watch request."""
 
     form: Form
     test: Test
-    since: str  # a version; "" and "0" mean: what is there, then what changes
+    since: str  # a resourceVersion; "" and "0": existing objects first, then changes
     bookmarks: bool = False
-    initial: bool = False  # tell what is there, and then that this was all
+    initial: bool = False  # send existing objects, then a bookmark that marks their end
     seconds: float | None = None
 
 
-class Watch:
+class ApiWatch:
     media = JSON
 
-    def __init__(self, wanted: Wanted, store: Store, clock: Clock, present: Callable[[], Iterable[Record]]) -> None:
+    def __init__(
+        self, wanted: Wanted, store: ApiStore, clock: Clock, present: Callable[[], Iterable[ObjectRecord]]
+    ) -> None:
         self._wanted, self._store, self._clock, self._present = wanted, store, clock, present
         self._history = store.shelf(wanted.form.kind).history
         self._fresh = wanted.initial or wanted.since in ("", "0")
         self._place = self._history.end if self._fresh else self._start(wanted.since)
         self._due = False
         self._timers: list[Callable[[], object]] = []
-        self._door: Door | None = None
+        self._door: StreamSink | None = None
 
     def _start(self, since: str) -> int:
         if not since.isascii() or not since.isdigit():
@@ -57,11 +59,11 @@ class Watch:
             raise self._too_old(since)
         return place
 
-    def _too_old(self, since: str) -> Refusal:
+    def _too_old(self, since: str) -> StatusError:
         oldest = max(self._history.oldest, self._store.first)
         return expired(f"too old resource version: {since} ({oldest})")
 
-    def begin(self, door: Door) -> None:
+    def begin(self, door: StreamSink) -> None:
         self._door = door
         self._history.listeners.add(self._news)
         now = self._clock.monotonic()
@@ -79,14 +81,14 @@ class Watch:
             call_off()
         self._timers = []
 
-    def _tell_present(self, door: Door) -> None:
+    def _tell_present(self, door: StreamSink) -> None:
         form, wall = self._wanted.form, self._clock.wall()
         door.send(b"".join([event("ADDED", form.one(record, wall)) for record in self._present()]))
         if self._wanted.initial:
             door.send(form.bookmark(self._store.version, initial_end=True))
 
     def _news(self) -> None:
-        """Many changes of one turn of the loop go out together."""
+        """Schedule one send for all changes of an iteration of the event loop."""
         if not self._due:
             self._due = True
             asyncio.get_running_loop().call_soon(self.go_on)
@@ -107,8 +109,8 @@ class Watch:
         if len(changes) == PORTION:
             self._news()
 
-    def _line(self, change: Change, wall: float) -> bytes:
-        """What this change means to someone who sees only what matches."""
+    def _line(self, change: ObjectChange, wall: float) -> bytes:
+        """The change as an event for a watch that sees only matching objects."""
         test, form = self._wanted.test, self._wanted.form
         before = change.old is not None and test(change.old.plain)
         if change.new is not None and test(change.new.plain):

@@ -1,4 +1,4 @@
-"""`carico cluster create|delete|kubeconfig|list`: embedded clusters in the background, as kind's are used."""
+"""`carico cluster create|delete|kubeconfig|list`: embedded clusters in the background, used as with kind."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from carico.local.processes import sweep
 from carico.logs import timestamp
 
 DEFAULT = "carico"
-PATIENCE = 180.0  # s until a cluster runs, beside what its simulated nodes take
+PATIENCE = 180.0  # s until a cluster runs, without the time for its simulated nodes
 NODES_PER_SECOND = 50
 GRACE = 30.0  # s for a cluster to end
-LOOK = 0.1  # s between two looks
+LOOK = 0.1  # s between two checks
 LAST_LINES = 5  # of a log
 
 
@@ -32,15 +32,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = f"{parser.prog} create|delete|kubeconfig|list [NAME] [OPTION …]"
     parser.epilog = (
         "create starts a cluster in the background: an API server in memory, aggregator, scheduler and agent, and this "
-        "machine as its node, on which a pod's command becomes a process. delete ends it and all its pods. kubeconfig "
-        "prints its kubeconfig."
+        "machine as its node, on which a pod's command becomes a process. delete stops it and all its pods. kubeconfig "
+        "prints its kubeconfig. list shows all clusters."
     )
     actions = ("create", "delete", "kubeconfig", "list")
     parser.add_argument("action", choices=actions, metavar="|".join(actions), help="what to do")
     parser.add_argument("name", nargs="?", metavar="NAME", help=f"the cluster (default: {DEFAULT})")
-    about = "with create: N nodes beside this machine that only seem to run pods"
+    about = "with create: add N simulated nodes, which run no processes"
     parser.add_argument("--simulate", type=int, default=0, metavar="N", help=about)
-    parser.add_argument("--path", action="store_true", help="with kubeconfig: the name of the file")
+    parser.add_argument("--path", action="store_true", help="with kubeconfig: print the path of the file instead")
     output.add_flag(parser, ("json", "yaml", "name"))
 
 
@@ -90,7 +90,7 @@ def _create(where: Home, simulated: int) -> int:
 
 
 def _python_path() -> str:
-    """Where this program was found, also if that was relative to the current folder."""
+    """PYTHONPATH with the place of this program, also if that was relative to the current folder."""
     return os.pathsep.join([str(Path(carico.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
 
 
@@ -115,7 +115,7 @@ def _greet(where: Home, state: dict[str, Any]) -> None:
         f"  export CARICO_SERVER={address}\n"
         f"  kubectl get nodes\n\n"
         f"Pods with `schedulerName: carico` run as processes on this machine. Dashboard: {state['dashboard']}\n"
-        f"`carico cluster delete{name}` ends it."
+        f"`carico cluster delete{name}` deletes it."
     )
 
 
@@ -130,7 +130,7 @@ def _delete(where: Home) -> int:
 
 
 def _end(where: Home, pid: int) -> None:
-    """Asks the supervisor to end, and kills it if it does not: its keeper then ends the rest."""
+    """Ask the supervisor to end, and kill it if it does not: the job supervisor (keeper/) then ends the rest."""
     for number, patience in ((signal.SIGTERM, GRACE), (signal.SIGKILL, GRACE)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)

@@ -1,7 +1,6 @@
 """The folder of a cluster: kubeconfig, logs, sockets, and a lock that its supervisor holds as long as it lives.
 
-The kernel gives the lock up however the supervisor ends, so nobody is fooled by the number of a process that is long
-gone.
+The kernel releases the lock however the supervisor ends, so a process number that was reused is never mistaken for it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from carico.errors import CaricoError, UsageError
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 LONGEST_SOCKET = 107  # bytes in the path of a unix socket
-TRIES = 20  # to take a lock that somebody may only be looking at
+TRIES = 20  # to take a lock that another process may hold only briefly to test it
 PAUSE = 0.05  # s
 
 
@@ -55,7 +54,7 @@ class Home:
         return self._lock.exists()
 
     def make(self) -> int:
-        """Makes an empty folder and locks it; returns the file that holds the lock."""
+        """Create an empty folder and lock it; returns the descriptor that holds the lock."""
         if len(os.fsencode(self.folder / "cri.sock")) > LONGEST_SOCKET:
             raise UsageError(f"{self.folder}: too long a path for sockets; set XDG_STATE_HOME to a shorter one")
         try:
@@ -65,7 +64,7 @@ class Home:
             raise CaricoError(f"{error.filename}: {error.strerror}; set XDG_STATE_HOME to another place") from error
         if not _locked(lock):
             os.close(lock)
-            raise CaricoError(f"cluster {self.name!r} is there already; `carico cluster delete {self.name}` ends it")
+            raise CaricoError(f"cluster {self.name!r} already exists; `carico cluster delete {self.name}` deletes it")
         for left in self.folder.iterdir():
             if left != self._lock:
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
@@ -75,7 +74,7 @@ class Home:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def supervisor(self) -> int | None:
-        """Its process number, while it lives."""
+        """Its process number, while it lives; otherwise None."""
         try:
             file = os.open(self._lock, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -90,13 +89,13 @@ class Home:
             os.close(file)
 
     def say(self, state: Mapping[str, Any]) -> None:
-        """What the supervisor tells once everything runs."""
+        """Write the supervisor's state, once everything runs."""
         new = self._state.with_name("state.new")
         new.write_text(json.dumps(state))
         new.replace(self._state)
 
     def told(self) -> dict[str, Any] | None:
-        """What the supervisor said; None before everything runs."""
+        """The state that the supervisor wrote; None until everything runs."""
         try:
             return dict(json.loads(self._state.read_text()))
         except (OSError, ValueError):

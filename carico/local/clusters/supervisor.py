@@ -1,7 +1,7 @@
-"""The process that a cluster lives in: `python -m carico.local.clusters.supervisor FOLDER LOCK NODES`.
+"""The background process of a cluster: `python -m carico.local.clusters.supervisor FOLDER LOCK NODES`.
 
-It is started by `carico cluster create`, holds the lock of the cluster's folder and ends with SIGTERM. Whatever ends it
-ends every process of the cluster with it.
+It is started by `carico cluster create`, holds the lock of the cluster's folder and ends with SIGTERM. When it ends, in
+whatever way, every process of the cluster ends too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger("carico.local.clusters")
 
 def main(argv: list[str]) -> int:
     folder, lock, simulated = Path(argv[0]), int(argv[1]), int(argv[2])
-    os.set_inheritable(lock, False)  # the lock is free when this process has ended, whoever may be left
+    os.set_inheritable(lock, False)  # the lock is released when this process ends, even if descendants are left
     os.ftruncate(lock, 0)
     os.pwrite(lock, str(os.getpid()).encode(), 0)
     logs.start()

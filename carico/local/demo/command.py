@@ -1,4 +1,4 @@
-"""`carico demo`: one command, on the machine in front of you, and you see why capacity beats requests."""
+"""`carico demo`: runs the same pods by requests and by capacity on the local machine, and compares them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from carico.kube import credentials
 from carico.kube.client import Client
 from carico.local.cluster import LocalCluster, free_port
 from carico.local.demo import figures, picture
-from carico.local.demo.job import NAMESPACE, WAYS, Job, Run, Way
+from carico.local.demo.job import NAMESPACE, WAYS, DemoJob, DemoRun, Way
 from carico.local.demo.latency import keep_asking, until_it_answers
-from carico.local.demo.progress import Progress
+from carico.local.demo.progress import DemoProgress
 from carico.local.demo.workload import KINDS, Workload, make_workload, program
 from carico.local.folder import own_folder
 from carico.local.processes import Guard, sweep
@@ -29,9 +29,9 @@ from carico.telemetry.sampler import Sampler
 from carico.telemetry.stat import CpuTimes, parse_times, utilisation
 
 CAUSE_WITHIN = 2.0  # s
-REST = 3.0  # s between two runs, in which the machine comes to rest
-LOOK = 1.0  # s of looking at the machine before anything starts
-BUSY = 0.25  # of all processors: more than a desktop at rest uses
+REST = 3.0  # s between two runs, in which the machine becomes idle
+LOOK = 1.0  # s over which utilisation is measured before anything starts
+BUSY = 0.25  # of all processors: more than an idle desktop uses
 T = TypeVar("T")
 
 
@@ -51,13 +51,13 @@ def run(args: argparse.Namespace) -> int:
     if args.simulate < 0 or (args.simulate and not args.keep):
         raise UsageError(f"--simulate {args.simulate}: a number of nodes that stay with --keep; add --keep")
     picture.check(args.png)
-    logging.getLogger("carico").setLevel(logging.WARNING)  # progress bars tell the rest
+    logging.getLogger("carico").setLevel(logging.WARNING)  # progress bars show the rest
     sweep()
     return asyncio.run(_until_told(Demo(args).play()))
 
 
 async def _until_told(play: Coroutine[Any, Any, int]) -> int:
-    """Ctrl-C and SIGTERM end the demo as its own end does: everything that it started is gone."""
+    """Ctrl-C and SIGTERM end the demo as its normal end does: everything that it started is ended."""
     task = asyncio.ensure_future(play)
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
@@ -70,7 +70,7 @@ async def _until_told(play: Coroutine[Any, Any, int]) -> int:
 class Demo:
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
-        self._progress = Progress()
+        self._progress = DemoProgress()
         self._sampler = Sampler(ViewSettings())
 
     async def play(self) -> int:
@@ -95,7 +95,7 @@ class Demo:
             await client.close()
 
     async def _warn_if_busy(self) -> None:
-        """Packed pods take processors from other work; Carico waits for them, and its job then takes longer."""
+        """Packed pods take processors from other work; Carico waits for free ones, and its job then takes longer."""
         before = _processor_times()
         await asyncio.sleep(LOOK)
         used = utilisation(before, _processor_times()) or 0.0
@@ -111,17 +111,17 @@ class Demo:
         free = (1 - self._sampler.raw["mem"]) * size.memory_bytes
         return make_workload(self._args.workload, self._args.pods, size, free)
 
-    async def _runs(self, client: Client, node: str, workload: Workload) -> list[Run]:
-        """Carico's turn comes first, when its agent has seen no pod yet: what it needs to learn is part of its time."""
-        runs: dict[str, Run] = {}
+    async def _runs(self, client: Client, node: str, workload: Workload) -> list[DemoRun]:
+        """Carico runs first, before its agent has seen any pod: the time that it needs to learn is included."""
+        runs: dict[str, DemoRun] = {}
         async with _server_beside(client, node) as port:
             for way in reversed(WAYS):
                 runs[way.label] = await self._run(client, way, workload, port)
                 await asyncio.sleep(REST)
         return [runs[way.label] for way in WAYS]
 
-    async def _run(self, client: Client, way: Way, workload: Workload, port: int) -> Run:
-        job = Job(client, way, workload.pods)
+    async def _run(self, client: Client, way: Way, workload: Workload, port: int) -> DemoRun:
+        job = DemoJob(client, way, workload.pods)
         beside = [
             asyncio.create_task(self._progress.follow(job.run, len(workload.pods))),
             asyncio.create_task(keep_asking(port, job.run.latencies)),
@@ -138,7 +138,7 @@ class Demo:
             await job.clear()
         return finished
 
-    def _report(self, runs: list[Run]) -> None:
+    def _report(self, runs: list[DemoRun]) -> None:
         summaries = [figures.summary(run) for run in runs]
         picture.draw(runs, summaries, self._args.png)
         self._progress.say("")
@@ -162,12 +162,12 @@ class Demo:
 
 
 async def _unless(cluster: LocalCluster, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, unless a process of the cluster ends before."""
+    """The result of `work`; raises if a process of the cluster ends before."""
     working, failing = asyncio.ensure_future(work), asyncio.ensure_future(cluster.failed())
     try:
         await asyncio.wait({working, failing}, return_when=asyncio.FIRST_COMPLETED)
         if not failing.done() and not working.cancelled() and working.exception() is not None:
-            # Work breaks when a process ends under it; that end is the cause, and word of it may come a moment later.
+            # Work fails when a process that it needs ends; that end is the cause, and may be reported a moment later.
             await asyncio.wait({failing}, timeout=CAUSE_WITHIN)
         if failing.done():
             raise CaricoError(failing.result())
@@ -180,7 +180,7 @@ async def _unless(cluster: LocalCluster, work: Coroutine[Any, Any, T]) -> T:
 
 @contextlib.asynccontextmanager
 async def _server_beside(client: Client, node: str) -> AsyncIterator[int]:
-    """A small web server as somebody's other work. It is put on the node as a DaemonSet's pods are."""
+    """A small web server that represents other work. It is placed on the node as a DaemonSet's pods are."""
     port = free_port()
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "web", "uid": "demo", "controller": True}
     pod = {

@@ -1,4 +1,4 @@
-"""What a run came to, in numbers, and the table of all runs."""
+"""The figures of a run, and the table of all runs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from carico import table as tables
-from carico.local.demo.job import Run
+from carico.local.demo.job import DemoRun
 
 
-class Spread(NamedTuple):
+class FigureSpread(NamedTuple):
     mean: float
     std: float
     p50: float
@@ -21,32 +21,32 @@ class Spread(NamedTuple):
     max: float
 
 
-def spread(values: Sequence[float]) -> Spread:
+def spread(values: Sequence[float]) -> FigureSpread:
     """
     >>> spread([1.0, 2.0, 3.0]).mean, spread([1.0, 2.0, 3.0]).max
     (2.0, 3.0)
     """
     if not values:
-        return Spread(*[float("nan")] * 7)
+        return FigureSpread(*[float("nan")] * 7)
     array = np.asarray(values)
     p50, p75, p95, p99 = (float(np.quantile(array, share)) for share in (0.5, 0.75, 0.95, 0.99))
-    return Spread(float(array.mean()), float(array.std()), p50, p75, p95, p99, float(array.max()))
+    return FigureSpread(float(array.mean()), float(array.std()), p50, p75, p95, p99, float(array.max()))
 
 
 class Summary(NamedTuple):
-    """Seconds, but for the last two."""
+    """In seconds, except for the last two."""
 
     way: str
     label: str
     job_completion: float  # from the first pod's creation to the last one's end
-    pod_completion: Spread  # from start to end
-    turnaround: Spread  # from creation to end
-    latency: Spread  # of the server beside
+    pod_completion: FigureSpread  # from start to end
+    turnaround: FigureSpread  # from creation to end
+    latency: FigureSpread  # of the web server
     utilisation: float
     at_once: int  # pods that ran at the same time, at most
 
 
-def summary(run: Run) -> Summary:
+def summary(run: DemoRun) -> Summary:
     pods = [(p.created, p.started, p.done) for p in run.pods.values() if p.started is not None and p.done is not None]
     return Summary(
         way=run.way.name,
@@ -62,7 +62,7 @@ def summary(run: Run) -> Summary:
 
 def as_json(summary: Summary) -> dict[str, Any]:
     fields = summary._asdict()
-    spreads = {name: value._asdict() for name, value in fields.items() if isinstance(value, Spread)}
+    spreads = {name: value._asdict() for name, value in fields.items() if isinstance(value, FigureSpread)}
     return fields | spreads
 
 
@@ -80,7 +80,7 @@ def at_once(spans: Sequence[tuple[float, float]]) -> int:
 
 
 def ratios(summaries: Sequence[Summary]) -> dict[str, float]:
-    """What the demo is judged by."""
+    """The figures by which the demo is judged."""
     by = {summary.way: summary for summary in summaries}
     packed, chosen, carico = by["100m"], by["500m"], by["carico"]
     return {

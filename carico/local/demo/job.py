@@ -1,6 +1,6 @@
 """One run of the demo: all pods are created at once, then watched until the last is done.
 
-Times are taken here, when the API server tells: Kubernetes' own time stamps have whole seconds.
+Times are taken here, on watch events: Kubernetes' time stamps have whole seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from carico.errors import CaricoError
 from carico.kube.client import Client
 from carico.kube.objects import Pod
-from carico.kube.watch import Reflector, Resource
+from carico.kube.watch import Reflector, WatchedResource
 
 NAMESPACE = "/api/v1/namespaces/default/pods"
 JOB_LABEL = "batch.kubernetes.io/job-name"
@@ -48,13 +48,13 @@ class PodTimes:
 
 
 @dataclass
-class Run:
+class DemoRun:
     """What happened to the pods of one run."""
 
     way: Way
     published: float
     pods: dict[str, PodTimes] = field(default_factory=dict)
-    latencies: list[float] = field(default_factory=list)  # s, of the server beside
+    latencies: list[float] = field(default_factory=list)  # s, of the web server
     utilisation: float = 0.0
 
     @property
@@ -78,8 +78,8 @@ def manifest(way: Way, name: str, command: list[str]) -> dict[str, Any]:
     }
 
 
-class Job:
-    """Runs the pods of one way and keeps their times."""
+class DemoJob:
+    """Runs the pods of one way and records their times."""
 
     def __init__(self, client: Client, way: Way, commands: Iterable[list[str]]) -> None:
         self._client = client
@@ -87,9 +87,9 @@ class Job:
         self._selector = f"labelSelector={JOB_LABEL}%3Dpi-{way.name}"
         self._over = asyncio.Event()
         self._failure: str | None = None
-        self.run = Run(way, time.monotonic())
+        self.run = DemoRun(way, time.monotonic())
 
-    async def work(self) -> Run:
+    async def work(self) -> DemoRun:
         watching = asyncio.create_task(self._reflector(self._seen).run())
         try:
             self.run.published = time.monotonic()
@@ -103,7 +103,7 @@ class Job:
         return self.run
 
     async def clear(self) -> None:
-        """Deletes the pods and waits until they are gone."""
+        """Delete the pods and wait until they are deleted."""
         gone = asyncio.Event()
 
         def look(_: Pod | None, __: Pod | None) -> None:
@@ -125,7 +125,7 @@ class Job:
             await asyncio.gather(watching, return_exceptions=True)
 
     def _reflector(self, on_change: Callable[[Pod | None, Pod | None], None]) -> Reflector[Pod]:
-        return Reflector(self._client, Resource("/api/v1/pods", Pod, f"&{self._selector}"), on_change)
+        return Reflector(self._client, WatchedResource("/api/v1/pods", Pod, f"&{self._selector}"), on_change)
 
     async def _create(self, name: str, command: list[str]) -> None:
         self.run.pods[name] = PodTimes(time.monotonic())

@@ -1,4 +1,4 @@
-"""The answers of a small HTTP server, as somebody sees them who asks ten times a second."""
+"""Response times of a small HTTP server, for a client that sends ten requests per second."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import time
 from contextlib import suppress
 
 EVERY = 0.1  # s between two requests
-PATIENCE = 10.0  # s; an answer that takes longer counts as this long
+PATIENCE = 10.0  # s; a response that takes longer counts as this long
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
 async def ask(port: int) -> float:
-    """Seconds from opening the connection to the end of the answer; OSError if nobody answers."""
+    """Seconds from opening the connection to the end of the response; OSError if there is none."""
     began = time.perf_counter()
     try:
         async with asyncio.timeout(PATIENCE):
@@ -39,7 +39,7 @@ async def until_it_answers(port: int, seconds: float = 20.0) -> None:
 
 
 async def keep_asking(port: int, answers: list[float]) -> None:
-    """Until cancelled. One request does not wait for the one before: a slow server gets no rest."""
+    """Until cancelled. A request does not wait for the previous one: a slow server gets no pause."""
     loop, waiting = asyncio.get_running_loop(), set[asyncio.Task[None]]()
     due = loop.time()
     try:

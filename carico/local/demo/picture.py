@@ -1,4 +1,4 @@
-"""The demo as a picture: every pod a bar, waiting pale and running dark, one panel for each way."""
+"""The demo as a picture: each pod is a bar, pale while waiting and dark while running, with one panel per way."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from carico.agent.plot import load_pyplot, save
 from carico.errors import UsageError
 from carico.local.demo.figures import Summary, spread
-from carico.local.demo.job import Run
+from carico.local.demo.job import DemoRun
 
 COLOURS = {"100m": "#b4532a", "500m": "#8a8f98", "carico": "#1f6f8b"}
 WAITING = "#e4e2dd"
 
 
 def check(file: Path) -> None:
-    """Says before the work what would otherwise fail after it."""
+    """Fail before the work for reasons that would otherwise fail after it."""
     load_pyplot()
     folder = file.absolute().parent
     if not folder.is_dir():
@@ -32,7 +32,7 @@ def check(file: Path) -> None:
         file.unlink()
 
 
-def draw(runs: Sequence[Run], summaries: Sequence[Summary], file: Path) -> None:
+def draw(runs: Sequence[DemoRun], summaries: Sequence[Summary], file: Path) -> None:
     pyplot = load_pyplot()
     figure, axes = pyplot.subplots(
         len(runs), 2, figsize=(12, 2.9 * len(runs)), width_ratios=(4, 1), sharex="col", layout="constrained"
@@ -52,7 +52,7 @@ def draw(runs: Sequence[Run], summaries: Sequence[Summary], file: Path) -> None:
     pyplot.close(figure)
 
 
-def _bars(axis: Any, run: Run, summary: Summary) -> None:
+def _bars(axis: Any, run: DemoRun, summary: Summary) -> None:
     pods = sorted(
         ((p.created, p.started, p.done) for p in run.pods.values() if p.started is not None and p.done is not None),
         key=lambda times: times[1],
@@ -74,8 +74,8 @@ def _bars(axis: Any, run: Run, summary: Summary) -> None:
         axis.spines[side].set_visible(False)
 
 
-def _answers(axis: Any, run: Run, slowest: float) -> None:
-    """How many answers took so long; a logarithmic scale shows the slow ones too."""
+def _answers(axis: Any, run: DemoRun, slowest: float) -> None:
+    """Cumulative distribution of response times; the logarithmic scale also shows the slow ones."""
     milliseconds = sorted(1000 * seconds for seconds in run.latencies)
     if milliseconds:
         shares = [(i + 1) / len(milliseconds) for i in range(len(milliseconds))]

@@ -13,11 +13,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 GUARD_DIGITS = 10
 MEGABYTE = 1 << 20
 PAGE = 4096  # bytes
-GROW = 16  # MB at a time: memory comes as it does in real programs, not at one stroke
+GROW = 16  # MB at a time: memory grows as in real programs, not all at once
 
 
 def pi(digits: int) -> str:
-    """By Machin's formula, π/4 = 4·arctan(1/5) − arctan(1/239), in whole numbers.
+    """By Machin's formula, π/4 = 4·arctan(1/5) − arctan(1/239), in integers.
 
     >>> pi(20)
     '3.14159265358979323846'
@@ -56,8 +56,8 @@ def fill(megabytes: int, cpu_seconds: float) -> None:
             block[::PAGE] = bytes([stamp]) * (len(block) // PAGE)
 
 
-class Answer(BaseHTTPRequestHandler):
-    """A millisecond of work, so that the answer needs a processor as real ones do."""
+class WebHandler(BaseHTTPRequestHandler):
+    """Each response takes a millisecond of work, so that it needs a processor as real ones do."""
 
     def do_GET(self) -> None:
         digest = b""
@@ -70,7 +70,7 @@ class Answer(BaseHTTPRequestHandler):
         self.wfile.write(b"ok\n")
 
     def log_message(self, *_: object) -> None:
-        """A line per request is not wanted."""
+        """Log nothing per request."""
 
 
 def main(argv: list[str]) -> int:
@@ -80,7 +80,7 @@ def main(argv: list[str]) -> int:
         case ["memory", megabytes, cpu]:
             fill(int(megabytes), float(cpu))
         case ["serve", port]:
-            ThreadingHTTPServer(("127.0.0.1", int(port)), Answer).serve_forever()
+            ThreadingHTTPServer(("127.0.0.1", int(port)), WebHandler).serve_forever()
         case _:
             print(__doc__, file=sys.stderr)
             return 2

@@ -1,4 +1,4 @@
-"""What is to be seen while a run is under way: a line that is redrawn on a terminal, one now and then elsewhere."""
+"""Progress of a run: a line that is redrawn on a terminal; elsewhere a new line every LINE_EVERY seconds."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import time
 from typing import TextIO
 
 from carico.agent.screen import bar
-from carico.local.demo.job import Run
+from carico.local.demo.job import DemoRun
 
 REDRAW = 0.2  # s
-LINE_EVERY = 10.0  # s, where nothing can be redrawn
+LINE_EVERY = 10.0  # s, if nothing can be redrawn
 LABEL = 20
 
 
-class Progress:
-    """Writes to standard error, so that a pipe behind the demo gets the results alone."""
+class DemoProgress:
+    """Writes to standard error, so that a pipe gets only the results."""
 
     def __init__(self, out: TextIO = sys.stderr) -> None:
         self._out = out
@@ -26,8 +26,8 @@ class Progress:
     def say(self, text: str) -> None:
         print(text, file=self._out, flush=True)
 
-    async def follow(self, run: Run, pods: int) -> None:
-        """Until cancelled; then the last state stays."""
+    async def follow(self, run: DemoRun, pods: int) -> None:
+        """Until cancelled; then the last state remains."""
         try:
             while True:
                 self._show(run, pods, last=False)
@@ -35,7 +35,7 @@ class Progress:
         finally:
             self._show(run, pods, last=True)
 
-    def _show(self, run: Run, pods: int, *, last: bool) -> None:
+    def _show(self, run: DemoRun, pods: int, *, last: bool) -> None:
         line = _line(run, pods, time.monotonic() - run.published, shutil.get_terminal_size().columns)
         if self._live:
             self._out.write(f"\r{line}\x1b[K" + ("\n" if last else ""))
@@ -44,7 +44,7 @@ class Progress:
         self._out.flush()
 
 
-def _line(run: Run, pods: int, seconds: float, columns: int) -> str:
+def _line(run: DemoRun, pods: int, seconds: float, columns: int) -> str:
     about = f" {run.done:>3}/{pods} done  {run.running:>3} running  {seconds:>4.0f} s"
     room = max(5, min(40, columns - LABEL - len(about) - 1))
     return f"{run.way.label:<{LABEL}}{bar(run.done / pods, room)}{about}"[

@@ -1,8 +1,8 @@
-"""How much work a run is: sized to the machine, the same for each of the three.
+"""The work of a run: sized to the machine, the same for each of the three.
 
 A pod takes about two seconds of one core, and there are twelve for every core, so that a run takes some 25 s however
-the pods are placed. `memory` pods hold memory as well: so much that as many as 100m lets in at once fill half of what
-is free, and no more, because this is somebody's machine.
+the pods are placed. `memory` pods also hold memory: the pods that run at once with requests of 100m fill half of the
+free memory, and no more, because the machine may have other users.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from carico.types import NodeSize
 PODS_PER_CORE = 12
 POD_SECONDS = 2.1  # s of one core
 PODS_AT_100M = 10  # on a core
-MEMORY_SHARE = 0.5  # of what is free, for all pods that 100m lets in
+MEMORY_SHARE = 0.5  # of free memory, for all pods that run at once with requests of 100m
 TRIAL_DIGITS = 25_000
 KINDS = ("cpu", "memory", "mixed")
 
@@ -38,7 +38,7 @@ class Workload(NamedTuple):
 
 
 def program(*words: str) -> list[str]:
-    """-S and -E: nothing of the surroundings is loaded, so that a pod starts in a few milliseconds."""
+    """-S and -E: no site-packages and no Python environment variables, so that a pod starts in a few milliseconds."""
     return [sys.executable, "-S", "-E", str(Path(programs.__file__)), *words]
 
 
@@ -56,7 +56,7 @@ def make_workload(kind: str, pods: int | None, machine: NodeSize, free_bytes: fl
 
 
 def digits_for(seconds: float) -> int:
-    """Decimal places of π that take so long on one core of this machine; the work grows with their square."""
+    """Decimal places of π that take this long on one core of this machine; the work grows with their square."""
     took = min(_cpu_seconds(program("pi", str(TRIAL_DIGITS))) for _ in range(3))
     return round(TRIAL_DIGITS * math.sqrt(seconds / took))
 

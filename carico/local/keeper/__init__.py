@@ -1,20 +1,21 @@
-"""The process that starts others for a supervisor, and ends them when the supervisor is gone.
+"""The job supervisor: a process that starts others for its owner, and ends them when the owner has died.
 
-    supervisor ── socket ── keeper ─┬─ job 1 ── its children …
-                                    └─ job 2
+    owner ── socket ── job supervisor ─┬─ job 1 ── its process tree
+                                       └─ job 2
 
-A supervisor may be killed at any moment, with no chance to clean up. The keeper then reads the end of its socket and
-kills everything that descends from it. It is a *subreaper*: a grandchild that made itself a session of its own and lost
-its parents becomes the keeper's child, so it is found all the same. When the keeper itself is killed, the kernel kills
-its children with it (PDEATHSIG), and the supervisor, a subreaper too, sweeps up the rest by the mark that every job
-bears in its environment and by its control group.
+The owner may be killed at any moment, without a chance to clean up. The job supervisor then reads end-of-file from its
+socket and kills its whole process tree. It is a *subreaper* (prctl(2), PR_SET_CHILD_SUBREAPER): a grandchild that
+started its own session and whose parents have ended becomes a child of the job supervisor, so it is still found. When
+the job supervisor itself is killed, the kernel kills its children (PR_SET_PDEATHSIG), and the owner, also a subreaper,
+ends the rest: it finds them by the mark that every job has in its environment and by their control group.
 
-    marks.py    the mark in the environment; sweeps
-    family.py   who descends from whom; killing all of a family
-    groups.py   control groups: limits, and who was killed for memory
+    __main__.py the event loop and its protocol
+    family.py   process trees from /proc; killing a whole tree
+    groups.py   control groups: limits, membership, OOM kills
+    jobs.py     the running jobs
     launch.py   what happens between fork and exec
-    jobs.py     the jobs that run
-    __main__.py the loop
+    marks.py    the mark in the environment; finding orphans
 
-It is imported without the rest of Carico: it has to start in a few milliseconds and fork cheaply.
+In identifiers the job supervisor is the `keeper` and its owner the `supervisor`. The package is imported without the
+rest of Carico: it must start in a few milliseconds and fork cheaply.
 """

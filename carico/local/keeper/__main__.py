@@ -1,4 +1,4 @@
-"""The keeper's loop: requests come in as lines of JSON, and so go out what became of them.
+"""The job supervisor's loop: requests and results are lines of JSON on a socket.
 
     python -m carico.local.keeper DESCRIPTOR MARK
 
@@ -7,7 +7,7 @@
     {"do": "kill", "id": 1}
                                                  → {"id": 1, "status": 9, "cpu": 0.1, "peak": 9000000, "oom": false}
 
-It ends, with everything that it started, when the other side closes the socket or dies.
+It ends, with everything that it started, when the owner closes the socket or dies.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import Any
 from carico.local.keeper import launch
 from carico.local.keeper.jobs import Jobs
 
-LOOK_EVERY = 1000  # ms; the socket of a dead supervisor may live on in a child that it forked without exec
+LOOK_EVERY = 1000  # ms; the socket of a dead owner may stay open in a child that the owner forked without exec
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE)
 
 
 class Keeper:
     def __init__(self, door: socket.socket, mark: str) -> None:
         self._door = door
-        door.set_inheritable(False)  # a job that held it open would hide the keeper's death from the supervisor
+        door.set_inheritable(False)  # a job that held it open would hide the job supervisor's death from the owner
         self._supervisor = os.getppid()
         self._jobs = Jobs(mark, self._tell)
         self._rest = b""
@@ -39,7 +39,7 @@ class Keeper:
     def run(self) -> None:
         launch.become_subreaper()
         for number in IGNORED:
-            signal.signal(number, signal.SIG_IGN)  # the supervisor decides what these mean
+            signal.signal(number, signal.SIG_IGN)  # the owner decides how to react to these
         waking, wake = os.pipe()
         os.set_blocking(wake, False)
         os.set_blocking(waking, False)
@@ -72,7 +72,7 @@ class Keeper:
     def _do(self, request: dict[str, Any]) -> None:
         match request["do"]:
             case "start":
-                self._jobs.start(request["id"], launch.Command(*request["command"]))
+                self._jobs.start(request["id"], launch.LaunchCommand(*request["command"]))
             case "signal":
                 self._jobs.signal(request["id"], request["signal"], request["whole"])
             case "kill":

@@ -1,11 +1,11 @@
-"""Processes as /proc shows them: who descends from whom, and how to end all of a family.
+"""Process trees from /proc, and how to end all processes of a tree.
 
-A process that is being killed may start another one. So all are stopped first, again and again until no new one is
-found, and only then killed: what is stopped starts nothing.
+A process that is being killed may start another one. So all are stopped first, repeatedly until no new one is found,
+and only then killed: a stopped process starts nothing.
 
-Between being found and being signalled a process may end, and its number be given to a stranger. So a descriptor is
-opened for whatever was found, and signalled is only who is found once more after that: if the number has changed hands
-meanwhile, the descriptor belongs either to somebody who is not found any more, or to a process that has ended.
+After a process was found it may end, and its number may be reused before the signal is sent. So a pidfd is opened for
+every process that was found, and only those that are found once more are signalled. If the number was reused in the
+meantime, the pidfd refers either to a process that is no longer found, or to one that has ended.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-PAUSE = 0.002  # s between two looks whether the killed ones are gone
-PATIENCE = 10.0  # s; a process that hangs in the kernel (a dead disk) dies when the kernel lets it
+PAUSE = 0.002  # s between two checks whether the killed processes have ended
+PATIENCE = 10.0  # s; a process that is blocked in the kernel (a dead disk) ends only when the kernel returns
 
 Find = Callable[[], set[int]]
 
@@ -27,17 +27,17 @@ class Look(NamedTuple):
     parent: int
     session: int
     started: int  # clock ticks since boot
-    ended: bool  # a zombie: it only waits for its parent to take note
+    ended: bool  # a zombie: it only waits to be reaped by its parent
 
 
 def look(pid: int) -> Look | None:
-    """One process; None when there is no such process."""
+    """One process; None if it does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
     except OSError:
         return None
-    # The name in parentheses may hold anything, spaces and parentheses too.
+    # The name in parentheses may contain any characters, also spaces and parentheses.
     words = text[text.rfind(b")") + 2 :].split()
     if len(words) < 20:
         return None
@@ -45,7 +45,7 @@ def look(pid: int) -> Look | None:
 
 
 def everyone() -> dict[int, Look]:
-    """All processes that can be seen."""
+    """All visible processes."""
     numbers = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
     looks = ((pid, look(pid)) for pid in numbers)
     return {pid: seen for pid, seen in looks if seen is not None}
@@ -72,7 +72,7 @@ def descendants(of: int) -> set[int]:
 
 
 def children(of: int) -> set[int]:
-    """Direct children, zombies too; one file where the kernel has it, all of /proc where not."""
+    """Direct children, including zombies; from one file if the kernel has it, otherwise from all of /proc."""
     try:
         with open(f"/proc/{of}/task/{of}/children", "rb") as file:
             return {int(word) for word in file.read().split()}
@@ -81,18 +81,18 @@ def children(of: int) -> set[int]:
 
 
 def send(pid: int, number: int) -> None:
-    """To a child that this process has not reaped: its number cannot be anybody else's."""
+    """Signal a child that this process has not reaped: its number cannot have been reused."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
 
 def signal_found(find: Find, number: int) -> None:
-    """To everything that `find` finds."""
+    """Signal every process that `find` finds."""
     _signal(find(), find, number)
 
 
 def _signal(pids: set[int], find: Find, number: int) -> set[int]:
-    """To those of `pids` that `find` still finds; returns all that it finds."""
+    """Signal those of `pids` that `find` still finds; returns all that it finds."""
     held: dict[int, int | None] = {}
     try:
         for pid in pids:
@@ -109,7 +109,7 @@ def _signal(pids: set[int], find: Find, number: int) -> set[int]:
 
 
 def _descriptor(pid: int) -> int | None:
-    """None where there is none to be had: the kernel is older than 5.3, or all descriptors are in use."""
+    """A pidfd; None if not available: the kernel is older than 5.3, or all descriptors are in use."""
     try:
         return os.pidfd_open(pid)
     except ProcessLookupError:
@@ -127,14 +127,14 @@ def _send_held(pid: int, descriptor: int | None, number: int) -> None:
 
 
 def reap(pids: set[int]) -> None:
-    """Takes note of the end of those among them that are children of this process."""
+    """Reap those among them that are ended children of this process."""
     for pid in pids:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
 
 
 def kill_all(find: Find, reap: Callable[[], object] = lambda: None) -> set[int]:
-    """Kills everything that `find` finds until it finds nothing; what is left after all patience is returned."""
+    """Kill everything that `find` finds until it finds nothing; returns what is left after PATIENCE."""
     stopped: set[int] = set()
     found = find()
     while new := found - stopped:

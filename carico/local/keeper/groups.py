@@ -1,13 +1,13 @@
-"""Control groups for jobs: limits that hold, a way to find every process of a job, and who was killed for memory.
+"""Control groups for jobs: limits, the list of every process of a job, and whether the OOM killer was invoked.
 
     v1   …/memory/<own group>/carico-MARK/JOB and the same below cpu
     v2   …/<own group>/carico-MARK/JOB
 
-They are made below the group in which this process lives, so that its own limits hold for the jobs together. Where that
-is not allowed, jobs run without: `Tree.problem` says why.
+They are created below the group of this process, so that its limits apply to all jobs together. If that is not
+permitted, jobs run without groups: `Tree.problem` has the reason.
 
-Beside them, where it can be made, a group without any limit holds the keeper and thereby everything that descends from
-it: `Fold`. It lies in a tree in which a group changes nothing for those inside.
+In addition, if possible, a group without limits (`TrackingCgroup`) holds the job supervisor and thereby its whole
+process tree. It is in a hierarchy in which a further group has no effect on its members.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from carico.local.keeper import family, marks
 from carico.telemetry.cgroup import find_place
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
-PERIOD = 100_000  # µs in which a cpu quota is counted
-LEAST_QUOTA = 1000  # µs; the kernel takes no less
+PERIOD = 100_000  # µs over which a cpu quota is counted
+LEAST_QUOTA = 1000  # µs; the kernel's minimum
 PREFIX = "carico-"
 FOLD = "carico-fold-"
 CONTROLLERS = ("memory", "cpu")
-HARMLESS = ("", "freezer", "pids")  # trees for the fold; the empty name is v2's
+HARMLESS = ("", "freezer", "pids")  # hierarchies for the fold; the empty name is v2's
 
 
 class Tree:
-    """The groups of one guard; `folders` has the base per controller, or is empty where none can be made."""
+    """The groups of one guard; `folders` has the base per controller, or is empty if none can be created."""
 
     def __init__(self, mark: str) -> None:
         self.folders: dict[str, Path] = {}
@@ -50,23 +50,23 @@ class Tree:
             self.folders = {}
 
     def _open_v2(self, own: Path, mark: str) -> None:
-        """Without controllers a group still finds every process of a job."""
+        """Even without controllers, a group lists every process of a job."""
         base = _made(own / f"{PREFIX}{mark}")
         self.folders = {"all": base}
         for folder in (own, base):
             try:
                 (folder / "cgroup.subtree_control").write_text("+memory +cpu")
             except OSError as error:
-                # A group with processes of its own (every one but the root) may not hand controllers down.
+                # A group that contains processes (any but the root) cannot enable controllers for its children.
                 self.problem = f"{folder} does not hand its controllers down: {error.strerror}"
                 return
         self.folders = {"all": base, "memory": base, "cpu": base}
 
-    def group(self, job: int) -> Group | None:
+    def group(self, job: int) -> ProcessGroup | None:
         if not self.folders:
             return None
         try:
-            return Group(self.version, {name: _made(base / str(job)) for name, base in self.folders.items()})
+            return ProcessGroup(self.version, {name: _made(base / str(job)) for name, base in self.folders.items()})
         except (OSError, CaricoError) as error:
             self.problem = str(error)
             return None
@@ -80,7 +80,7 @@ class Tree:
             remove(base)
 
 
-class Group:
+class ProcessGroup:
     """One job's group: a folder per controller."""
 
     def __init__(self, version: int, folders: dict[str, Path]) -> None:
@@ -88,7 +88,7 @@ class Group:
         self._folders = folders
 
     def limit(self, cpu: float | None, memory: int | None) -> list[str]:
-        """Sets limits in cores and bytes; tells which could not be set, as (`cpu`, `memory`)."""
+        """Set limits in cores and bytes; returns those that could not be set (`cpu`, `memory`)."""
         failed = []
         for name, value in (("cpu", cpu), ("memory", memory)):
             if value is not None and not self._set(name, value):
@@ -102,7 +102,7 @@ class Group:
             quota = max(LEAST_QUOTA, round(value * PERIOD))
             files = {"cpu.max": f"{quota} {PERIOD}"} if self._version == 2 else _quota_v1(quota)
         elif self._version == 2:
-            # The whole job ends, as a container does, and no swap hides that it is too large.
+            # The whole job is killed, as a container is, and swap does not hide that it is too large.
             files = {"memory.max": str(int(value)), "memory.swap.max": "0", "memory.oom.group": "1"}
         else:
             files = {"memory.limit_in_bytes": str(int(value)), "memory.memsw.limit_in_bytes": str(int(value))}
@@ -110,14 +110,14 @@ class Group:
         first = next(iter(files))
         try:
             for name, text in files.items():
-                if name == first or (folder / name).exists():  # kernels without swap accounting lack the others
+                if name == first or (folder / name).exists():  # kernels without swap accounting do not have the others
                     (folder / name).write_text(text)
         except OSError:
             return False
         return True
 
     def join_files(self) -> list[str]:
-        """Writing 0 into each moves the writer."""
+        """The files into which a process writes 0 to join."""
         return [str(folder / "cgroup.procs") for folder in dict.fromkeys(self._folders.values())]
 
     def processes(self) -> set[int]:
@@ -137,14 +137,14 @@ class Group:
             remove(folder)
 
 
-class Fold:
-    """The group of the keeper itself: nobody who descends from it can leave without being root."""
+class TrackingCgroup:
+    """The group of the job supervisor itself: none of its descendants can leave it without being root."""
 
     def __init__(self, mark: str) -> None:
         self._folder: Path | None = None
         for controller in HARMLESS:
             with contextlib.suppress(OSError, CaricoError):
-                folder = _made(_place(controller) / f"{FOLD}{mark}")  # within the fold of a guard around this one
+                folder = _made(_place(controller) / f"{FOLD}{mark}")  # inside the fold of an outer guard, if any
                 (folder / "cgroup.procs").write_text("0")
                 self._folder = folder
                 return
@@ -160,12 +160,12 @@ class Fold:
 
 
 def bases(mark: str) -> list[Path]:
-    """The folders of a guard, as far as they exist."""
+    """The existing folders of a guard."""
     return [folder for folder in _all_bases() if folder.name in (f"{PREFIX}{mark}", f"{FOLD}{mark}")]
 
 
 def sweep() -> None:
-    """Kills all that is in groups of dead supervisors, but never itself, and removes the groups."""
+    """Kill all processes in groups of dead owners, except this process, and remove the groups."""
     for folder in _all_bases():
         mark = folder.name.removeprefix(FOLD).removeprefix(PREFIX)
         if not marks.supervisor_lives(mark):
@@ -183,12 +183,12 @@ def _all_bases() -> list[Path]:
 
 
 def _place(controller: str) -> Path:
-    """This process's group in the tree of a controller; no controller means v2's tree."""
+    """This process's group in the hierarchy of a controller; no controller means v2's hierarchy."""
     return find_place(Path("/proc"), CGROUP_ROOT, controller or "no controller of v1").folders[0]
 
 
 def _own(controller: str) -> Path:
-    """The same without the folds: a group that holds processes may not divide its resources among groups below it."""
+    """The same without the folds: a group that contains processes cannot distribute resources to child groups."""
     own = _place(controller)
     while own.name.startswith(FOLD):
         own = own.parent
@@ -215,7 +215,7 @@ def processes(base: Path) -> set[int]:
 
 
 def remove(base: Path) -> None:
-    """Groups are removed from the leaves up, as folders; one that still has a process stays."""
+    """Remove groups from the leaves up, as folders; a group that still has a process remains."""
     for folder, _, _ in os.walk(base, topdown=False):
         with contextlib.suppress(OSError):
             os.rmdir(folder)

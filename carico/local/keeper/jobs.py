@@ -1,4 +1,4 @@
-"""The jobs of a keeper: started on request, watched, ended with all their descendants."""
+"""The jobs of a job supervisor: started on request, watched, ended with all their descendants."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from carico.local.keeper import family, groups, launch, marks
-from carico.local.keeper.groups import Fold, Group, Tree
+from carico.local.keeper.groups import ProcessGroup, TrackingCgroup, Tree
 
 Tell = Callable[[dict[str, Any]], None]
 
 
-class Job(NamedTuple):
+class SupervisedJob(NamedTuple):
     number: int
     pid: int
-    group: Group | None
+    group: ProcessGroup | None
 
 
 class Jobs:
-    """`tell` takes what the supervisor is to hear: {"id", "pid"}, {"id", "failed"} or {"id", "status", …}."""
+    """`tell` sends an event to the owner: {"id", "pid"}, {"id", "failed"} or {"id", "status", …}."""
 
     def __init__(self, mark: str, tell: Tell) -> None:
         self._mark = mark
         self._tell = tell
-        self._tree: Tree | None = None  # made when a job first wants a group
-        self._fold = Fold(mark)
-        self._jobs: dict[int, Job] = {}
+        self._tree: Tree | None = None  # created when a job first needs a group
+        self._fold = TrackingCgroup(mark)
+        self._jobs: dict[int, SupervisedJob] = {}
 
-    def start(self, number: int, command: launch.Command) -> None:
+    def start(self, number: int, command: launch.LaunchCommand) -> None:
         notes: list[str] = []
         group = self._group(number, command, notes)
         unlimited = group.limit(command.cpu, command.memory) if group else _wanted(command)
@@ -43,10 +43,10 @@ class Jobs:
                 group.remove()
             self._tell({"id": number, "failed": error.strerror})
             return
-        self._jobs[number] = Job(number, pid, group)
+        self._jobs[number] = SupervisedJob(number, pid, group)
         self._tell({"id": number, "pid": pid, "notes": notes})
 
-    def _group(self, number: int, command: launch.Command, notes: list[str]) -> Group | None:
+    def _group(self, number: int, command: launch.LaunchCommand, notes: list[str]) -> ProcessGroup | None:
         if not (command.group or _wanted(command)):
             return None
         if self._tree is None:
@@ -56,7 +56,7 @@ class Jobs:
             notes.append(f"no control group can be made ({self._tree.problem})")
         return group
 
-    def _without(self, unlimited: list[str], command: launch.Command) -> list[str]:
+    def _without(self, unlimited: list[str], command: launch.LaunchCommand) -> list[str]:
         why = self._tree.problem if self._tree else ""
         said = {
             "cpu": f"the cpu limit of {command.cpu} cores is not enforced: no control group for it ({why})",
@@ -65,7 +65,7 @@ class Jobs:
         return [said[name] for name in unlimited]
 
     def signal(self, number: int, what: int, whole: bool) -> None:
-        """To the main process, or to every process of the job."""
+        """Signal the main process, or with `whole` every process of the job."""
         job = self._jobs.get(number)
         if job is not None and whole:
             family.signal_found(lambda: self._members(job), what)
@@ -73,14 +73,14 @@ class Jobs:
             family.send(job.pid, what)
 
     def kill(self, number: int) -> None:
-        """Its end is told when it is reaped."""
+        """Kill every process of the job; its end is reported when it is reaped."""
         job = self._jobs.get(number)
         if job is not None:
             for what in (signal.SIGSTOP, signal.SIGKILL):
                 family.signal_found(lambda: self._members(job), what)
 
     def reap(self) -> None:
-        """Takes note of every child that has ended; orphans that came to the keeper are among them."""
+        """Reap every child that has ended, including adopted orphans."""
         by_pid = {job.pid: job for job in self._jobs.values()}
         while True:
             try:
@@ -92,8 +92,8 @@ class Jobs:
             if (job := by_pid.get(pid)) is not None:
                 self._ended(job, status, usage)
 
-    def _ended(self, job: Job, status: int, usage: Any) -> None:
-        """As with a container, everything that the main process left behind ends with it."""
+    def _ended(self, job: SupervisedJob, status: int, usage: Any) -> None:
+        """As with a container, everything that the main process left behind is killed."""
         del self._jobs[job.number]
         if self._strays() or (job.group and job.group.processes()):
             family.kill_all(lambda: self._members(job), _reap_quietly(self._jobs))
@@ -112,11 +112,11 @@ class Jobs:
         )
 
     def _strays(self) -> set[int]:
-        """Children that nobody started here: orphans of jobs."""
+        """Children that were not started here: orphans of jobs."""
         return family.children(os.getpid()) - {job.pid for job in self._jobs.values()}
 
-    def _members(self, job: Job) -> set[int]:
-        """Every living process of a job: by descent, by session, by mark and by group."""
+    def _members(self, job: SupervisedJob) -> set[int]:
+        """Every living process of a job: by descent, by session, by mark and by control group."""
         processes = family.everyone()
         session = {pid for pid, seen in processes.items() if seen.session == job.pid}
         found = {job.pid} | family.descendants(job.pid) | session | marks.bearers(self._mark, job.number)
@@ -125,7 +125,7 @@ class Jobs:
         return {pid for pid in found if pid in processes and not processes[pid].ended} - {os.getpid()}
 
     def end_all(self) -> None:
-        """Nothing is left when this returns."""
+        """Kill everything; nothing is left when this returns."""
         me = os.getpid()
 
         def find() -> set[int]:
@@ -137,14 +137,14 @@ class Jobs:
         if self._tree is not None:
             self._tree.close()
         self._fold.close()
-        groups.sweep()  # a job that was a supervisor itself had no time to remove its groups
+        groups.sweep()  # a job that was itself an owner had no time to remove its groups
 
 
-def _wanted(command: launch.Command) -> list[str]:
+def _wanted(command: launch.LaunchCommand) -> list[str]:
     limits = {"cpu": command.cpu, "memory": command.memory}
     return [name for name, value in limits.items() if value is not None]
 
 
-def _reap_quietly(jobs: dict[int, Job]) -> Callable[[], None]:
-    """Reaps children that are no job's main process: of those the supervisor is told."""
+def _reap_quietly(jobs: dict[int, SupervisedJob]) -> Callable[[], None]:
+    """Reaps children that are not the main process of a job; the end of those is reported to the owner."""
     return lambda: family.reap(family.children(os.getpid()) - {job.pid for job in jobs.values()})

@@ -1,4 +1,4 @@
-"""What a job is, and what happens to it between fork and exec."""
+"""The command of a job, and what happens between fork and exec."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import NamedTuple, NoReturn
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-ERROR_LIMIT = 4096  # bytes of the text that says why exec failed
+ERROR_LIMIT = 4096  # bytes of the text that describes why exec failed
 RESTORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Command(NamedTuple):
-    """A process to start. Files are appended to; an empty name is /dev/null."""
+class LaunchCommand(NamedTuple):
+    """A process to start. Output is appended to files; an empty name is /dev/null."""
 
     argv: list[str]
     environment: dict[str, str]
@@ -26,21 +26,21 @@ class Command(NamedTuple):
     stdin: str = ""
     stdout: str = ""
     stderr: str = ""  # the same name as stdout: one file, in the order of writing
-    group: bool = False  # a control group of its own, where one can be made
+    group: bool = False  # a separate control group, if one can be created
     cpu: float | None = None  # cores
     memory: int | None = None  # bytes
-    blame: int = 0  # oom_score_adj: who is killed first when memory runs out, up to 1000
+    blame: int = 0  # oom_score_adj: up to 1000; a higher value is killed first when memory runs out
 
 
 def become_subreaper(on: bool = True) -> None:
-    """Orphaned descendants become children of this process."""
+    """Make orphaned descendants children of this process (prctl(2))."""
     _libc.prctl(PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0)
 
 
-def start(command: Command, join: list[str], address_space: int | None) -> int:
-    """Forks and executes; the process number, or OSError with the reason. Returns once the program has begun.
+def start(command: LaunchCommand, join: list[str], address_space: int | None) -> int:
+    """Fork and exec; returns the process number once the program has started, or raises OSError with the reason.
 
-    `join` are files of control groups. `address_space` limits memory where no group can.
+    `join` are `cgroup.procs` files of control groups. `address_space` limits memory if no group can.
     """
     reading, writing = os.pipe()
     parent = os.getpid()
@@ -49,7 +49,7 @@ def start(command: Command, join: list[str], address_space: int | None) -> int:
         _become(command, join, address_space, parent, writing)
     os.close(writing)
     try:
-        problem = os.read(reading, ERROR_LIMIT)  # the end of file means that exec closed the other end
+        problem = os.read(reading, ERROR_LIMIT)  # end-of-file means that exec closed the other end
     finally:
         os.close(reading)
     if problem:
@@ -59,14 +59,14 @@ def start(command: Command, join: list[str], address_space: int | None) -> int:
     return pid
 
 
-def _become(command: Command, join: list[str], address_space: int | None, parent: int, report: int) -> NoReturn:
-    """In the child: never returns, and never raises into code that belongs to the keeper."""
+def _become(command: LaunchCommand, join: list[str], address_space: int | None, parent: int, report: int) -> NoReturn:
+    """In the child: never returns, and never raises into code of the job supervisor."""
     doing = command.argv[0]
     try:
         os.setsid()
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
-            os._exit(1)  # the keeper died before the kernel knew whom to kill with it
+            os._exit(1)  # the job supervisor died before PDEATHSIG was set
         for number in RESTORED:
             signal.signal(number, signal.SIG_DFL)
         for doing in join:
@@ -87,7 +87,7 @@ def _become(command: Command, join: list[str], address_space: int | None, parent
     os._exit(127)
 
 
-def _connect(command: Command) -> None:
+def _connect(command: LaunchCommand) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     os.dup2(os.open(command.stdin or os.devnull, os.O_RDONLY), 0)
     os.dup2(os.open(command.stdout or os.devnull, flags, 0o640), 1)

@@ -1,14 +1,14 @@
-"""The mark that every process under a guard bears in its environment, and who bears one whose supervisor is dead.
+"""The mark that every process under a guard has in its environment, and processes whose mark has a dead owner.
 
     CARICO_GUARD=4026531836.812.99123.5f0c2ab1/3
                  │          │   │     │        └ number of the job
                  │          │   │     └ random
-                 │          │   └ when the supervisor started, in clock ticks since boot
-                 │          └ the supervisor's process number
-                 └ the process namespace in which that number means something
+                 │          │   └ when the owner started, in clock ticks since boot
+                 │          └ the owner's process number
+                 └ the PID namespace of that number
 
-The environment is inherited, so the mark is on every descendant that did not throw its environment away. Guards within
-guards add their mark after a space. Because a mark names its supervisor, anyone can tell whether that one still lives.
+The environment is inherited, so every descendant that did not clear its environment has the mark. Nested guards append
+their mark after a space. A mark names its owner, so any process can check whether the owner still lives.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VARIABLE = "CARICO_GUARD"
 
 
 def new_mark() -> str:
-    """A mark for this process as supervisor."""
+    """A mark with this process as the owner."""
     pid = os.getpid()
     start = family.look(pid)
     assert start is not None
@@ -40,7 +40,7 @@ def marked(environment: dict[str, str], mark: str, job: int) -> dict[str, str]:
 
 
 def marks_of(pid: int) -> list[str]:
-    """What a process bears; nothing if it has ended or belongs to someone else."""
+    """The marks of a process; none if it has ended or belongs to another user."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             text = file.read()
@@ -54,7 +54,7 @@ def marks_of(pid: int) -> list[str]:
 
 
 def bearers(mark: str, job: int | None = None) -> set[int]:
-    """The living processes under a guard, or of one job of it."""
+    """The living processes under a guard, or of one of its jobs."""
     wanted = mark + "/" if job is None else f"{mark}/{job}"
 
     def bears(pid: int) -> bool:
@@ -64,7 +64,7 @@ def bearers(mark: str, job: int | None = None) -> set[int]:
 
 
 def supervisor_lives(mark: str) -> bool:
-    """Whether the process that made the mark still runs; of another namespace's marks nobody can tell, so they live."""
+    """Whether the mark's owner still runs; marks of another namespace cannot be checked and count as living."""
     parts = mark.partition("/")[0].split(".")
     if len(parts) != 4 or parts[0] != _namespace() or not parts[1].isdecimal():
         return True
@@ -73,7 +73,7 @@ def supervisor_lives(mark: str) -> bool:
 
 
 def orphans() -> set[int]:
-    """Living processes of this user under a guard whose supervisor is dead."""
+    """Living processes of this user under a guard whose owner is dead."""
     return {pid for pid in family.living() if any(not supervisor_lives(mark) for mark in marks_of(pid))}
 
 

@@ -1,4 +1,4 @@
-"""What the process of a container is given: its command, environment and limits."""
+"""Command, environment and limits of a container's process."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from pathlib import Path
 from carico.errors import CaricoError
 from carico.kube import quantity
 from carico.local.node.objects import RunContainer, RunPod, Variable
-from carico.local.processes import Command
+from carico.local.processes import LaunchCommand
 
-KEPT = ("PATH", "LANG", "LC_ALL", "TZ")  # of this process's own environment
-ADDRESS = "127.0.0.1"  # every pod's: all share the machine's network
-BLAME = 1000  # when the machine's memory runs out, pods go before the cluster that runs them
+KEPT = ("PATH", "LANG", "LC_ALL", "TZ")  # inherited from this process's environment
+ADDRESS = "127.0.0.1"  # of every pod: all share the machine's network
+BLAME = 1000  # oom_score_adj: when the machine's memory runs out, pods are killed before the cluster's processes
 REFERENCE = re.compile(r"\$(\$|\(([^)]*)\))")
 SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 
 
 class CannotRun(CaricoError):
-    """The pod asks for something that this node does not have."""
+    """The pod requires something that this node does not have."""
 
 
-def command_of(pod: RunPod, container: RunContainer, folder: Path, log: Path) -> Command:
-    """`folder` is the pod's own, where its containers start unless they say otherwise."""
+def command_of(pod: RunPod, container: RunContainer, folder: Path, log: Path) -> LaunchCommand:
+    """`folder` is the pod's folder: the working directory of its containers unless they set another."""
     environment = environment_of(pod, container, folder)
     argv = [expand(word, environment) for word in (*container.command, *container.args)]
     if not container.command:
         raise CannotRun(f"container {container.name} has no command; images are not used here, so it must name one")
     limits = container.resources.limits
-    return Command(
+    return LaunchCommand(
         argv=argv,
         environment=environment,
         folder=container.working_dir or str(folder),
@@ -64,7 +64,7 @@ def _value(pod: RunPod, variable: Variable, so_far: Mapping[str, str]) -> str:
 
 
 def field(pod: RunPod, path: str) -> str:
-    """A field of the pod, by the names that Kubernetes allows in its downward API."""
+    """A field of the pod, by the names that Kubernetes allows in the downward API."""
     meta = pod.metadata
     if match := SUBSCRIPT.fullmatch(path):
         table = meta.labels if match[1] == "labels" else meta.annotations
@@ -84,7 +84,7 @@ def field(pod: RunPod, path: str) -> str:
 
 
 def expand(text: str, environment: Mapping[str, str]) -> str:
-    """$(NAME) becomes its value; what is unknown stays, and $$ is a dollar sign.
+    """Replace $(NAME) with its value; unknown names remain, and $$ is a dollar sign.
 
     >>> expand("$(A)-$(B)-$$(A)", {"A": "1"})
     '1-$(B)-$(A)'

@@ -1,4 +1,4 @@
-"""The life of one container: start, end, back-off, start again, as its pod's restartPolicy says."""
+"""The life cycle of one container: start, end, back-off and restart, by its pod's restartPolicy."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from carico.errors import CaricoError
 from carico.local.node.command import command_of
 from carico.local.node.objects import RunContainer, RunPod
 from carico.local.node.runtime import FirstProcess, Runtime
-from carico.local.processes import Ended, Guard, Process, StartFailed
+from carico.local.processes import ChildProcess, Guard, ProcessEnded, StartFailed
 
 log = logging.getLogger(__name__)
 
-FIRST_BACKOFF, LONGEST_BACKOFF = 10.0, 300.0  # s, as a kubelet's; the first restart comes at once
-FORGIVEN_AFTER = 600.0  # s of running after which the back-off begins anew
+FIRST_BACKOFF, LONGEST_BACKOFF = 10.0, 300.0  # s, as a kubelet's; the first restart is immediate
+FORGIVEN_AFTER = 600.0  # s of running after which the back-off is reset
 START_ERROR = 128  # exit code of a container whose program could not be started, as containerd gives it
 
 
@@ -35,38 +35,38 @@ class Terminated:
 
 
 @dataclass
-class State:
-    """What there is to tell of a container. Exactly one of running, terminated and waiting holds."""
+class ContainerState:
+    """The state of a container. Exactly one of running, terminated and waiting applies."""
 
     id: str = ""
     restarts: int = 0
     running: float | None = None  # s since the epoch, of its start
     terminated: Terminated | None = None
-    waiting: str = "ContainerCreating"  # the reason, where neither of the others holds
+    waiting: str = "ContainerCreating"  # the reason, if neither of the others applies
     message: str = ""
-    last: Terminated | None = None  # the end before the present state
-    over: bool = field(default=False)  # it will not be started again
+    last: Terminated | None = None  # the end before the current state
+    over: bool = field(default=False)  # it will not be restarted
 
 
-class Container:
-    """`run` returns when the container will not be started again; `changed` is called at every change of `state`."""
+class LocalContainer:
+    """`run` returns when the container will not be restarted; `changed` is called at every change of `state`."""
 
     def __init__(
         self, pod: RunPod, spec: RunContainer, guard: Guard, runtime: Runtime, clock: Clock, changed: Callable[[], None]
     ) -> None:
         self.spec = spec
-        self.state = State()
+        self.state = ContainerState()
         self._pod, self._guard, self._runtime, self._clock, self._changed = pod, guard, runtime, clock, changed
-        self._process: Process | None = None
+        self._process: ChildProcess | None = None
         self._stopping = asyncio.Event()
         self._backoff = 0.0
 
     async def run(self, sandbox: str, folder: Path, log_file: Path, restart: Callable[[int], bool]) -> None:
-        """`restart` says whether an exit code is a reason to start again."""
+        """`restart` returns whether the container is restarted after an exit code."""
         while not self._stopping.is_set():
             end = await self._once(sandbox, folder, log_file)
             again = restart(end.exit_code) and not self._stopping.is_set()
-            self.state = State(id=end.id, restarts=self.state.restarts, terminated=end, over=not again)
+            self.state = ContainerState(id=end.id, restarts=self.state.restarts, terminated=end, over=not again)
             self._changed()
             if not again:
                 return
@@ -86,7 +86,7 @@ class Container:
         began = self._clock.wall()
         self._runtime.container_started(identity, FirstProcess(process.pid, command.memory))
         last = self.state.terminated or self.state.last
-        self.state = State(id=identity, restarts=self.state.restarts, running=began, last=last)
+        self.state = ContainerState(id=identity, restarts=self.state.restarts, running=began, last=last)
         self._changed()
         if self._stopping.is_set():
             process.kill()
@@ -101,7 +101,7 @@ class Container:
         if self._backoff:
             why = f"back-off {self._backoff:.0f}s restarting failed container={self.spec.name}"
             state = self.state
-            self.state = State(state.id, state.restarts, waiting="CrashLoopBackOff", message=why, last=end)
+            self.state = ContainerState(state.id, state.restarts, waiting="CrashLoopBackOff", message=why, last=end)
             self._changed()
             await self._wait_or_stop(self._backoff)
         self._backoff = min(LONGEST_BACKOFF, 2 * self._backoff) or FIRST_BACKOFF
@@ -115,7 +115,7 @@ class Container:
         await asyncio.gather(*waits, return_exceptions=True)
 
     async def stop(self, grace: float) -> None:
-        """Asks the process to end and kills it when it has not within `grace` seconds; no further start."""
+        """Send SIGTERM to the process, and kill it if it has not ended within `grace` seconds; no restart."""
         self._stopping.set()
         process = self._process
         if process is None:
@@ -127,7 +127,7 @@ class Container:
             await process.wait()
 
 
-def _reason(ended: Ended) -> str:
+def _reason(ended: ProcessEnded) -> str:
     if ended.oom and ended.exit_code:
         return "OOMKilled"
     return "Error" if ended.exit_code else "Completed"

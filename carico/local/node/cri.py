@@ -1,4 +1,4 @@
-"""The Container Runtime Interface, as far as `carico agent --runtime cri` asks: lists, events and what pods use."""
+"""The part of the Container Runtime Interface that `carico agent --runtime cri` uses: lists, events and pod usage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import grpc.aio
 
 from carico import __version__
 from carico.errors import CaricoError
-from carico.local.node.runtime import FirstProcess, Happened, Made, Phase, Runtime, Sandbox, What
+from carico.local.node.runtime import FirstProcess, Happened, LocalSandbox, Made, Runtime, SandboxPhase, What
 from carico.local.node.usage import PodUsage
 from carico.runtime.api import cri_pb2 as cri_pb
 from carico.runtime.api.cri_pb2_grpc import RuntimeServiceServicer, add_RuntimeServiceServicer_to_server
@@ -25,9 +25,9 @@ EVENTS = {
     What.DELETED: cri_pb.CONTAINER_DELETED_EVENT,
 }
 STATES = {
-    Phase.CREATED: cri_pb.CONTAINER_CREATED,
-    Phase.RUNNING: cri_pb.CONTAINER_RUNNING,
-    Phase.EXITED: cri_pb.CONTAINER_EXITED,
+    SandboxPhase.CREATED: cri_pb.CONTAINER_CREATED,
+    SandboxPhase.RUNNING: cri_pb.CONTAINER_RUNNING,
+    SandboxPhase.EXITED: cri_pb.CONTAINER_EXITED,
 }
 
 
@@ -41,7 +41,7 @@ class CriServer:
 
     async def start(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._path.unlink(missing_ok=True)  # of a node that was killed
+        self._path.unlink(missing_ok=True)  # left by a node process that was killed
         self._server = grpc.aio.server()
         add_RuntimeServiceServicer_to_server(_Service(self._runtime), self._server)
         try:
@@ -80,11 +80,11 @@ class _Service(RuntimeServiceServicer):  # type: ignore[misc]
         return cri_pb.ListContainersResponse(containers=[_container(c) for c in self._runtime.containers.values()])
 
     async def ListPodSandboxStats(self, request: Any, context: Any) -> Any:  # noqa: ARG002
-        async with self._looking:  # an account takes one look at a time
+        async with self._looking:  # PodUsage is not safe for concurrent use
             stats = await asyncio.to_thread(self._stats, *self._running())
         return cri_pb.ListPodSandboxStatsResponse(stats=stats)
 
-    def _running(self) -> tuple[list[Sandbox], dict[str, list[FirstProcess]]]:
+    def _running(self) -> tuple[list[LocalSandbox], dict[str, list[FirstProcess]]]:
         """The pods, and by sandbox the processes of their running containers."""
         sandboxes = [one for one in self._runtime.sandboxes.values() if one.ready]
         processes: dict[str, list[FirstProcess]] = {one.id: [] for one in sandboxes}
@@ -93,7 +93,7 @@ class _Service(RuntimeServiceServicer):  # type: ignore[misc]
                 processes[made.sandbox].append(made.process)
         return sandboxes, processes
 
-    def _stats(self, sandboxes: list[Sandbox], processes: dict[str, list[FirstProcess]]) -> list[Any]:
+    def _stats(self, sandboxes: list[LocalSandbox], processes: dict[str, list[FirstProcess]]) -> list[Any]:
         self._usage = {one.id: self._usage.get(one.id) or PodUsage() for one in sandboxes}
         return [_pod_stats(one, self._usage[one.id], processes[one.id]) for one in sandboxes]
 
@@ -111,7 +111,7 @@ def _nanoseconds(seconds: float) -> int:
     return int(seconds * 1e9)
 
 
-def _sandbox(sandbox: Sandbox, kind: Any = cri_pb.PodSandbox) -> Any:
+def _sandbox(sandbox: LocalSandbox, kind: Any = cri_pb.PodSandbox) -> Any:
     """As an entry of a list, or as the status in an event: both have these fields."""
     return kind(
         id=sandbox.id,
@@ -123,7 +123,7 @@ def _sandbox(sandbox: Sandbox, kind: Any = cri_pb.PodSandbox) -> Any:
     )
 
 
-def _metadata(sandbox: Sandbox) -> Any:
+def _metadata(sandbox: LocalSandbox) -> Any:
     return cri_pb.PodSandboxMetadata(name=sandbox.name, uid=sandbox.uid, namespace=sandbox.namespace)
 
 
@@ -141,7 +141,7 @@ def _image(made: Made) -> Any:
     return cri_pb.ImageSpec(image=made.image, user_specified_image=made.image)
 
 
-def _pod_stats(sandbox: Sandbox, account: PodUsage, processes: list[FirstProcess]) -> Any:
+def _pod_stats(sandbox: LocalSandbox, account: PodUsage, processes: list[FirstProcess]) -> Any:
     usage = account.look([process.pid for process in processes])
     now = time.time_ns()
     limits = [process.memory_limit for process in processes]

@@ -1,4 +1,4 @@
-"""Which pods belong to this node, and one worker for each of them."""
+"""The pods that are bound to this node, and one worker for each of them."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import asyncio
 import logging
 
 from carico.kube.paths import segment
-from carico.kube.watch import Reflector, Resource
+from carico.kube.watch import Reflector, WatchedResource
 from carico.local.node.objects import RunPod
-from carico.local.node.worker import GRACE, Tools, Worker
+from carico.local.node.worker import GRACE, Worker, WorkerTools
 
 log = logging.getLogger(__name__)
 
 
-class Kubelet:
-    """Follows the pods that are bound to `node`. A fault of one pod's worker ends that pod's worker alone."""
+class EmbeddedKubelet:
+    """Watches the pods that are bound to `node`. A failure of one pod's worker ends only that worker."""
 
-    def __init__(self, node: str, tools: Tools) -> None:
+    def __init__(self, node: str, tools: WorkerTools) -> None:
         self._tools = tools
         self._workers: dict[str, Worker] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._pods = Reflector(
             tools.client,
-            Resource("/api/v1/pods", RunPod, f"&fieldSelector=spec.nodeName%3D{segment(node)}"),
+            WatchedResource("/api/v1/pods", RunPod, f"&fieldSelector=spec.nodeName%3D{segment(node)}"),
             self._changed,
             clock=tools.clock,
         )

@@ -1,4 +1,4 @@
-"""The fields of a pod that running it needs. carico/kube/objects.py has those that placing it needs."""
+"""The fields of a pod that running it needs. carico/kube/objects.py has those that scheduling needs."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from typing import Any
 
 import msgspec
 
-from carico.kube.meta import KubeObject, ObjectMeta, Piece
+from carico.kube.meta import KubeObject, KubeStruct, ObjectMeta
 from carico.kube.objects import ResourceRequirements
 
 
-class FieldSelector(Piece, frozen=True):
+class FieldSelector(KubeStruct, frozen=True):
     field_path: str = ""
 
 
-class EnvironmentSource(Piece, frozen=True):
+class EnvironmentSource(KubeStruct, frozen=True):
     field_ref: FieldSelector | None = None
     config_map_key_ref: dict[str, Any] | None = None
     secret_key_ref: dict[str, Any] | None = None
     resource_field_ref: dict[str, Any] | None = None
 
 
-class Variable(Piece, frozen=True):
+class Variable(KubeStruct, frozen=True):
     name: str
     value: str = ""
     value_from: EnvironmentSource | None = None
 
 
-class RunContainer(Piece, frozen=True):
+class RunContainer(KubeStruct, frozen=True):
     name: str = ""
     image: str = ""
     command: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class RunContainer(Piece, frozen=True):
     restart_policy: str = ""  # Always on an init container: a sidecar
 
 
-class RunSpec(Piece, frozen=True):
+class RunSpec(KubeStruct, frozen=True):
     node_name: str = ""
     containers: tuple[RunContainer, ...] = ()
     init_containers: tuple[RunContainer, ...] = ()
@@ -49,13 +49,13 @@ class RunSpec(Piece, frozen=True):
     service_account_name: str = ""
 
 
-class OldState(Piece, frozen=True):
+class OldState(KubeStruct, frozen=True):
     name: str = ""
     restart_count: int = 0
     state: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class RunStatus(Piece, frozen=True):
+class RunStatus(KubeStruct, frozen=True):
     phase: str = ""
     start_time: str | None = None
     container_statuses: tuple[OldState, ...] = ()
@@ -76,5 +76,5 @@ class RunPod(KubeObject, frozen=True):
 
     @property
     def lost(self) -> bool:
-        """The API server believes that its containers run: they did, under a node process that is no more."""
+        """The API server's status has running containers: they ran under a node process that has ended."""
         return any("running" in one.state for one in self.status.container_statuses)

@@ -19,10 +19,10 @@ from carico.errors import CaricoError
 from carico.kube import credentials
 from carico.kube.client import Client
 from carico.local.node.cri import CriServer
-from carico.local.node.kubelet import Kubelet
+from carico.local.node.kubelet import EmbeddedKubelet
 from carico.local.node.registration import Registration
 from carico.local.node.runtime import Runtime
-from carico.local.node.worker import Tools
+from carico.local.node.worker import WorkerTools
 from carico.local.processes import Guard, sweep
 from carico.settings import TelemetrySettings
 from carico.telemetry.sampler import Sampler
@@ -59,7 +59,7 @@ async def _run(args: argparse.Namespace) -> None:
 async def run(
     kubeconfig: Path, name: str, socket: Path, folder: Path, stop: asyncio.Event, clock: Clock | None = None
 ) -> None:
-    """Until `stop` is set; then every pod's processes end. The logs lie as FOLDER/logs/UID/CONTAINER.log."""
+    """Run until `stop` is set; then end every pod's processes. The logs are FOLDER/logs/UID/CONTAINER.log."""
     clock = clock or SystemClock()
     for each in (folder / "pods", folder / "logs"):
         each.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -69,7 +69,7 @@ async def run(
     async with Guard() as guard:
         await cri.start()
         registration = Registration(client, name, machine_size(), folder, clock)
-        kubelet = Kubelet(name, Tools(client, guard, runtime, clock, folder / "pods", folder / "logs"))
+        kubelet = EmbeddedKubelet(name, WorkerTools(client, guard, runtime, clock, folder / "pods", folder / "logs"))
 
         async def work() -> None:
             await registration.register()
@@ -92,5 +92,5 @@ async def run(
 
 
 def machine_size() -> NodeSize:
-    """This machine, or the control group that this process lives in where that is smaller."""
+    """The size of this machine, or of this process's control group if that is smaller."""
     return Sampler(TelemetrySettings(own_limits=True)).size()

@@ -1,4 +1,4 @@
-"""The Node object of this machine, kept true, and the Lease that says that somebody keeps it."""
+"""The Node object of this machine, kept up to date, and the Lease that shows that its kubelet is alive."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from carico.types import NodeSize
 log = logging.getLogger(__name__)
 
 RENEW_EVERY = 10.0  # s
-STATUS_EVERY = 30  # renewals between two writes of an unchanged status, as a kubelet's five minutes
+STATUS_EVERY = 30  # renewals between two writes of an unchanged status: five minutes, as a kubelet
 LEASE_SECONDS = 40
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 MOST_PODS = 110
-RETRY = 0.5  # s between two tries to register
+RETRY = 0.5  # s between two attempts to register
 WELL = {
     "MemoryPressure": ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     "DiskPressure": ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
@@ -43,7 +43,7 @@ class Registration:
         self._uid = ""
 
     async def register(self) -> None:
-        """Makes the Node, or takes the one over that is there; waits for an API server that is still starting."""
+        """Create the Node, or take over an existing one; retries while the API server is still starting."""
         while True:
             try:
                 await self._create()

@@ -1,4 +1,4 @@
-"""What runs here, as a container runtime has it: sandboxes, containers and the events about them. State without I/O."""
+"""Sandboxes, containers and their events, as in a container runtime. State without I/O."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class What(Enum):
     DELETED = "deleted"
 
 
-class Phase(Enum):
+class SandboxPhase(Enum):
     CREATED = "created"
     RUNNING = "running"
     EXITED = "exited"
 
 
 @dataclass(frozen=True)
-class Sandbox:
-    """One pod's place."""
+class LocalSandbox:
+    """The sandbox of one pod."""
 
     id: str
     name: str
@@ -36,7 +36,7 @@ class Sandbox:
 
 
 class FirstProcess(NamedTuple):
-    """Of a container that runs."""
+    """The first process of a running container."""
 
     pid: int
     memory_limit: int | None  # bytes
@@ -50,7 +50,7 @@ class Made:
     sandbox: str
     created: float  # s since the epoch
     image: str = ""
-    phase: Phase = Phase.CREATED
+    phase: SandboxPhase = SandboxPhase.CREATED
     process: FirstProcess | None = None  # while it runs
 
 
@@ -58,16 +58,16 @@ class Happened(NamedTuple):
     id: str  # of the container, or of the sandbox itself
     what: What
     at: float  # s since the epoch
-    sandbox: Sandbox | None
+    sandbox: LocalSandbox | None
     image: str = ""  # of a container
 
 
 class Runtime:
-    """`listen` hands every event to a callback until what it returned is called."""
+    """`listen` passes every event to a callback until the function that it returned is called."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
-        self.sandboxes: dict[str, Sandbox] = {}
+        self.sandboxes: dict[str, LocalSandbox] = {}
         self.containers: dict[str, Made] = {}
         self._listeners: list[Callable[[Happened], None]] = []
 
@@ -75,7 +75,7 @@ class Runtime:
         self._listeners.append(hear)
         return lambda: self._listeners.remove(hear)
 
-    def sandbox_started(self, sandbox: Sandbox) -> None:
+    def sandbox_started(self, sandbox: LocalSandbox) -> None:
         self.sandboxes[sandbox.id] = sandbox
         self._tell(sandbox.id, What.CREATED, sandbox)
         self._tell(sandbox.id, What.STARTED, sandbox)
@@ -87,7 +87,7 @@ class Runtime:
             self._tell(id, What.STOPPED, self.sandboxes[id])
 
     def sandbox_removed(self, id: str) -> None:
-        """With all its containers."""
+        """Remove the sandbox with all its containers."""
         self.sandbox_stopped(id)
         for container in [one for one in self.containers.values() if one.sandbox == id]:
             del self.containers[container.id]
@@ -97,25 +97,27 @@ class Runtime:
             self._tell(id, What.DELETED, sandbox)
 
     def container_created(self, id: str, sandbox: str, image: str = "") -> None:
-        for old in [one for one in self.containers.values() if one.sandbox == sandbox and one.phase is Phase.EXITED]:
+        for old in [
+            one for one in self.containers.values() if one.sandbox == sandbox and one.phase is SandboxPhase.EXITED
+        ]:
             del self.containers[old.id]
             self._tell(old.id, What.DELETED, self.sandboxes.get(sandbox))
         self.containers[id] = Made(id, sandbox, self._wall(), image)
         self._tell(id, What.CREATED, self.sandboxes.get(sandbox))
 
     def container_started(self, id: str, process: FirstProcess | None = None) -> None:
-        self._move(id, Phase.RUNNING, What.STARTED, process)
+        self._move(id, SandboxPhase.RUNNING, What.STARTED, process)
 
     def container_stopped(self, id: str) -> None:
-        self._move(id, Phase.EXITED, What.STOPPED)
+        self._move(id, SandboxPhase.EXITED, What.STOPPED)
 
-    def _move(self, id: str, phase: Phase, what: What, process: FirstProcess | None = None) -> None:
+    def _move(self, id: str, phase: SandboxPhase, what: What, process: FirstProcess | None = None) -> None:
         made = self.containers.get(id)
         if made is not None:
             self.containers[id] = replace(made, phase=phase, process=process)
             self._tell(id, what, self.sandboxes.get(made.sandbox))
 
-    def _tell(self, id: str, what: What, sandbox: Sandbox | None) -> None:
+    def _tell(self, id: str, what: What, sandbox: LocalSandbox | None) -> None:
         image = self.containers[id].image if id in self.containers else ""
         event = Happened(id, what, self._wall(), sandbox, image)
         for hear in list(self._listeners):

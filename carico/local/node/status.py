@@ -1,7 +1,7 @@
-"""What the API server is told of a pod: phase, conditions and a status per container, as a kubelet writes them.
+"""The status of a pod as written to the API server: phase, conditions and a status per container, as a kubelet's.
 
-A kubelet gives the start and end of a container in whole seconds. Here they have fractions, which the embedded API
-server keeps (a real one cuts them off): pods of a demo live for seconds.
+A kubelet writes the start and end of a container in whole seconds. Here they have fractions, which the embedded API
+server keeps (a real one cuts them off): pods of a demo run for seconds.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any, NamedTuple
 
 from carico.kube.binding import now_text
 from carico.local.node.command import ADDRESS
-from carico.local.node.container import State, Terminated
+from carico.local.node.container import ContainerState, Terminated
 
 
-class Named(NamedTuple):
-    """A container as its status shows it."""
+class NamedContainer(NamedTuple):
+    """A container with the fields that its status shows."""
 
     name: str
     image: str
-    state: State
+    state: ContainerState
 
 
-class Verdict(NamedTuple):
-    """Why a pod failed as a whole, where it did."""
+class PodVerdict(NamedTuple):
+    """Why a pod failed as a whole, if it did."""
 
     reason: str = ""
     message: str = ""
@@ -33,9 +33,9 @@ def seconds_text(wall: float) -> str:
     return now_text(wall)[:19] + "Z"
 
 
-def phase_of(inits: Sequence[State], states: Sequence[State], verdict: Verdict) -> str:
+def phase_of(inits: Sequence[ContainerState], states: Sequence[ContainerState], verdict: PodVerdict) -> str:
     """
-    >>> phase_of([], [State()], Verdict()), phase_of([], [State(running=1.0)], Verdict())
+    >>> phase_of([], [ContainerState()], PodVerdict()), phase_of([], [ContainerState(running=1.0)], PodVerdict())
     ('Pending', 'Running')
     """
     if verdict.reason:
@@ -50,12 +50,14 @@ def phase_of(inits: Sequence[State], states: Sequence[State], verdict: Verdict) 
 
 
 class Conditions:
-    """Conditions with the moments at which they changed."""
+    """Conditions with their transition times."""
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[str, str]] = {}  # type → status, time
 
-    def all(self, inits: Sequence[State], states: Sequence[State], phase: str, now: float) -> list[dict[str, Any]]:
+    def all(
+        self, inits: Sequence[ContainerState], states: Sequence[ContainerState], phase: str, now: float
+    ) -> list[dict[str, Any]]:
         initialised = all(one.over and one.terminated and not one.terminated.exit_code for one in inits)
         ready = bool(states) and all(one.running is not None for one in states)
         why = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase, "ContainersNotReady")
@@ -76,11 +78,11 @@ class Conditions:
 
 
 def status_of(
-    inits: Sequence[Named],
-    containers: Sequence[Named],
+    inits: Sequence[NamedContainer],
+    containers: Sequence[NamedContainer],
     conditions: Conditions,
     start: float,
-    verdict: Verdict,
+    verdict: PodVerdict,
     now: float,
 ) -> dict[str, Any]:
     before, states = [one.state for one in inits], [one.state for one in containers]
@@ -101,7 +103,7 @@ def status_of(
     return status
 
 
-def _container(one: Named) -> dict[str, Any]:
+def _container(one: NamedContainer) -> dict[str, Any]:
     state = one.state
     return {
         "name": one.name,
@@ -116,7 +118,7 @@ def _container(one: Named) -> dict[str, Any]:
     }
 
 
-def _state(state: State) -> dict[str, Any]:
+def _state(state: ContainerState) -> dict[str, Any]:
     if state.running is not None:
         return {"running": {"startedAt": now_text(state.running)}}
     if state.terminated is not None:

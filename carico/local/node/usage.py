@@ -1,8 +1,8 @@
-"""What a pod's processes use, by /proc: the same figures that a runtime takes from a pod's cgroup.
+"""What a pod's processes use, from /proc: the same figures that a container runtime takes from a pod's cgroup.
 
     processor time  utime + stime of every process of the tree, and of the children that they have waited for
-    waiting         time that threads were ready and did not run (schedstat), summed over the threads
-    memory          anonymous and shared memory; file cache can be given back
+    waiting         time that threads were runnable and did not run (schedstat), summed over the threads
+    memory          anonymous and shared memory; file cache can be reclaimed
 
 A process that leaves the tree (its parent ends before it) is no longer counted.
 """
@@ -26,13 +26,13 @@ class Usage(NamedTuple):
 
 
 class PodUsage:
-    """The account of one pod. Its sums never fall: what an ended process had used stays used."""
+    """The usage of one pod. Its sums never decrease: what an ended process used remains counted."""
 
     def __init__(self) -> None:
-        self._ended = 0.0  # s of processor time of processes that are gone
-        self._cpu = 0.0  # s, of those that were there at the last look
+        self._ended = 0.0  # s of processor time of processes that have ended
+        self._cpu = 0.0  # s, of those that existed at the last call
         self._waited = 0.0
-        self._threads: dict[tuple[int, int], int] = {}  # process, thread → ns waited at the last look
+        self._threads: dict[tuple[int, int], int] = {}  # process, thread → ns waited at the last call
 
     def look(self, pids: Collection[int]) -> Usage:
         """`pids`: the first process of each of its running containers."""
@@ -55,9 +55,9 @@ class PodUsage:
 
 
 def tree(first: int) -> list[int]:
-    """A process and all that descend from it, parents first."""
+    """A process and all its descendants, parents first."""
     found = [first]
-    for pid in found:  # grows while it is walked
+    for pid in found:  # grows during the iteration
         found.extend(_children(pid))
     return found
 
@@ -78,14 +78,14 @@ def _threads(pid: int) -> list[int]:
 def _cpu_seconds(pid: int) -> float:
     try:
         text = _text(f"/proc/{pid}/stat")
-        # The name in parentheses may hold anything, spaces and parentheses too.
+        # The name in parentheses may contain any characters, also spaces and parentheses.
         return sum(map(int, text[text.rfind(b")") + 2 :].split()[11:15])) * TICK
     except (OSError, ValueError):
         return 0.0
 
 
 def _memory(processes: list[int]) -> tuple[int, int]:
-    """Bytes in memory and in swap. Processes share pages with those that they were forked from: each has its part."""
+    """Bytes in memory and in swap. Pages shared with forked processes are divided among them (Pss)."""
     if len(processes) == 1:
         told = _kilobytes(f"/proc/{processes[0]}/status")
         return told.get(b"RssAnon", 0) + told.get(b"RssShmem", 0), told.get(b"VmSwap", 0)

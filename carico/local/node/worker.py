@@ -1,4 +1,4 @@
-"""The life of one pod on this node: sandbox, init containers one by one, containers together, end, deletion."""
+"""The life cycle of one pod: sandbox, init containers one by one, containers together, end, deletion."""
 
 from __future__ import annotations
 
@@ -18,61 +18,61 @@ from carico.errors import CaricoError
 from carico.kube.binding import NOT_THIS_POD
 from carico.kube.client import STRATEGIC_PATCH, ApiError, Client
 from carico.kube.paths import segment
-from carico.local.node.container import Container, State, Terminated
+from carico.local.node.container import ContainerState, LocalContainer, Terminated
 from carico.local.node.objects import RunContainer, RunPod
-from carico.local.node.runtime import Runtime, Sandbox
-from carico.local.node.status import Conditions, Named, Verdict, status_of
+from carico.local.node.runtime import LocalSandbox, Runtime
+from carico.local.node.status import Conditions, NamedContainer, PodVerdict, status_of
 from carico.local.processes import Guard
 
 log = logging.getLogger(__name__)
 
-GRACE = 30.0  # s, where a pod does not say
-DEADLINE = Verdict("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+GRACE = 30.0  # s, if the pod does not set it
+DEADLINE = PodVerdict("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
 RETRY = 0.5  # s before a status that could not be written is written again
 LOST = "the node process ended while it ran"
 
 
 @dataclass(frozen=True)
-class Tools:
-    """What every worker shares."""
+class WorkerTools:
+    """What all workers share."""
 
     client: Client
     guard: Guard
     runtime: Runtime
     clock: Clock
-    folder: Path  # of the pods' own folders
+    folder: Path  # contains a folder for each pod
     logs: Path
 
 
 class Worker:
-    """`run` returns when the pod is gone. `delete` and `vanish` may be called at any time."""
+    """`run` returns when the pod is deleted. `delete` and `vanish` may be called at any time."""
 
-    def __init__(self, pod: RunPod, tools: Tools) -> None:
+    def __init__(self, pod: RunPod, tools: WorkerTools) -> None:
         self.pod = pod
         self._tools = tools
         self._start = tools.clock.wall()
         self._inits = [self._container(spec) for spec in pod.spec.init_containers]
         self._containers = [self._container(spec) for spec in pod.spec.containers]
         self._conditions = Conditions()
-        self._verdict = Verdict()
+        self._verdict = PodVerdict()
         self._sandbox = secrets.token_hex(32)
         self._ending = asyncio.Event()
         self._grace = GRACE
-        self._vanished = pod.terminal  # there is nobody left to tell
+        self._vanished = pod.terminal  # no status has to be written
         self._dirty = asyncio.Event()
         self._written = asyncio.Event()
 
-    def _container(self, spec: RunContainer) -> Container:
+    def _container(self, spec: RunContainer) -> LocalContainer:
         tools = self._tools
-        return Container(self.pod, spec, tools.guard, tools.runtime, tools.clock, self._changed)
+        return LocalContainer(self.pod, spec, tools.guard, tools.runtime, tools.clock, self._changed)
 
     def delete(self, grace: float) -> None:
-        """The API server wants it gone. A second word may only shorten the grace."""
+        """The pod was deleted, with a grace period in s. A second call may only shorten it."""
         self._grace = min(grace, self._grace) if self._ending.is_set() else grace
         self._ending.set()
 
     def vanish(self) -> None:
-        """The API server has forgotten it: it ends at once and nobody is told."""
+        """The object does not exist any more: the pod ends at once and no status is written."""
         self._vanished = True
         self.delete(0.0)
 
@@ -102,7 +102,7 @@ class Worker:
         return self._tools.logs / self.pod.uid
 
     async def _live(self) -> None:
-        """Until every container has ended for good, or until something ends the pod."""
+        """Until every container has ended and will not be restarted, or until something ends the pod."""
         if self.pod.lost and self.pod.spec.restart_policy == "Never":
             self._give_up()
             return
@@ -111,7 +111,7 @@ class Worker:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         annotations = {"kubernetes.io/config.source": "api"} | meta.annotations
         self._tools.runtime.sandbox_started(
-            Sandbox(self._sandbox, meta.name, meta.namespace, meta.uid, meta.labels, annotations, self._start)
+            LocalSandbox(self._sandbox, meta.name, meta.namespace, meta.uid, meta.labels, annotations, self._start)
         )
         life = asyncio.create_task(self._run_all())
         ends = [asyncio.create_task(self._ending.wait()), *self._deadline()]
@@ -138,7 +138,7 @@ class Worker:
         return [] if seconds is None else [asyncio.create_task(self._tools.clock.sleep(seconds))]
 
     async def _stop(self, grace: float) -> None:
-        """A deletion that leaves less time overtakes a slower one."""
+        """Stop all containers; a deletion with grace 0 that arrives in the meantime kills them."""
         stopping = asyncio.gather(*(one.stop(grace) for one in (*self._inits, *self._containers)))
         while not stopping.done() and self._grace > 0.0:
             await asyncio.wait([stopping], timeout=0.2)
@@ -158,18 +158,18 @@ class Worker:
         restart = again.get(policy, lambda _: False)
         await asyncio.gather(*(self._run_one(container, restart) for container in self._containers))
 
-    async def _run_one(self, container: Container, restart: Callable[[int], bool]) -> None:
+    async def _run_one(self, container: LocalContainer, restart: Callable[[int], bool]) -> None:
         old = {one.name: one.restart_count for one in self.pod.status.container_statuses}
         if self.pod.lost:
             container.state.restarts = old.get(container.spec.name, 0) + 1
         await container.run(self._sandbox, self._folder, self._logs / f"{container.spec.name}.log", restart)
 
     def _give_up(self) -> None:
-        """Its containers died with the node process that ran them, and may not be started again."""
+        """Its containers ended with the node process that ran them, and must not be restarted."""
         now = self._tools.clock.wall()
         for container in self._containers:
             end = Terminated(137, "ContainerStatusUnknown", 0.0, now, message=LOST)
-            container.state = State(terminated=end, over=True)
+            container.state = ContainerState(terminated=end, over=True)
         self._changed()
 
     def _changed(self) -> None:
@@ -177,12 +177,12 @@ class Worker:
         self._dirty.set()
 
     async def _settled(self) -> None:
-        """Returns when the API server has heard all there is."""
+        """Return when the API server has the newest status."""
         if self._dirty.is_set() and not self._vanished:
             await self._written.wait()
 
     async def _write(self) -> None:
-        """Writes the newest status; what changes meanwhile is written next."""
+        """Write the newest status; changes during a write are written next."""
         while True:
             await self._dirty.wait()
             self._dirty.clear()
@@ -193,8 +193,8 @@ class Worker:
                 self._written.set()
 
     def _status(self) -> dict[str, Any]:
-        def named(containers: list[Container]) -> list[Named]:
-            return [Named(one.spec.name, one.spec.image, one.state) for one in containers]
+        def named(containers: list[LocalContainer]) -> list[NamedContainer]:
+            return [NamedContainer(one.spec.name, one.spec.image, one.state) for one in containers]
 
         now = self._tools.clock.wall()
         return status_of(named(self._inits), named(self._containers), self._conditions, self._start, self._verdict, now)
@@ -204,7 +204,7 @@ class Worker:
         return await self._call("PATCH", self._path("/status"), body, STRATEGIC_PATCH)
 
     async def _confirm(self) -> None:
-        """The pod's processes are gone, so the pod may go."""
+        """The pod's processes have ended, so the object is deleted."""
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.pod.uid}}
         body = msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions"} | options)
         while not await self._call("DELETE", self._path(), body, "application/json"):
@@ -214,7 +214,7 @@ class Worker:
         return f"/api/v1/namespaces/{segment(self.pod.namespace)}/pods/{segment(self.pod.name)}{sub}"
 
     async def _call(self, method: str, path: str, body: bytes, content_type: str) -> bool:
-        """Whether nothing is left to be done: it worked, or this pod is no more."""
+        """Whether nothing is left to do: the call succeeded, or this pod does not exist any more."""
         try:
             await self._tools.client.call(method, path, body, content_type)
         except ApiError as error:

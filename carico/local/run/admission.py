@@ -1,21 +1,21 @@
-"""May one more task start? State without I/O.
+"""Whether one more task may start. State without I/O.
 
-Tasks are counted as pods are. The node's answer of the last estimate was for `pods` tasks; with every task that has
-started since, it is used up:
+Tasks are counted as pods are. The last estimate's Pod-Capacity was for `pods` tasks; every task that has started since
+then uses part of it:
 
     one more may start  ⟺  running + 1 ≤ pods + Pod-Capacity      and there is memory for it (memory.py)
 
-A task that takes the place of one that has ended leaves the count as it was, so short tasks do not disturb the
-estimate: what is learned is the cost of a *place*. Its prior comes from tasks that have ended. The kernel accounts
-processor time C to a task that ran for W seconds. Had a processor been free whenever it wanted one, it would have run
-for C + (W − C/s) seconds, s being the share of a processor that a busy task got meanwhile (processors per runnable
+A task that replaces one that has ended does not change the count, so short tasks do not disturb the estimate: what is
+learned is the cost of a *place*. Its prior comes from tasks that have ended. The kernel accounts processor time C to a
+task that ran for W seconds. Had a processor always been free when it needed one, it would have run for
+C + (W − C/s) seconds, where s is the share of a processor that a busy task got in that time (processors per runnable
 task). So it wants
 
     C / (C + W − C/s)   processors
 
-Two rules stand above the estimate, because the model may be wrong but these cannot be: a machine that is full takes no
-more, and one whose processors idle takes one more. At least one task always runs. Before the first has ended, a task is
-taken to want one processor.
+Two rules take precedence over the estimate, because the model may be wrong: a full machine gets no more tasks, and one
+whose processors are idle gets one more. At least one task always runs. Before the first has ended, a task is assumed
+to want one processor.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ IDLE = 0.9  # utilisation below which one more task helps
 SPREAD = 0.5  # standard deviation of the prior, as a share of it
 RECENT = 0.1  # weight of a new task in the mean once ten are known
 LEAST = 0.001  # processors
-STEP = 2.0  # places may at most double between two estimates: load shows late
+STEP = 2.0  # places may at most double between two estimates: the load of new tasks is visible late
 
 
 @dataclass
-class Bounds:
+class RunBounds:
     least: int = 1
     most: int = 1_000_000
 
 
-class Admission:
-    def __init__(self, cores: float, bounds: Bounds) -> None:
+class RunAdmission:
+    def __init__(self, cores: float, bounds: RunBounds) -> None:
         self.cores = cores
         self.bounds = bounds
         self.places = 1.0  # tasks that may run at once
@@ -53,11 +53,11 @@ class Admission:
         return running < max(1, self.bounds.least) or running + 1 <= self.places
 
     def queue(self, runnable: float) -> None:
-        """So many tasks of the machine run or wait for a processor."""
+        """Set the number of tasks of the machine that run or wait for a processor."""
         self.share = min(1.0, self.cores / max(runnable, 1.0))
 
     def first_look(self, utilisation: float, running: int) -> None:
-        """Before the first estimate: as many tasks as there are idle processors, and one more to fill the gaps."""
+        """Before the first estimate: as many tasks as there are idle processors, and one more to fill gaps."""
         others = max(0.0, utilisation * self.cores - running * self.wanted)
         self.places = max(1.0, (self.cores - others) / self.wanted + 1.0)
 
@@ -71,7 +71,7 @@ class Admission:
         self.places = max(1.0, says)
 
     def ended(self, cpu: float, seconds: float) -> None:
-        """A task ended that used `cpu` seconds of processors in `seconds`."""
+        """Record that a task ended that used `cpu` seconds of processor time in `seconds`."""
         if seconds <= 0.0:
             return
         self._ended += 1

@@ -17,15 +17,15 @@ from carico.clock import Clock, SystemClock
 from carico.errors import UsageError
 from carico.local.processes import Guard, sweep
 from carico.local.run import inputs
-from carico.local.run.admission import Admission, Bounds
-from carico.local.run.inputs import Batch, Reader
+from carico.local.run.admission import RunAdmission, RunBounds
+from carico.local.run.inputs import Batch, InputReader
 from carico.local.run.joblog import Done, JobLog
-from carico.local.run.memory import Memory
+from carico.local.run.memory import MemoryGuard
 from carico.local.run.output import Output
-from carico.local.run.progress import Progress
-from carico.local.run.runner import Halt, Rules, Runner
-from carico.local.run.tasks import Result, Tally, Task
-from carico.local.run.template import Template
+from carico.local.run.progress import RunProgress
+from carico.local.run.runner import Halt, Runner, RunRules
+from carico.local.run.tasks import Result, Task, TaskCounts
+from carico.local.run.template import CommandTemplate
 
 HALT = re.compile(r"(now|soon),fail=([1-9][0-9]*)")
 INTERRUPTED = 130
@@ -38,7 +38,7 @@ extension, {#} its number. Without any of them the input is appended. The exit c
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.usage = f"{parser.prog} [OPTION …] [--] COMMAND [WORD …] [::: INPUT …]"
+    parser.usage = f"{parser.prog} [OPTION …] [--] COMMAND [ARG …] [::: INPUT …]"
     add = parser.add_argument
     jobs = "never more than N at once (default: what the machine can take)"
     add("-a", "--arg-file", type=Path, action="append", default=[], metavar="FILE", help="read inputs from FILE")
@@ -62,8 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     words, given = inputs.split(args.words)
-    template = Template(words)
-    rules = Rules(args.retries, args.timeout, _halt(args.halt))
+    template = CommandTemplate(words)
+    rules = RunRules(args.retries, args.timeout, _halt(args.halt))
     if args.max and args.max < args.min:
         raise UsageError(f"--max {args.max} is less than --min {args.min}; give a larger --max")
     if (args.resume or args.resume_failed) and args.joblog is None:
@@ -73,10 +73,10 @@ def run(args: argparse.Namespace) -> int:
         return _print(source, template)
     resuming = args.joblog if args.resume or args.resume_failed else None
     done = Done(resuming, failed_too=not args.resume_failed)
-    return asyncio.run(Run(args, template, source, done, rules, SystemClock()).run())
+    return asyncio.run(RunCommand(args, template, source, done, rules, SystemClock()).run())
 
 
-def _print(source: Iterable[Batch], template: Template) -> int:
+def _print(source: Iterable[Batch], template: CommandTemplate) -> int:
     number = 0
     for texts in source:
         for text in texts:
@@ -85,26 +85,26 @@ def _print(source: Iterable[Batch], template: Template) -> int:
     return 0
 
 
-class Run:
-    """One call of the command."""
+class RunCommand:
+    """One invocation of the command."""
 
     def __init__(
         self,
         args: argparse.Namespace,
-        template: Template,
+        template: CommandTemplate,
         source: Iterable[Batch],
         done: Done,
-        rules: Rules,
+        rules: RunRules,
         clock: Clock,
     ) -> None:
         self._clock, self._json, self._template = clock, args.json, template
         self._source, self._done = source, done
-        self._tally = Tally()
+        self._tally = TaskCounts()
         self._output = Output(args.results, args.keep_order, args.tag)
         self._log = JobLog(args.joblog, fresh=not (args.resume or args.resume_failed))
-        self._progress = Progress(args.progress)
-        self._admission = Admission(1.0, Bounds(args.min, args.max or Bounds().most))
-        self._memory = Memory(float("inf"))
+        self._progress = RunProgress(args.progress)
+        self._admission = RunAdmission(1.0, RunBounds(args.min, args.max or RunBounds().most))
+        self._memory = MemoryGuard(float("inf"))
         self._runner = Runner(
             template,
             self._output,
@@ -141,20 +141,20 @@ class Run:
         return INTERRUPTED if self._interrupted else self._tally.exit_code
 
     async def _measure(self) -> None:
-        """The first task runs before the mathematics is loaded: that takes longer than many a task."""
+        """The first task runs before numpy and the estimator are loaded: that takes longer than many tasks."""
         meter = await asyncio.to_thread(importlib.import_module, "carico.local.run.meter")
         size = meter.sampler().size()
         self._admission.cores, self._memory.limit = size.cores, size.memory_bytes
         await meter.Meter(self._clock, self._admission, self._memory, self._runner.processes).run(self._looked)
 
     async def _feed(self) -> None:
-        """Gives the runner its tasks as the inputs come.
+        """Offer tasks to the runner as inputs arrive.
 
-        Those that an earlier run logged are all compared with its log before the first task starts.
+        Tasks that an earlier run logged are all compared with its log before the first task starts.
         """
         held: list[Task] = []
         try:
-            async for texts in Reader(self._source):
+            async for texts in InputReader(self._source):
                 held += [task for text in texts if (task := self._task(text)) is not None]
                 if self._tally.tasks >= self._done.last:
                     await self._runner.offer(held)
@@ -166,7 +166,7 @@ class Run:
             raise
 
     def _task(self, text: str) -> Task | None:
-        """The next one, or None if an earlier run did it."""
+        """The next task, or None if an earlier run did it."""
         number = self._tally.tasks = self._tally.tasks + 1
         if not self._done.has(number, self._template.shown(text, number)):
             return Task(number, text)

@@ -1,7 +1,7 @@
-"""Where the inputs come from: after `:::`, out of files, or one per line of standard input.
+"""Where the inputs come from: after `:::`, from files, or one per line of standard input.
 
-They are read while tasks run: a task starts as soon as its line is there, and of a list without end only a little is
-read ahead.
+They are read while tasks run: a task starts as soon as its line is read, and an endless list is read only a little
+ahead.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from carico.errors import UsageError
 SEPARATOR = ":::"
 STANDARD_INPUT = 0
 CHUNK = 1 << 16  # bytes
-AHEAD = 4  # batches that are read before they are asked for
+AHEAD = 4  # batches that are read in advance
 Batch = list[str]
 
 
 def split(words: list[str]) -> tuple[list[str], list[str] | None]:
-    """The command, and the inputs behind `:::` if there are any.
+    """The command, and the inputs after `:::` if there are any.
 
     >>> split(["echo", "{}", ":::", "a", "b"])
     (['echo', '{}'], ['a', 'b'])
@@ -42,9 +42,9 @@ def split(words: list[str]) -> tuple[list[str], list[str] | None]:
 
 
 def batches(given: list[str] | None, files: Sequence[Path], null: bool) -> Iterable[Batch]:
-    """The inputs in their order; the next batch may take as long as its writer does.
+    """The inputs in their order; iteration blocks until the next batch can be read.
 
-    Files are opened now, so that a wrong name is an error before anything has run.
+    Files are opened at once, so that a wrong name is an error before any task has run.
     """
     if given is not None and files:
         raise UsageError("inputs come from ':::' or from --arg-file, not from both")
@@ -84,8 +84,8 @@ def _text(line: bytes) -> str:
     return line.decode("utf-8", "surrogateescape")
 
 
-class Reader:
-    """Hands over batches that a thread reads, which must not hold up the tasks nor the end of this process."""
+class InputReader:
+    """Passes on batches that a thread reads, so that reading blocks neither the tasks nor the end of this process."""
 
     def __init__(self, source: Iterable[Batch]) -> None:
         self._source = source
@@ -94,7 +94,7 @@ class Reader:
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
         loop = asyncio.get_running_loop()
-        # A daemon: nothing can end a read of a pipe whose writer stays silent.
+        # A daemon thread: a read of a pipe cannot be interrupted while its writer sends nothing.
         threading.Thread(target=self._follow, args=(loop,), daemon=True).start()
         while (batch := await self._read.get()) is not None:
             if isinstance(batch, OSError):
@@ -103,7 +103,7 @@ class Reader:
             self._places.release()
 
     def _follow(self, loop: asyncio.AbstractEventLoop) -> None:
-        with suppress(RuntimeError):  # the loop has been closed: nobody wants more
+        with suppress(RuntimeError):  # the event loop was closed: no more input is needed
             try:
                 for batch in self._source:
                     self._places.acquire()

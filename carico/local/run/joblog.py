@@ -1,4 +1,4 @@
-"""What has been done, one line a task, in the columns of GNU parallel's --joblog, and what need not be done again.
+"""A log with one line per ended task, in the columns of GNU parallel's --joblog, and the tasks to skip on --resume.
 
 Seq  Host  Starttime  JobRuntime  Send  Receive  Exitval  Signal  Command
 """
@@ -18,13 +18,15 @@ NUMBER = re.compile(r"-?\d+")
 
 
 class JobLog:
-    """Appends a line per ended task; nothing without a file."""
+    """Appends a line per ended task; does nothing without a file."""
 
     def __init__(self, file: Path | None, fresh: bool) -> None:
         self._file = None
         if file is None:
             return
         try:
+            if not fresh:
+                _cut_incomplete_line(file)
             empty = fresh or not file.exists() or not file.stat().st_size
             self._file = file.open("w" if fresh else "a", buffering=1, errors="surrogateescape")
         except OSError as error:
@@ -43,14 +45,14 @@ class JobLog:
             self._file.close()
 
 
-class Entry(NamedTuple):
+class JobLogEntry(NamedTuple):
     place: str  # file and line
     command: str
     good: bool
 
 
 class Done:
-    """What an earlier run did; tasks that failed count only with `failed_too`."""
+    """The tasks of an earlier run; failed ones count only with `failed_too`."""
 
     def __init__(self, file: Path | None, *, failed_too: bool) -> None:
         self._entries = {} if file is None else _entries(file)
@@ -58,7 +60,7 @@ class Done:
         self.last = max(self._entries, default=0)  # number of the last task in it
 
     def has(self, number: int, command: str) -> bool:
-        """Where the log has another command the list has changed since, and numbers mean something else."""
+        """Raises if the log has another command: the list has changed, and the numbers refer to other tasks."""
         entry = self._entries.get(number)
         if entry is None:
             return False
@@ -68,7 +70,7 @@ class Done:
         return entry.good or self._failed_too
 
 
-def _entries(file: Path) -> dict[int, Entry]:
+def _entries(file: Path) -> dict[int, JobLogEntry]:
     entries = {}
     for line, text in enumerate(_lines(file), 1):
         parts = text.split("\t", len(COLUMNS) - 1)
@@ -76,8 +78,19 @@ def _entries(file: Path) -> dict[int, Entry]:
             continue
         if len(parts) != len(COLUMNS) or not all(NUMBER.fullmatch(parts[i]) for i in (0, 6, 7)):
             raise UsageError(f"{file}:{line}: is no line of a job log; delete it, or start without --resume")
-        entries[int(parts[0])] = Entry(f"{file}:{line}", parts[8], parts[6] == "0" and parts[7] == "0")
+        entries[int(parts[0])] = JobLogEntry(f"{file}:{line}", parts[8], parts[6] == "0" and parts[7] == "0")
     return entries
+
+
+def _cut_incomplete_line(file: Path) -> None:
+    """The next line would be appended to it, and the one after that run could not be read."""
+    if not file.exists():
+        return
+    content = file.read_bytes()
+    complete = content.rfind(b"\n") + 1
+    if complete < len(content):
+        with file.open("r+b") as opened:
+            opened.truncate(complete)
 
 
 def _in_one_line(command: str) -> str:
@@ -85,9 +98,9 @@ def _in_one_line(command: str) -> str:
 
 
 def _lines(file: Path) -> list[str]:
-    """A last line without an end was being written when the run was killed: it does not count."""
+    """A last line without a newline was being written when the run was killed: it is ignored."""
     try:
-        with file.open(errors="surrogateescape", newline="\n") as opened:  # a carriage return ends no line
+        with file.open(errors="surrogateescape", newline="\n") as opened:  # a carriage return does not end a line
             text = opened.read()
     except FileNotFoundError:
         return []

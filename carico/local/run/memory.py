@@ -1,6 +1,6 @@
-"""Is there memory for one more task, and who has to give way when there is not? State without I/O.
+"""Whether there is memory for one more task, and which task to pause or kill if there is not. State without I/O.
 
-How much a task will take is known from those that have ended: the kernel tells the peak of each. With mean μ and
+How much a task will take is known from those that have ended: the kernel reports the peak of each. With mean μ and
 standard deviation σ of the peaks and the largest peak M, n running tasks that hold rᵢ now and one more need
 
     used + Σ (eᵢ − rᵢ)⁺ + μ + σ·√(n+1)  ≤  limit       eᵢ = μ, or M once rᵢ has passed μ
@@ -8,9 +8,9 @@ standard deviation σ of the peaks and the largest peak M, n running tasks that 
 or, if that is less, what they need if all of them are like the largest: used + Σ (M − rᵢ) + M. Before the first has
 ended, every running task is expected to double what it holds.
 
-That is a forecast, and tasks may be unlike those before. So the level is watched as well: where it would reach the
-limit within REACTION at its present rise, the youngest task is paused; where that does not help, it is killed and runs
-again later. Paused tasks go on when the forecast allows it again, the oldest first.
+This is a forecast, and tasks may differ from earlier ones. So the level is watched as well: if it would reach the limit
+within REACTION at its current rise, the youngest task is paused; if that does not help, it is killed and restarted
+later. Paused tasks are resumed when the forecast allows it again, the oldest first.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import math
 from collections.abc import Mapping
 
 LIMIT_SHARE = 0.92  # of the limit that may be planned for
-PAUSE_SHARE = 0.92  # of the limit that the level may come near before somebody is paused
-KILL_SHARE = 0.95  # at which somebody has to go
-REACTION = 0.35  # s from a look at the level to its effect, with a look every 0.1 s
+PAUSE_SHARE = 0.92  # of the limit: the expected level above which a task is paused
+KILL_SHARE = 0.95  # of the limit: the level above which a task is killed
+REACTION = 0.35  # s from a measurement of the level to its effect, with a measurement every 0.1 s
 RECENT = 0.1  # weight of a new peak once ten are known
-SIGMAS = 1.0  # more would hold back tasks for a case that pausing deals with
+SIGMAS = 1.0  # more would hold back tasks for a case that pausing handles
 
 
 class Peaks:
-    """Mean, spread and maximum of what ended tasks took, recent ones counting more.
+    """Mean, spread and maximum of what ended tasks took; recent ones weigh more.
 
     >>> peaks = Peaks()
     >>> for size in (100.0, 100.0, 400.0):
@@ -55,8 +55,8 @@ class Peaks:
         return math.sqrt(self.variance)
 
 
-class Memory:
-    """`limit` in bytes. `look` is called at every tick, the other methods when something happens."""
+class MemoryGuard:
+    """`limit` in bytes. `look` is called at every tick, the other methods on events."""
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
@@ -82,30 +82,30 @@ class Memory:
             self._highest[task] = max(size, self._highest.get(task, 0.0))
 
     def ended(self, task: int, peak: float) -> None:
-        """`peak` is the kernel's word on its largest process; all its processes together may have held more."""
+        """`peak` is the kernel's value for its largest process; all its processes together may have held more."""
         self._held.pop(task, None)
         self.peaks.add(max(peak, self._highest.pop(task, 0.0)))
 
     def dropped(self, task: int) -> None:
-        """It was killed before its end: what it held is a lower bound, and worth knowing if it is a large one."""
+        """It was killed before its end: what it held is a lower bound, which matters if it is a new maximum."""
         self._held.pop(task, None)
         self.peaks.largest = max(self.peaks.largest, self._highest.pop(task, 0.0))
 
     def fits(self, running: int, least: float = 0.0) -> bool:
-        """Whether one more task fits, of which it is known that it takes at least so many bytes."""
+        """Whether one more task fits that is known to take at least `least` bytes."""
         likely = self.expected(running) + max(self._one_more(running), least)
         if self.peaks.count:
             likely = min(likely, self._at_worst(running) + max(self.peaks.largest, least))
         return self._used + likely <= LIMIT_SHARE * self.limit
 
     def _at_worst(self, running: int) -> float:
-        """What running tasks may still take if each is like the largest that was ever seen."""
+        """What running tasks may still take if each is like the largest so far."""
         return sum(max(0.0, self.peaks.largest - held) for held in self._held.values()) + (
             max(0, running - len(self._held)) * self.peaks.largest
         )
 
     def expected(self, running: int) -> float:
-        """What the running tasks are still going to take; tasks too young to have been looked at take the mean."""
+        """What the running tasks are expected to take in addition; the mean for tasks without a measurement."""
         unseen = max(0, running - len(self._held)) * self.peaks.mean
         return sum(map(self._to_come, self._held.values())) + unseen
 
@@ -122,16 +122,16 @@ class Memory:
 
     @property
     def tight(self) -> bool:
-        """The level is about to reach the limit."""
+        """Whether the level is about to reach the limit."""
         return self._used + self._rise * REACTION > PAUSE_SHARE * self.limit
 
     @property
     def short(self) -> bool:
-        """The level has all but reached the limit."""
+        """Whether the level has almost reached the limit."""
         return self._used > KILL_SHARE * self.limit
 
     def resumes(self, task: int, running: int) -> bool:
-        """Whether a paused task may go on beside so many that run."""
+        """Whether a paused task may be resumed beside `running` others."""
         return (
             self._used + self.expected(running) + self._to_come(self._held.get(task, 0.0)) <= LIMIT_SHARE * self.limit
         )

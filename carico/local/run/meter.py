@@ -1,4 +1,4 @@
-"""What the admission is told: the machine's telemetry, the estimation over it, and what each task holds in memory."""
+"""The input of the admission: the machine's telemetry, the estimation over it, and the memory of each task."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import suppress
 from carico.clock import Clock, Ticker
 from carico.estimate.pipeline import Pipeline
 from carico.local.keeper import family
-from carico.local.run.admission import Admission
-from carico.local.run.memory import Memory
+from carico.local.run.admission import RunAdmission
+from carico.local.run.memory import MemoryGuard
 from carico.settings import EstimateSettings, TelemetrySettings
 from carico.telemetry.sampler import Sampler
 from carico.types import PodCount
@@ -20,23 +20,23 @@ log = logging.getLogger(__name__)
 
 RATE = 10.0  # Hz
 BATCH = 5  # samples per estimate: twice as often as an agent, because tasks are shorter than pods
-SETTLE = 1.0  # s until the load of a new place is in the usage
-RECENT = 0.2  # weight of a new sample in what is smoothed here: a memory of half a second
-MANY = 50  # tasks above which their memory is looked at less often
+SETTLE = 1.0  # s until the load of a new place is visible in the usage
+RECENT = 0.2  # weight of a new sample in the smoothed values: a time constant of half a second
+MANY = 50  # tasks above which their memory is measured less often
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Meter:
-    """Calls `news` whenever the answer may have changed."""
+    """Calls `news` whenever the result may have changed."""
 
     def __init__(
-        self, clock: Clock, admission: Admission, memory: Memory, tasks: Callable[[], Mapping[int, int]]
+        self, clock: Clock, admission: RunAdmission, memory: MemoryGuard, tasks: Callable[[], Mapping[int, int]]
     ) -> None:
         self._clock, self._admission, self._memory, self._tasks = clock, admission, memory, tasks
         self._sampler = sampler()
         settings = EstimateSettings(batch=BATCH)
         self._pipeline = Pipeline(settings, ("cpu",), RATE)
-        self._places: list[float] = []  # s, when each running place came to be, oldest first
+        self._places: list[float] = []  # s, when each running place was added, oldest first
         self._busy = 0.0  # utilisation, smoothed
         self._runnable = runnable()  # tasks of the machine, smoothed
         self._looked = False
@@ -81,7 +81,7 @@ class Meter:
             self._admission.first_look(raw["util"], len(tasks))
 
     def _count(self, now: float, running: int) -> PodCount:
-        del self._places[running:]  # a place that was not filled again is gone, the youngest first
+        del self._places[running:]  # a place that was not filled again is removed, the youngest first
         self._places += [now] * (running - len(self._places))
         young = sum(now - came < SETTLE for came in self._places)
         return PodCount(running=running, churn=False, unsettled=young)
@@ -89,7 +89,7 @@ class Meter:
     def _adopt(self) -> None:
         evidence = self._pipeline.evidence()
         if evidence is not None:
-            gram = evidence.basis @ evidence.basis.T  # only the cost is news
+            gram = evidence.basis @ evidence.basis.T  # only the cost is new
             self._pipeline.adopt(gram, self._admission.prior(), float(len(self._places)))
 
 

@@ -1,4 +1,4 @@
-"""The output of tasks: of one task at a time, when it has ended, and in order if that is wished."""
+"""The output of tasks: one task at a time, when it has ended, and in input order if requested."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PREFIX = "carico-run-"
 
 
 class Output:
-    """Files per task, below `results` or in a folder of its own that goes with the run."""
+    """Files per task, in `results` or in a temporary folder that is removed with the run."""
 
     def __init__(self, results: Path | None, keep_order: bool, tag: bool = False) -> None:
         self._keep = results is not None
@@ -38,7 +38,7 @@ class Output:
             raise UsageError(f"--results {results}: {error.strerror}; name a folder that can be made") from error
 
     def files(self, number: int) -> tuple[str, str]:
-        """Empty files for standard output and standard error."""
+        """Paths for standard output and standard error; files of an earlier attempt are removed."""
         folder = self._folder / str(number)
         folder.mkdir(exist_ok=True)
         files = str(folder / "stdout"), str(folder / "stderr")
@@ -51,7 +51,7 @@ class Output:
             (self._folder / str(number) / "command").write_text(command + "\n", errors="surrogateescape")
 
     def skip(self, number: int) -> None:
-        """A task that is not run this time does not hold up the order."""
+        """A task that is not run this time does not delay the output of later ones."""
         self._skipped.add(number)
 
     def ended(self, task: Task) -> None:
@@ -65,7 +65,7 @@ class Output:
             self._next += 1
 
     def close(self) -> None:
-        """Shows what waited for a task that will not come any more."""
+        """Print outputs that were held back for a task that will not run any more."""
         for number in sorted(self._waiting):
             self._show(self._waiting.pop(number))
         if not self._keep:
@@ -90,7 +90,7 @@ def _copy(file: Path, to: BinaryIO, tag: bytes) -> None:
 
 
 def _clean() -> None:
-    """Folders of this user's runs that were killed."""
+    """Remove folders of this user's runs that were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         mark = folder.name.removeprefix(PREFIX).rpartition("-")[0]
         if is_own_folder(folder) and not marks.supervisor_lives(mark):

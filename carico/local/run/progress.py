@@ -1,22 +1,22 @@
-"""The line on the terminal: how far, how many at once, how long still."""
+"""The progress line on the terminal: tasks done, tasks at once, time left."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 
-from carico.local.run.tasks import Tally
+from carico.local.run.tasks import TaskCounts
 
 EIGHTHS = " ▏▎▍▌▋▊▉"
 REST_OF_LINE = "\x1b[K"
 
 
-def line(tally: Tally, running: int, seconds: float, width: int, *, complete: bool = True) -> str:
+def line(tally: TaskCounts, running: int, seconds: float, width: int, *, complete: bool = True) -> str:
     """`complete`: all inputs have been read.
 
-    >>> line(Tally(100, succeeded=49, failed=1), running=4, seconds=30.0, width=60)
+    >>> line(TaskCounts(100, succeeded=49, failed=1), running=4, seconds=30.0, width=60)
     '█████████░░░░░░░░░  50/100  4 at once  30 s left  1 failed'
-    >>> line(Tally(100, succeeded=50), running=4, seconds=30.0, width=40, complete=False)
+    >>> line(TaskCounts(100, succeeded=50), running=4, seconds=30.0, width=40, complete=False)
     '█████████░░░░░░░░░  50/100+  4 at once'
     """
     done = tally.succeeded + tally.failed
@@ -32,14 +32,14 @@ def line(tally: Tally, running: int, seconds: float, width: int, *, complete: bo
     return f"{bar}  {words}"[: width - 1]
 
 
-class Progress:
-    """Draws on standard error, if that is a terminal and it was asked for."""
+class RunProgress:
+    """Draws on standard error, if requested and if that is a terminal."""
 
     def __init__(self, wanted: bool) -> None:
         self._on = wanted and sys.stderr.isatty()
         self._shown = False
 
-    def draw(self, tally: Tally, running: int, seconds: float, *, complete: bool) -> None:
+    def draw(self, tally: TaskCounts, running: int, seconds: float, *, complete: bool) -> None:
         if self._on:
             width = shutil.get_terminal_size().columns
             sys.stderr.write(f"\r{line(tally, running, seconds, width, complete=complete)}{REST_OF_LINE}")
@@ -47,7 +47,7 @@ class Progress:
             self._shown = True
 
     def clear(self) -> None:
-        """Before anything else is written: the line would stand in the middle of it."""
+        """Call before anything else is written: otherwise it would be appended to the line."""
         if self._shown:
             sys.stderr.write(f"\r{REST_OF_LINE}")
             sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Starts tasks while there is room, watches them, makes room when memory runs short, and starts tasks again."""
+"""Starts tasks while there is room, watches them, pauses or kills some when memory runs short, and restarts tasks."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from dataclasses import dataclass
 
 from carico import durations
 from carico.clock import Clock
-from carico.local.processes import Command, Ended, Guard, Process, StartFailed
-from carico.local.run.admission import Admission
-from carico.local.run.memory import Memory
+from carico.local.processes import ChildProcess, Guard, LaunchCommand, ProcessEnded, StartFailed
+from carico.local.run.admission import RunAdmission
+from carico.local.run.memory import MemoryGuard
 from carico.local.run.output import Output
-from carico.local.run.tasks import START_FAILED, TIMED_OUT, Result, Tally, Task
-from carico.local.run.template import Template
+from carico.local.run.tasks import START_FAILED, TIMED_OUT, Result, Task, TaskCounts
+from carico.local.run.template import CommandTemplate
 
-BLAME = 800  # oom_score_adj: when the kernel has to kill, a task goes before this process does
-GRACE = 10.0  # s that tasks have to end after the first Ctrl-C, or when their time is over
+BLAME = 800  # oom_score_adj: the OOM killer chooses a task before this process
+GRACE = 10.0  # s that tasks have to end after the first Ctrl-C, or after their timeout
 AHEAD = 10_000  # tasks that may wait before more inputs are read
-MOST_DISPLACED = 20  # times that a task gives way before it counts as failed
+MOST_DISPLACED = 20  # times that a task is displaced before it counts as failed
 KILLED = 128 + signal.SIGKILL
 
 
 @dataclass
-class Running:
+class RunningTask:
     task: Task
     started: float  # s, monotonic
-    kills: int  # of the kernel, for memory, before it started
-    process: Process | None = None
+    kills: int  # OOM kills on this machine before it started
+    process: ChildProcess | None = None
     paused: bool = False
-    displaced: bool = False  # we killed it, for memory
+    displaced: bool = False  # this process killed it to free memory
     timed_out: bool = False
-    timer: asyncio.TimerHandle | None = None  # ends it, first politely
-    left: float = 0.0  # s of its time, while it is paused
+    timer: asyncio.TimerHandle | None = None  # ends it, first with SIGTERM
+    left: float = 0.0  # s until its timeout, while it is paused
 
 
 @dataclass(frozen=True)
 class Halt:
-    """When to stop before the end: at so many failures, at once or once the running ones have ended."""
+    """When to stop early: after `failures` failures, at once or when the running tasks have ended."""
 
     failures: int = 0  # 0: never
     now: bool = False
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What is done about tasks that fail or do not end."""
+class RunRules:
+    """How tasks that fail or do not end are handled."""
 
     tries: int = 1  # of a task that fails; 0: until it succeeds
     timeout: float | None = None  # s that a task may run
@@ -56,18 +56,18 @@ class Rules:
 
 
 class Runner:
-    """`offer` it tasks; `run` returns when nothing is left to do after `no_more`. `ended` is told of each result."""
+    """`offer` it tasks; `run` returns when nothing is left to do after `no_more`. `ended` is called for each result."""
 
     def __init__(
         self,
-        template: Template,
+        template: CommandTemplate,
         output: Output,
-        tally: Tally,
-        admission: Admission,
-        memory: Memory,
+        tally: TaskCounts,
+        admission: RunAdmission,
+        memory: MemoryGuard,
         clock: Clock,
         *,
-        rules: Rules,
+        rules: RunRules,
         ended: Callable[[Result], None],
     ) -> None:
         self._queue: deque[Task] = deque()
@@ -76,14 +76,14 @@ class Runner:
         self._template, self._output, self._tally = template, output, tally
         self._admission, self._memory, self._clock = admission, memory, clock
         self._rules, self._told = rules, ended
-        self._running: dict[int, Running] = {}
+        self._running: dict[int, RunningTask] = {}
         self._news = asyncio.Event()
         self._looked = False
         self._stops = 0
         self._folder = os.getcwd()
 
     async def offer(self, tasks: list[Task]) -> None:
-        """Returns when more tasks are wanted."""
+        """Return when more tasks are wanted."""
         self._queue.extend(tasks)
         self._news.set()
         while len(self._queue) > AHEAD and not self._ending:
@@ -117,21 +117,21 @@ class Runner:
         self._news.set()
 
     def interrupt(self) -> None:
-        """Ctrl-C: no further task, and the running ones are asked to end; the second time they are killed."""
+        """Ctrl-C: start no further task and send SIGTERM to the running ones; the second time they are killed."""
         self._stops += 1
         self._queue.clear()
         for one in self._running.values():
             self._end(one, kill=self._stops > 1)
         self._news.set()
 
-    def _end(self, one: Running, kill: bool) -> None:
+    def _end(self, one: RunningTask, kill: bool) -> None:
         if one.process is None:
             return
         if kill:
             one.process.kill()
         else:
             one.process.signal(signal.SIGTERM, whole=True)
-            one.process.signal(signal.SIGCONT, whole=True)  # a paused one could not hear it
+            one.process.signal(signal.SIGCONT, whole=True)  # a stopped process would not handle SIGTERM
 
     async def run(self, guard: Guard) -> None:
         loop = asyncio.get_running_loop()
@@ -166,19 +166,19 @@ class Runner:
 
     def _start(self, group: asyncio.TaskGroup, guard: Guard) -> None:
         task = self._queue.popleft()
-        one = Running(task, self._clock.monotonic(), kernel_kills())
+        one = RunningTask(task, self._clock.monotonic(), kernel_kills())
         self._running[task.number] = one
         self._tally.most_at_once = max(self._tally.most_at_once, len(self._running))
         group.create_task(self._one(one, guard))
 
-    async def _one(self, one: Running, guard: Guard) -> None:
+    async def _one(self, one: RunningTask, guard: Guard) -> None:
         task, wall, message = one.task, self._clock.wall(), ""
-        ended = Ended(START_FAILED, 0)
+        ended = ProcessEnded(START_FAILED, 0)
         out, err = self._output.files(task.number)
         environment = os.environ | dict.fromkeys(("CARICO_SEQ", "PARALLEL_SEQ"), str(task.number))
         argv = self._template.argv(task.text, task.number)
         try:
-            command = Command(argv, environment, self._folder, stdout=out, stderr=err, blame=BLAME)
+            command = LaunchCommand(argv, environment, self._folder, stdout=out, stderr=err, blame=BLAME)
             one.process = await guard.start(command)
             if self._stops:
                 self._end(one, kill=self._stops > 1)
@@ -198,23 +198,23 @@ class Runner:
         self._admission.ended(ended.cpu, seconds)
         shown = self._template.shown(task.text, task.number)
         if one.timed_out:
-            message = f"ended after {durations.show(self._rules.timeout or 0.0)}, its --timeout"
+            message = f"ran longer than --timeout {durations.show(self._rules.timeout or 0.0)} and was ended"
             ended = ended._replace(code=TIMED_OUT, signal=ended.signal or signal.SIGTERM)
         self._finish(Result(task, shown, wall, seconds, ended.code, ended.signal, message))
 
-    def _limit(self, one: Running, seconds: float | None) -> None:
+    def _limit(self, one: RunningTask, seconds: float | None) -> None:
         if seconds is not None:
             one.timer = asyncio.get_running_loop().call_later(seconds, self._time_out, one)
 
-    def _time_out(self, one: Running) -> None:
-        """First politely; whoever has not ended by then is killed."""
+    def _time_out(self, one: RunningTask) -> None:
+        """First SIGTERM; after the grace period the task is killed."""
         self._end(one, kill=one.timed_out)
         if not one.timed_out:
             one.timed_out = True
             self._limit(one, GRACE)
 
-    def _again(self, one: Running, ended: Ended) -> bool:
-        """Puts a task back that had to give way or may try once more."""
+    def _again(self, one: RunningTask, ended: ProcessEnded) -> bool:
+        """Queue a task again that was displaced or has attempts left."""
         task = one.task
         if self._ending:
             return False
@@ -247,7 +247,7 @@ class Runner:
                     self._end(one, kill=False)
 
     def _relieve(self) -> None:
-        """Once per look at the memory: at most one task is paused, killed or let go on."""
+        """Once per measurement of the memory: at most one task is paused, killed or resumed."""
         alive = [one for one in self._running.values() if one.process is not None and not one.displaced]
         alive.sort(key=lambda one: one.started)
         active = [one for one in alive if not one.paused]
@@ -260,16 +260,16 @@ class Runner:
         else:
             self._resume_oldest([one for one in alive if one.paused], len(active))
 
-    def _pause(self, one: Running) -> None:
+    def _pause(self, one: RunningTask) -> None:
         assert one.process is not None
         one.process.signal(signal.SIGSTOP, whole=True)
         one.paused = True
         self._tally.paused += 1
-        if one.timer is not None and not one.timed_out:  # its time stands still
+        if one.timer is not None and not one.timed_out:  # its timeout is suspended
             one.left = one.timer.when() - asyncio.get_running_loop().time()
             one.timer.cancel()
 
-    def _resume_oldest(self, paused: list[Running], active: int) -> None:
+    def _resume_oldest(self, paused: list[RunningTask], active: int) -> None:
         if paused and (not active or self._memory.resumes(paused[0].task.number, active)):
             process = paused[0].process
             assert process is not None
@@ -280,7 +280,7 @@ class Runner:
 
 
 def kernel_kills() -> int:
-    """How often the kernel has killed a process for memory, anywhere on this machine."""
+    """How often the kernel has killed a process for lack of memory, anywhere on this machine."""
     try:
         with open("/proc/vmstat", "rb") as file:
             text = file.read()

@@ -1,20 +1,20 @@
-"""A task, how it may end, and what became of all of them."""
+"""A task, its result, and the counts of all tasks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 START_FAILED = 127  # exit code of a command that could not be started, as in a shell
-TIMED_OUT = -1  # exit code in the job log of a task that was ended for its time, as GNU parallel's
-MOST_COUNTED = 100  # failed tasks that an exit code can tell; 101 means more
+TIMED_OUT = -1  # exit code in the job log of a task that exceeded its timeout, as in GNU parallel
+MOST_COUNTED = 100  # failed tasks that the exit code can express; 101 means more
 
 
 @dataclass
 class Task:
-    number: int  # from 1, by its place in the list
+    number: int  # from 1, by its position in the list
     text: str
     failures: int = 0  # times that it failed
-    displaced: int = 0  # times that it had to give way and was started again
+    displaced: int = 0  # times that it was killed for memory or with its job supervisor, and restarted
     least: float = 0.0  # bytes that it is known to take
 
 
@@ -34,8 +34,8 @@ class Result:
 
 
 @dataclass
-class Tally:
-    """What the exit code and the summary are made of."""
+class TaskCounts:
+    """The counts for the exit code and the summary."""
 
     tasks: int = 0  # that have been read so far
     skipped: int = 0  # done by an earlier run
@@ -49,7 +49,7 @@ class Tally:
     @property
     def exit_code(self) -> int:
         """
-        >>> Tally(500, failed=3).exit_code, Tally(500, failed=300).exit_code
+        >>> TaskCounts(500, failed=3).exit_code, TaskCounts(500, failed=300).exit_code
         (3, 101)
         """
         return min(self.failed, MOST_COUNTED + 1)

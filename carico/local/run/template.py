@@ -3,8 +3,8 @@
     {}   the input                     {/}   its basename           {#}  its number, from 1
     {.}  without its extension         {//}  its directory          {/.} its basename without extension
 
-A command of several words is executed as it is: an input is one word, or a part of one, whatever is in it. A command
-that is a single word with blanks or shell metacharacters goes to `sh`, and inputs are quoted for it.
+A command of several words is executed as it is: an input is one word, or a part of one, whatever it contains. A command
+that is a single word with blanks or shell metacharacters is passed to `sh`, and inputs are quoted for it.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ STRINGS: dict[str, Callable[[str, int], str]] = {
     "{#}": lambda _, number: str(number),
 }
 PATTERN = re.compile("|".join(re.escape(string) for string in sorted(STRINGS, key=len, reverse=True)))
-# Others that GNU parallel replaces: positions, slots, Perl, and those of its --plus. ${1} is the shell's own.
+# Others that GNU parallel replaces: positions, slots, Perl, and those of its --plus. ${1} belongs to the shell.
 FOREIGN = re.compile(r"(?<!\$)\{(?:-?\d+[./]{0,4}|0?%|##|0#|=.*?=|\+[./]{1,3}|\.{2,3}|/\.{2,3})\}")
 FOR_A_SHELL = re.compile(r"[\s;&|<>$`\"'*?()]")
 
 
-class Template:
+class CommandTemplate:
     """
-    >>> Template(["gzip", "-k", "{}"]).argv("a b.txt", 1)
+    >>> CommandTemplate(["gzip", "-k", "{}"]).argv("a b.txt", 1)
     ['gzip', '-k', 'a b.txt']
-    >>> Template(["echo {/.} > {.}.out"]).argv("x/a b.txt", 1)
+    >>> CommandTemplate(["echo {/.} > {.}.out"]).argv("x/a b.txt", 1)
     ['/bin/sh', '-c', "echo 'a b' > 'x/a b'.out"]
-    >>> Template(["echo"]).argv("last", 1)
+    >>> CommandTemplate(["echo"]).argv("last", 1)
     ['echo', 'last']
     """
 
@@ -59,7 +59,7 @@ class Template:
         return ["/bin/sh", "-c", words[0]] if self._shell else words
 
     def shown(self, text: str, number: int) -> str:
-        """As one would type it."""
+        """As it would be typed in a shell."""
         argv = self.argv(text, number)
         return argv[2] if self._shell else shlex.join(argv)
 

@@ -1,7 +1,7 @@
-"""The figures of all nodes as one matrix, so that what changed since the last message is a vector operation.
+"""The figures of all nodes as one matrix, so that finding what changed since the last message is a vector operation.
 
-One row per node (the rows of snapshot and ledger), one column per figure. Reports bring the usage, the ledger the
-capacity, the snapshot pods and Nodes; `refresh` reads the journals, and `matrix` puts it all side by side.
+One row per node (the rows of snapshot and ledger), one column per figure. The usage comes from reports, the capacity
+from the ledger, pods and Nodes from the snapshot; `refresh` reads the journals, and `matrix` combines all figures.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Matrix32 = NDArray[np.float32]
 STATE, CAPACITY, RESERVED, PODS, STARTING, USAGE = range(6)
 # Bits of STATE.
 FRESH, REPORTED, CHURN, CORDONED = 1, 2, 4, 8
-# What has to move before a reader is told again: less than a page shows.
+# The smallest change that is sent to readers: less than the page shows.
 TOLERANCE = {STATE: 0.5, CAPACITY: 0.05, RESERVED: 0.005, PODS: 0.5, STARTING: 0.5}
 USAGE_TOLERANCE = 0.005
 
@@ -37,8 +37,8 @@ class Columns:
         self._churn: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._reported: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._pods: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
-        self._names: list[str] = []  # whose figures a row has
-        self.handed_on: list[int] = []  # rows that got another node; whoever keeps a history takes and clears them
+        self._names: list[str] = []  # the node whose figures a row has
+        self.handed_on: list[int] = []  # rows reassigned to another node; the history's owner takes and clears them
         self._node_mark = snapshot.node_changes.mark
         self._pod_mark = snapshot.pod_changes.mark
         self._count_pods(range(len(snapshot)))
@@ -50,7 +50,7 @@ class Columns:
         return self._names[row]
 
     def noted(self, report: NodeReport) -> None:
-        """A report was taken into the ledger."""
+        """Record a report that was taken into the ledger."""
         row = self._snapshot.rows.number.get(report.node)
         if row is None:
             return
@@ -64,7 +64,7 @@ class Columns:
         self._reported[row] = True
 
     def refresh(self) -> RowArray:
-        """Follows the snapshot; returns the rows whose Node came, went or changed."""
+        """Read the snapshot's changes; returns the rows whose Node was added, deleted or changed."""
         snapshot = self._snapshot
         self._fit(len(snapshot))
         pods = snapshot.pod_changes.since(self._pod_mark)
@@ -80,7 +80,7 @@ class Columns:
         return np.flatnonzero(self._snapshot.present)
 
     def matrix(self, now: float) -> Matrix32:
-        """All figures of all rows, whether there is a node or not."""
+        """All figures of all rows, including rows without a node."""
         snapshot, ledger, length = self._snapshot, self._ledger, len(self._snapshot)
         self._fit(length)
         state = (
@@ -123,14 +123,14 @@ class Columns:
             self._pods = np.pad(self._pods, (0, more))
 
     def _own(self, row: int, name: str) -> None:
-        """A row that was let go may belong to another node now, of which nothing is known."""
+        """Assign the row to this node; a reused row loses the figures of its previous node."""
         if self._names[row] != name:
             self._names[row] = name
             self.handed_on.append(row)
             self._usage[row], self._churn[row], self._reported[row] = np.nan, False, False
 
     def _number(self, dimension: str) -> int | None:
-        """Names that no agent of ours uses get no column: a few invented ones would take the place of the real ones."""
+        """The dimension's column; None for names that no agent uses: invented ones could displace the real ones."""
         if dimension not in self.dimensions:
             if dimension not in DIMENSIONS:
                 return None
@@ -144,7 +144,7 @@ class Columns:
 
 
 def changed(before: Matrix32, after: Matrix32) -> RowArray:
-    """Rows that differ by more than a page would show; of another shape, all."""
+    """Rows that differ by more than the page shows; all rows if the number of columns differs."""
     if before.shape[1:] != after.shape[1:]:
         return np.arange(len(after), dtype=np.intp)
     known = min(len(before), len(after))

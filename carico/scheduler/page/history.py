@@ -22,9 +22,9 @@ KEPT = (CAPACITY, RESERVED, PODS)
 LARGEST = 60_000.0  # below the largest number that 16 bits hold
 
 
-class History:
+class NodeHistory:
     """
-    >>> history = History()
+    >>> history = NodeHistory()
     >>> history.sample(np.array([[1, 8.0, 2.0, 3, 0, 0.5]], dtype=np.float32), 100.0)
     >>> history.of(0)["capacity"], history.of(0)["usage"], history.of(0)["at"]
     ([8.0], [[0.5]], [100.0])
@@ -54,7 +54,7 @@ class History:
         self._at.append(now)
 
     def forget(self, row: int) -> None:
-        """The row belongs to another node from now on."""
+        """Clear the row: it belongs to another node from now on."""
         self._ring[:, :, row : row + 1] = np.nan
 
     def of(self, row: int) -> dict[str, Any]:

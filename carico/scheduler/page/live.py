@@ -1,7 +1,7 @@
-"""What the page is told, and when: everything at first, then what changed, at most twice a second.
+"""What is sent to the page, and when: everything at first, then what changed, at most twice a second.
 
-All readers get the same changes. A new one gets the whole picture of this moment; a change that it hears of afterwards
-may be in that picture already, and then changes nothing.
+All readers get the same changes. A new one first gets the full state. A change that it receives afterwards may already
+be part of that state; applying it again has no effect.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 
 from carico import __version__
 from carico.clock import Clock
-from carico.scheduler.assembly import Parts
+from carico.scheduler.assembly import Components
 from carico.scheduler.class_view import class_rows
 from carico.scheduler.page.columns import CAPACITY, CORDONED, FRESH, PODS, RESERVED, STATE, Columns, Matrix32, changed
-from carico.scheduler.page.history import STEP, History
-from carico.scheduler.page.readers import Readers, event, hello
+from carico.scheduler.page.history import STEP, NodeHistory
+from carico.scheduler.page.readers import SseClients, event, hello
 from carico.scheduler.page.waiting import class_row, decision_rows, pod_rows, queue_view
 from carico.scheduler.rows import RowArray
 from carico.scheduler.words import told_all
@@ -28,15 +28,15 @@ from carico.types import NodeReport
 
 TICK = 0.5  # s between two messages
 HEARTBEAT = 5.0  # s after which a message is sent even if nothing changed
-QUEUE_EVERY = 1.0  # s between two looks at the queue
-CLASSES_EVERY = 5.0  # s between two looks at the classes of pods
+QUEUE_EVERY = 1.0  # s between two reads of the queue
+CLASSES_EVERY = 5.0  # s between two reads of the classes of pods
 CLASSES_LISTED = 50
 RATE_OVER = 10.0  # s over which placements per second are counted
 PODS_SHOWN = 250  # of one node
 
 
-class Standing(NamedTuple):
-    """This replica among the others."""
+class ReplicaStatus(NamedTuple):
+    """The state of this replica."""
 
     identity: str
     leads: bool
@@ -45,12 +45,12 @@ class Standing(NamedTuple):
     bound: int  # pods, since the start
 
 
-class Live:
-    def __init__(self, parts: Parts, clock: Clock, standing: Callable[[], Standing]) -> None:
+class Publisher:
+    def __init__(self, parts: Components, clock: Clock, standing: Callable[[], ReplicaStatus]) -> None:
         self._parts, self._clock, self._standing = parts, clock, standing
         self.columns = Columns(parts.snapshot, parts.ledger)
-        self.history = History()
-        self.readers = Readers(clock.monotonic)
+        self.history = NodeHistory()
+        self.readers = SseClients(clock.monotonic)
         self._sent: Matrix32 = np.zeros((0, 0), dtype=np.float32)
         self._sent_parts: dict[str, bytes] = {}
         self._sent_at = self._queue_at = self._classes_at = float("-inf")
@@ -83,10 +83,10 @@ class Live:
     # --- messages ---
 
     def full(self) -> dict[str, Any]:
-        self.tick()  # what is new goes to the others first
+        self.tick()  # sends pending changes to the other readers first
         now = self._clock.monotonic()
         matrix = self.columns.matrix(now)
-        if not len(self.readers):  # nobody listened: changes are counted from here
+        if not len(self.readers):  # no reader was connected: changes are counted from here
             self._sent, self._decided = matrix, self._parts.ring.added
             self._sent_parts.clear()
         return {
@@ -102,7 +102,7 @@ class Live:
         }
 
     def node(self, name: str) -> dict[str, Any] | None:
-        """One node's last minutes, what it last said, and the pods on it."""
+        """One node's last minutes, its last report, and the pods on it."""
         snapshot, ledger = self._parts.snapshot, self._parts.ledger
         row, account = snapshot.rows.number.get(name), ledger.account(name)
         if row is None or row >= len(snapshot) or snapshot.nodes[row] is None:
@@ -157,7 +157,7 @@ class Live:
             self.readers.send(event("change", {**self._times(now), **message}))
 
     def _remember(self, matrix: Matrix32, rows: RowArray) -> None:
-        """Only rows that were sent count as sent: a slow drift adds up until it is told."""
+        """Only rows that were sent are recorded as sent: a slow drift adds up until it is sent."""
         if self._sent.shape == matrix.shape:
             self._sent[rows] = matrix[rows]
         else:
@@ -186,7 +186,7 @@ class Live:
         }
 
     def _classes(self, now: float) -> dict[str, Any]:
-        """Where requests differ most from the truth."""
+        """The classes whose requests differ most from what their pods use."""
         rows = class_rows(self._parts.classes, self._parts.ledger, now)
         return {"all": len(rows), "rows": [class_row(row) for row in rows[:CLASSES_LISTED]]}
 
@@ -230,5 +230,5 @@ class Live:
 
 
 def _room(report: NodeReport) -> str:
-    """In words; empty where the agent reports none."""
+    """The room as text; empty if the agent reports none."""
     return told_all(zip(report.dimensions, report.estimate.room, strict=False)) if report.estimate.room else ""

@@ -1,7 +1,7 @@
 """Browsers that follow the page's events. One message is encoded once and written to all of them.
 
-Nobody waits for a reader: one that does not take what it was sent is dropped, and comes back by itself for the whole
-picture. Their number is bounded.
+The scheduler does not wait for a reader: one that does not receive what was sent is dropped, reconnects automatically
+and gets the full state again. The number of readers is limited.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Callable
 import msgspec
 
 MOST = 64  # readers at once
-UNSENT = 1 << 20  # bytes beyond the first message that may wait for a reader
-PATIENCE = 15.0  # s in which a reader has to have taken everything once
-RETRY = 2000  # ms until a browser asks again
+UNSENT = 1 << 20  # bytes, besides the first message, that may be buffered for a reader
+PATIENCE = 15.0  # s within which a reader must have emptied its buffer once
+RETRY = 2000  # ms until a browser reconnects
 
 
-class Reader:
+class SseClient:
     def __init__(self, writer: asyncio.StreamWriter, first: bytes, now: float) -> None:
         self._transport = writer.transport
         self._allowed = len(first) + UNSENT
@@ -26,7 +26,7 @@ class Reader:
         self._transport.write(first)
 
     def send(self, message: bytes, now: float) -> bool:
-        """False when the reader is too slow, or gone."""
+        """False if the reader is too slow, or disconnected."""
         unsent = self._transport.get_write_buffer_size()
         if unsent == 0:
             self._took_all_at = now
@@ -40,11 +40,11 @@ class Reader:
         self._transport.abort()
 
 
-class Readers:
+class SseClients:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._readers: set[Reader] = set()
-        self.dropped = 0  # slow readers, in all
+        self._readers: set[SseClient] = set()
+        self.dropped = 0  # slow readers, in total
 
     def __len__(self) -> int:
         return len(self._readers)
@@ -54,8 +54,8 @@ class Readers:
         return len(self._readers) >= MOST
 
     async def follow(self, writer: asyncio.StreamWriter, first: bytes) -> None:
-        """Keeps a reader until it goes or is dropped."""
-        reader = Reader(writer, first, self._now())
+        """Keep a reader until it disconnects or is dropped."""
+        reader = SseClient(writer, first, self._now())
         self._readers.add(reader)
         try:
             await reader.dropped.wait()
@@ -71,7 +71,7 @@ class Readers:
 
 
 def event(name: str, data: object) -> bytes:
-    """One server-sent event. JSON has no line breaks of its own, so one data line is enough.
+    """One server-sent event. Encoded JSON contains no line breaks, so one data line is enough.
 
     >>> event("change", {"a": 1})
     b'event: change\\ndata: {"a":1}\\n\\n'

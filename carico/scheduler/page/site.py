@@ -1,7 +1,7 @@
-"""The page's addresses: its files, its stream of events, and one node in detail.
+"""The page's routes: its files, its stream of events, and one node in detail.
 
-Nothing is fetched from elsewhere and nothing runs that is not one of these files: the content security policy says so
-to the browser. All addresses in the files are relative, so the page also works behind a proxy's prefix.
+The content security policy allows only these files: nothing is fetched from another host and no other script runs. All
+URLs in the files are relative, so the page also works behind a proxy's path prefix.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from carico.http.message import JSON, Page, Request, Stream, text
 from carico.http.routes import Route, shown
-from carico.scheduler.page.live import Live
+from carico.scheduler.page.live import Publisher
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -36,7 +36,7 @@ TYPES = {
 RETRY_AFTER = "5"  # s
 
 
-def routes(live: Live) -> dict[str, Route]:
+def routes(live: Publisher) -> dict[str, Route]:
     return files() | {
         "/page/live": Route(lambda _: _live(live)),
         "/page/node": Route(lambda request: _node(live, request)),
@@ -58,7 +58,7 @@ def _fixed(page: Page) -> Route:
     return shown(lambda: page)
 
 
-def _live(live: Live) -> Page | Stream:
+def _live(live: Publisher) -> Page | Stream:
     if live.readers.full:
         headers = (("Retry-After", RETRY_AFTER), *HEADERS)
         why = f"{len(live.readers)} pages are open already; close one\n"
@@ -66,7 +66,7 @@ def _live(live: Live) -> Page | Stream:
     return Stream("text/event-stream", live.follow, HEADERS[:-1])
 
 
-def _node(live: Live, request: Request) -> Page:
+def _node(live: Publisher, request: Request) -> Page:
     name = request.query.get("name", "")
     found = live.node(name)
     if found is None:

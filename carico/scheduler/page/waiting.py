@@ -1,4 +1,4 @@
-"""Who waits and why, and what was decided, as a page shows it: the first few, and how many more there are."""
+"""The queue with reasons, and the decisions, as rows of the page: the first few, and how many more there are."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from carico.kube.objects import Pod
 from carico.scheduler.class_view import ClassRow, quantities
-from carico.scheduler.decisions import Record, Ring
+from carico.scheduler.decisions import DecisionLog, DecisionRecord
 from carico.scheduler.queue import Queue, Queued
 from carico.scheduler.words import cores, size
 
 LISTED = 100  # pods of the queue that are listed
-COUNTED = 5000  # pods that are looked at: a queue of 100,000 must not hold the loop up
+COUNTED = 5000  # pods that are examined: a queue of 100,000 must not block the event loop
 DECISIONS = 50  # that a reader keeps
 TEXT = 400  # characters of a reason
 
@@ -63,12 +63,12 @@ def scheduled_condition(pod: Pod) -> str:
     return next(said, "")
 
 
-def decision_rows(ring: Ring, mark: int) -> list[dict[str, Any]]:
+def decision_rows(ring: DecisionLog, mark: int) -> list[dict[str, Any]]:
     """What was decided since `ring.added` was `mark`, the newest first."""
     return [_decision(record) for record in ring.latest(min(DECISIONS, ring.added - mark))]
 
 
-def _decision(record: Record) -> dict[str, Any]:
+def _decision(record: DecisionRecord) -> dict[str, Any]:
     return {
         "at": round(record.at, 3),
         "pod": record.pod,
@@ -84,7 +84,7 @@ def _decision(record: Record) -> dict[str, Any]:
 
 
 def pod_rows(pods: Iterable[Pod], answered: Iterable[str], most: int) -> list[list[str]]:
-    """Name, phase, and whether the node's own report answers for the pod yet."""
+    """Name, phase, and whether the node's report counts the pod yet."""
     known = frozenset(answered)
     ordered = sorted(pods, key=lambda pod: pod.key)[:most]
     return [[pod.key, pod.status.phase, _hand_over(pod, known)] for pod in ordered]

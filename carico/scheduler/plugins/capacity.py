@@ -1,10 +1,10 @@
-"""What nodes can still take, as a plugin: filter and score by room per resource.
+"""Capacity plugin: filters and scores nodes by the room per resource that they report.
 
-A node is refused when one of its resources has less left than threshold × what a pod of this class costs; when so many
-pods are starting there that their load is not visible yet; when it has a pod of the same class that nobody has measured
-so far; or when its report is too old to be believed. A node whose agent reports Pod-Capacity alone is refused when less
-than threshold × the pod's units are free, and so is every node for a pod with units of its own. None of that evicts
-anybody unless `preempt_for_capacity` says so: telemetry alone is no reason to kill a pod.
+A node is rejected when one of its resources has less left than threshold × what a pod of this class costs; when too
+many pods are starting there whose load is not visible yet; when it has a pod of the same class that is not measured
+yet; or when its report is stale. A node whose agent reports only Pod-Capacity is rejected when less than threshold ×
+the pod's units are free. The same check applies to every node for a pod that has a units annotation. None of this
+evicts a pod unless `preempt_for_capacity` is set: telemetry alone is no reason to kill a pod.
 """
 
 from __future__ import annotations
@@ -21,50 +21,49 @@ from numpy.typing import NDArray
 from carico.kube.objects import Pod
 from carico.pod_class import COST_CLASS
 from carico.scheduler import words
-from carico.scheduler.changes import Action, Interest
+from carico.scheduler.changes import Action, EventInterest
 from carico.scheduler.charge import NUMBER, RESOURCES, Charge, Sum
-from carico.scheduler.class_costs import ClassTable
+from carico.scheduler.class_costs import ClassCostTable
+from carico.scheduler.fits import MOST, Fits
 from carico.scheduler.framework import MAX_SCORE, OK, SKIP, Cycle, Reason, Reuse, Status, Verdict, unresolvable
 from carico.scheduler.ledger import Ledger
 from carico.scheduler.rows import Mask, RowArray
 from carico.scheduler.supply import Need, Needs
 from carico.scheduler.template import PodInfo
 from carico.scheduler.units import ANNOTATION, counts, read_units
-from carico.types import ClassKey, Matrix, Vector
+from carico.types import ClassKey, Vector
 
 NO_CAPACITY = "had no free capacity"
 NO_REPORT = "had no recent capacity report"
 STARTING = "had too many pods starting"
 UNMEASURED = "had a pod of the same class that is not measured yet"
-# By resource; a verdict has eight bits.
+# One per group of resources; a verdict has eight bits.
 TOO_LITTLE = ("had too little cpu left", "had too little memory left", "had too much pressure",
               "had too little disk or network left")  # fmt: skip
 REASON_OF = {"cpu": 4, "memory": 5, "memory_pressure": 6, "io_pressure": 6, "disk": 7, "network": 7}
 
-# The amounts of this supply beside the resources: pods of free capacity, the same on nodes that report no room, pods
-# that may start, and PROBE with a class: unmeasured pods of it that may come.
+# The amounts of this supply besides the resources: pods of free capacity, the same on nodes that report no room, pods
+# that may start, and PROBE followed by a class: unmeasured pods of that class that may be added.
 FREE, FREE_WITHOUT_ROOM, STARTS, PROBE = "free", "free without room", "starts", "probe:"
 ROUNDING = 1 - 1e-9  # sums of amounts are not exact
-FEW = 4  # a column of so many times as many rows as are wanted is looked at whole
-MOST = 1e6  # pods that are said to fit where nothing limits them
 
 
 @dataclass(frozen=True)
 class CapacityRules:
-    """The settings that this plugin obeys; settings.py gives the reasons."""
+    """The settings of this plugin; settings.py gives the reasons."""
 
     threshold: float = 1.0  # times what a pod costs
     on_stale: str = "filter"  # filter, requests or ignore
     release: str = "handover"  # handover or pending: which columns of the ledger count
     startup_limit: int = 8  # pods starting on a full node
     startup_limit_idle: int = 32  # … and on an idle one
-    unmeasured_per_node: int = 1  # pods of a class that nobody has measured
+    unmeasured_per_node: int = 1  # pods of a class that is not measured yet
     preempt: bool = False
 
 
 @dataclass(slots=True)
 class _Supposed:
-    """What pods that are only thought there, or thought away, would take on one row."""
+    """What pods hypothetically added to or removed from one row would take."""
 
     taken: Sum = field(default_factory=Sum)
     probes: Counter[ClassKey] = field(default_factory=Counter)
@@ -79,17 +78,18 @@ class Capacity:
         ledger: Ledger,
         now: Callable[[], float],
         rules: CapacityRules | None = None,
-        classes: ClassTable | None = None,
+        classes: ClassCostTable | None = None,
     ) -> None:
         self._ledger, self._now, self.rules = ledger, now, rules or CapacityRules()
-        self.classes = ClassTable() if classes is None else classes
+        self.classes = ClassCostTable() if classes is None else classes
         self.interests = (
-            Interest("Node", Action.ADD),
-            Interest("Pod", Action.POD_ANNOTATION, _claims_otherwise),
-            Interest("ClassCost", Action.UPDATE, self._is_of_family),
+            EventInterest("Node", Action.ADD),
+            EventInterest("Pod", Action.POD_ANNOTATION, _claims_otherwise),
+            EventInterest("ClassCost", Action.UPDATE, self._is_of_family),
         )
         self.supply = f"capacity by {self.rules.release}"
         self._by_pending = self.rules.release == "pending"
+        self._fits = Fits(ledger, pending=self._by_pending)
         fixed = not self.rules.preempt
         self._reasons = (
             Reason(NO_CAPACITY, fixed),
@@ -101,7 +101,7 @@ class Capacity:
 
     def pre_filter(self, cycle: Cycle) -> Status:
         if not counts(cycle.pod.pod):
-            return SKIP  # the agent itself is such a pod: without it there would be no report for ever
+            return SKIP  # the agent itself is such a pod: without it no report would ever arrive
         if read_units(cycle.pod.pod) is None:
             text = cycle.pod.pod.metadata.annotations[ANNOTATION]
             return unresolvable(f"annotation {ANNOTATION} is {text!r}, not a number above 0")
@@ -110,7 +110,8 @@ class Capacity:
     def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
         self._ledger.extend()
         charge = self.charge(cycle.pod)
-        bits = self._short(cycle, rows, charge)
+        short: Mask = self._fitting(cycle, rows, charge) < self._least(1.0 if charge.cost is not None else charge.units)
+        bits = self._lacking(cycle, rows, charge, short) if short.any() else short.view(np.uint8)
         crowded = self._crowded(cycle, rows)
         if crowded is not None:
             bits |= crowded.view(np.uint8) << np.uint8(2)
@@ -122,40 +123,42 @@ class Capacity:
                 bits[~fresh] = 0 if self._requests_suffice() else 2
         return Verdict(bits, self._reasons)
 
-    def _short(self, cycle: Cycle, rows: RowArray | None, charge: Charge) -> NDArray[np.uint8]:
-        """Rows that lack pods or amounts."""
-        free, left = self._columns(cycle, rows, charge)
-        short: Mask = free < self._least(charge.units)
+    def _fitting(self, cycle: Cycle, rows: RowArray | None, charge: Charge) -> Vector:
+        """How many pods like it fit, with hypothetical changes of this cycle; read-only if `rows` is None."""
+        supposed: dict[int, _Supposed] = cycle.state.get(self.name, {})
+        if rows is not None:
+            fits = self._fits.at(rows, charge)
+        else:
+            fits = self._fits.everywhere(charge)[: len(cycle.snapshot)]
+            fits = fits.copy() if supposed else fits
+        for row, change in supposed.items():
+            fits[row if rows is None else rows == row] = self._fits.supposing(row, charge, change.taken)
+        return fits
+
+    def _lacking(self, cycle: Cycle, rows: RowArray | None, charge: Charge, short: Mask) -> NDArray[np.uint8]:
+        """Which resources are short on the rows where the pod does not fit."""
+        bits: NDArray[np.uint8] = np.zeros(len(short), dtype=np.uint8)
+        at = np.flatnonzero(short)
+        nodes = at if rows is None else rows[at]
         if charge.cost is None:
-            return short.view(np.uint8)
-        short &= ~_pick(self._ledger.has_room, cycle, rows)
-        bits = short.view(np.uint8)
-        for number, column in left.items():
-            lacking: Mask = column < self._least(float(charge.cost[number]))
-            bits |= lacking.view(np.uint8) << np.uint8(REASON_OF[RESOURCES[number]])
+            bits[at] = 1
+            return bits
+        found = (~self._ledger.has_room.take(nodes)).view(np.uint8)
+        _, left = self._fits.columns()
+        supposed: dict[int, _Supposed] = cycle.state.get(self.name, {})
+        for number in charge.numbers:
+            column = left[number].take(nodes)
+            for row, change in supposed.items():
+                column[nodes == row] = self._ledger.supposing(row, change.taken, pending=self._by_pending)[0][number]
+            lacking: Mask = column < self._least(charge.cost[number])
+            found |= lacking.view(np.uint8) << np.uint8(REASON_OF[RESOURCES[number]])
+        bits[at] = found
         return bits
 
-    def _columns(self, cycle: Cycle, rows: RowArray | None, charge: Charge) -> tuple[Vector, dict[int, Vector]]:
-        """Pods, and the amounts of the resources that the pod takes; with what is only supposed in this cycle."""
-        free, amounts = self._free_columns()
-        chosen = _pick(free, cycle, rows)
-        numbers = charge.numbers if self._ledger.has_room.any() else ()
-        left = {number: _pick(amounts[number], cycle, rows) for number in numbers}
-        supposed: dict[int, _Supposed] = cycle.state.get(self.name, {})
-        if supposed:
-            chosen, left = chosen.copy(), {number: column.copy() for number, column in left.items()}
-        for row, change in supposed.items():
-            at = row if rows is None else rows == row
-            would, pods = self._ledger.supposing(row, change.taken, pending=self._by_pending)
-            chosen[at] = pods
-            for number, column in left.items():
-                column[at] = would[number]
-        return chosen, left
-
     def _mark_probed(self, bits: NDArray[np.uint8], cycle: Cycle, rows: RowArray | None, key: ClassKey) -> None:
-        """Rows that have enough unmeasured pods of the class, if their agents could measure one."""
+        """Mark rows that have enough unmeasured pods of the class, if their agents could measure one."""
         limit, ledger = self.rules.unmeasured_per_node, self._ledger
-        if not ledger.has_room.any():
+        if not ledger.nodes_with_room:
             return
         taken: Mask = np.zeros(len(cycle.snapshot), dtype=np.bool_)
         known = ledger.probes.rows(key, limit)
@@ -177,20 +180,20 @@ class Capacity:
         starts = Need(self.supply, STARTS, 1, 1)
         if charge.cost is None:
             return (self._need(FREE, charge.units), starts)
-        amounts = [self._need(RESOURCES[number], float(charge.cost[number])) for number in charge.numbers]
+        amounts = [self._need(RESOURCES[number], charge.cost[number]) for number in charge.numbers]
         needs = (self._need(FREE_WITHOUT_ROOM, charge.units), *amounts, starts)
         if charge.probe is None:
             return needs
         return (*needs, Need(self.supply, f"{PROBE}{'/'.join(charge.probe)}", 1, 1))
 
     def least(self, pod: PodInfo) -> Vector:
-        """What of `ledger.amounts` a node must have; −inf where the pod does not care."""
+        """The amounts, in the order of `ledger.amounts`, that a node must have; −inf where the pod has no need."""
         charge = self.charge(pod)
         least = np.full(2 + len(RESOURCES), -np.inf)
         least[0 if charge.cost is None else 1] = self._least(charge.units)
         for number in charge.numbers:
             assert charge.cost is not None
-            least[2 + number] = self._least(float(charge.cost[number]))
+            least[2 + number] = self._least(charge.cost[number])
         return least
 
     def _need(self, resource: str, amount: float) -> Need:
@@ -205,7 +208,7 @@ class Capacity:
             return math.inf if self._requests_suffice() else -math.inf
         if resource == STARTS:
             return self._starts_left(row)
-        free, left = self._free_columns()
+        free, left = self._fits.columns()
         if resource in NUMBER:
             return float(left[NUMBER[resource], row])
         has_room = bool(self._ledger.has_room[row])
@@ -220,22 +223,24 @@ class Capacity:
         return float(self._start_limit(self._ledger.usage[row]) - self._ledger.starting[row])
 
     def _start_limit(self, usage: Vector) -> Vector:
-        """Pods that may be starting at once: fewer, the fuller the node is."""
+        """Pods that may be starting at once: fewer on a fuller node."""
         few, many = self.rules.startup_limit, self.rules.startup_limit_idle
         return np.maximum(np.floor(few + (1 - usage) * (many - few)), min(few, many))
 
     def _crowded(self, cycle: Cycle, rows: RowArray | None) -> NDArray[np.bool_] | None:
-        """Nodes where as many pods are starting as the live usage allows; None where no node is near its limit."""
+        """Nodes where as many pods are starting as the live usage allows; None if no node is near its limit."""
         starting = _pick(self._ledger.starting, cycle, rows)
         if starting.max(initial=0) < min(self.rules.startup_limit, self.rules.startup_limit_idle):
             return None
         return np.asarray(starting >= self._start_limit(_pick(self._ledger.usage, cycle, rows)))
 
     def score(self, cycle: Cycle, rows: RowArray) -> Vector:
-        """In proportion to how many pods like it fit; a node judged by requests alone comes last."""
+        """Proportional to how many pods like it fit; a node judged by requests alone scores 0."""
         self._ledger.extend()
-        free = self.free(cycle, rows)
+        free = self._fitting(cycle, rows, self.charge(cycle.pod))
         np.maximum(free, 0.0, out=free)
+        if self._ledger.nodes_with_room:
+            np.minimum(free, MOST, out=free)
         if self.rules.on_stale == "requests":
             free[~_pick(self._ledger.fresh(self._now()), cycle, rows)] = 0.0
         most = float(free.max(initial=0.0))
@@ -244,11 +249,11 @@ class Capacity:
         return free
 
     def add_pod(self, cycle: Cycle, pod: PodInfo, row: int) -> None:
-        """A pod is only thought there: it would take what it costs."""
+        """Simulate an added pod: it takes what it costs."""
         self._suppose(cycle, pod, row, 1)
 
     def remove_pod(self, cycle: Cycle, pod: PodInfo, row: int) -> None:
-        """A pod is thought away: what it costs would come back once it has ended."""
+        """Simulate a removed pod: what it costs becomes free."""
         self._suppose(cycle, pod, row, -1)
 
     def _suppose(self, cycle: Cycle, pod: PodInfo, row: int, times: int) -> None:
@@ -260,8 +265,8 @@ class Capacity:
                 supposed.probes[charge.probe] += times
 
     def sentence(self, pod: PodInfo) -> str:
-        """What the pod needs, for its condition; empty where no node reports room."""
-        if not self._ledger.has_room.any():
+        """What the pod needs, for its condition; empty if no node reports room."""
+        if not self._ledger.nodes_with_room:
             return ""
         return f" The pod {words.need(self.classes, self.classes.claim(pod), exact=False)}."
 
@@ -270,39 +275,27 @@ class Capacity:
         return self.classes.charge(self.classes.claim(pod))
 
     def need(self, cycle: Cycle) -> float:
-        """Pods of free capacity, as `free` counts them, that the pod takes."""
+        """How much free capacity, in the pods that `free` counts, the pod takes."""
         return self.rules.threshold * self.charge(cycle.pod).units
 
     def remark(self, row: int) -> str:
-        """What people should know of a node that was chosen although its report is old."""
+        """A remark for the user about a node that was chosen although its report is stale."""
         fresh = self._ledger.is_fresh(row, self._now())
         return "" if fresh else f" (its capacity report is stale; on_stale is {self.rules.on_stale!r})"
 
     def free(self, cycle: Cycle, rows: RowArray | None) -> Vector:
-        """So many pods like it fit, by room where a node reports it; of a pod with units, mean recent pods."""
-        charge = self.charge(cycle.pod)
-        if rows is not None and len(rows) * FEW > len(cycle.snapshot):  # whole columns are quicker than scattered rows
-            return self.free(cycle, None).take(rows)
-        free, left = self._columns(cycle, rows, charge)
-        if not left or charge.cost is None:
-            return free.copy()
-        fits = np.where(_pick(self._ledger.has_room, cycle, rows), MOST, free)
-        for number, column in left.items():
-            np.minimum(fits, column * (1.0 / charge.cost[number]), out=fits)
-        return fits
-
-    def _free_columns(self) -> tuple[Vector, Matrix]:
-        ledger = self._ledger
-        return (ledger.free_pending, ledger.left_pending) if self._by_pending else (ledger.free, ledger.left)
+        """How many pods like it fit, by room if a node reports it; for a pod with units, in mean recent pods."""
+        fits = self._fitting(cycle, rows, self.charge(cycle.pod))
+        return np.minimum(fits, MOST)
 
     def _is_of_family(self, pod: PodInfo, _: object, family: object) -> bool:
-        """The waiting pod's class costs something else, or was measured for the first time."""
+        """Whether the cost of the waiting pod's class changed, or was measured for the first time."""
         claim = self.classes.claim(pod)
         return claim.units is None and claim.key.family == family
 
 
 def _claims_otherwise(pod: PodInfo, old: Pod, new: Pod) -> bool:
-    """The waiting pod itself says something else about its units or its class."""
+    """Whether the waiting pod itself changed its units or class annotation."""
     before, after = old.metadata.annotations, new.metadata.annotations
     return new.uid == pod.uid and any(before.get(name) != after.get(name) for name in (ANNOTATION, COST_CLASS))
 

@@ -1,9 +1,9 @@
-"""Preemption: which pods of lower priority would have to go so that this one fits, and on which node that hurts least.
+"""Preemption: which pods of lower priority must be evicted so that this one fits, and on which node that costs least.
 
-The order is kube-scheduler's. On a node all pods of lower priority are thought away; then as many as possible are
-spared, first those whose PodDisruptionBudget would be violated, in each group the more important first. Among nodes:
-fewest violated budgets, then the lowest highest priority among the victims, then the lowest sum of priorities, the
-fewest victims, and the latest start of the most important victim.
+The order is kube-scheduler's. On a node all pods of lower priority are hypothetically removed. Then as many as possible
+are put back, first those whose PodDisruptionBudget would be violated, in each group the more important first. Nodes are
+compared by: fewest violated budgets, then the lowest highest priority among the victims, then the lowest sum of
+priorities, the fewest victims, and the latest start of the most important victim.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ import numpy as np
 
 from carico.kube.objects import Pod, PodDisruptionBudget
 from carico.kube.selectors import from_selector
-from carico.scheduler.changes import Interest
-from carico.scheduler.feasible import Feasibility
+from carico.scheduler.changes import EventInterest
+from carico.scheduler.feasible import FilterResult
 from carico.scheduler.framework import WAIT, Cycle, Nomination, Wait
 from carico.scheduler.rows import RowArray
 from carico.scheduler.snapshot import Snapshot
-from carico.scheduler.store import Store
+from carico.scheduler.store import ObjectStore
 from carico.scheduler.template import PodInfo
 
-LEAST_CANDIDATES = 100  # nodes looked at, or a tenth of all if that is more
+LEAST_CANDIDATES = 100  # candidate nodes to find, or a tenth of all nodes if that is more
 NOT_STARTED = "9999"  # later than every time stamp
-REPORT_LAG = 15.0  # s in which a node's report shows that a pod has left
-ABOVE_ALL = 2**31  # makes every priority positive, so that fewer victims of a low priority beat more of them
+REPORT_LAG = 15.0  # s within which a node's report shows that a pod has ended
+ABOVE_ALL = 2**31  # makes every priority positive, so that fewer victims of a low priority are better than more of them
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PreemptionCandidate:
     row: int
     victims: tuple[PodInfo, ...]  # the most important first
-    violations: int  # victims whose budget does not allow it
+    violations: int  # victims whose budget does not allow the eviction
 
     def cost(self) -> tuple[int, int, int, int, tuple[int, ...]]:
         """Smaller is better."""
@@ -46,14 +46,14 @@ class Candidate:
 
 class DefaultPreemption:
     name = "DefaultPreemption"
-    interests: tuple[Interest, ...] = ()
+    interests: tuple[EventInterest, ...] = ()
 
     def __init__(self, now: Callable[[], float], seed: int | None = None) -> None:
         self._now = now
         self._rng = np.random.default_rng(seed)
         self.attempts = 0
 
-    def post_filter(self, cycle: Cycle, feasibility: Feasibility) -> Nomination | Wait | None:
+    def post_filter(self, cycle: Cycle, feasibility: FilterResult) -> Nomination | Wait | None:
         self.attempts += 1
         if _waits_for_victims(cycle, feasibility, self._now()):
             return WAIT
@@ -67,13 +67,13 @@ class DefaultPreemption:
         candidates = self._candidates(cycle, feasibility, np.roll(rows, -int(self._rng.integers(len(rows)))))
         if not candidates:
             return None
-        best = min(candidates, key=Candidate.cost)
+        best = min(candidates, key=PreemptionCandidate.cost)
         return Nomination(cycle.snapshot.name(best.row), best.victims)
 
-    def _candidates(self, cycle: Cycle, feasibility: Feasibility, rows: RowArray) -> list[Candidate]:
-        """Enough of them: all nodes of a large cluster would take too long, and rarely find a better one."""
+    def _candidates(self, cycle: Cycle, feasibility: FilterResult, rows: RowArray) -> list[PreemptionCandidate]:
+        """Stop at enough candidates: checking all nodes of a large cluster takes long and rarely finds a better one."""
         enough = max(LEAST_CANDIDATES, cycle.snapshot.node_count // 10)
-        found: list[Candidate] = []
+        found: list[PreemptionCandidate] = []
         for row in rows:
             candidate = _on_node(cycle, feasibility, int(row))
             if candidate is not None:
@@ -83,12 +83,12 @@ class DefaultPreemption:
         return found
 
 
-def _waits_for_victims(cycle: Cycle, feasibility: Feasibility, now: float) -> bool:
-    """Not twice: the nominated node would hold the pod once the victims on it are gone.
+def _waits_for_victims(cycle: Cycle, feasibility: FilterResult, now: float) -> bool:
+    """Whether the nominated node will hold the pod once its victims have ended; then no more pods are evicted.
 
-    Victims are those that this process has chosen, for this pod or for another one that gets the node, and those that a
-    leader before it has marked. What the node reports is not asked: it changes when they go, and telemetry alone is no
-    reason to evict more.
+    Victims are those that this process has chosen, for this pod or for another one nominated to the node, and those
+    that a previous leader has marked. The node's capacity report is ignored: it changes when the victims end, and
+    telemetry alone is no reason to evict more.
     """
     nominated = cycle.snapshot.nominated.get(cycle.pod.uid)
     row = cycle.snapshot.rows.number.get(nominated.node) if nominated is not None else None
@@ -99,14 +99,14 @@ def _waits_for_victims(cycle: Cycle, feasibility: Feasibility, now: float) -> bo
     leaving = [pod for pod in here if pod.uid in chosen or _is_leaving(pod, cycle.pod.priority)]
     if not leaving and now - nominated.vacated_at >= REPORT_LAG:
         return False
-    if not feasibility.verdicts:  # a pre-filter refused the pod: no node was looked at
+    if not feasibility.verdicts:  # a PreFilter plugin rejected the pod: no node was checked
         return bool(leaving)
     with feasibility.filters.pretending(cycle, row, remove=leaving):
         return feasibility.filters.fits_but_for_reports(cycle, row)
 
 
 def _is_leaving(pod: PodInfo, priority: int) -> bool:
-    """A pod of lower priority that was evicted for somebody and has not ended yet."""
+    """A pod of lower priority that was evicted by preemption and has not ended yet."""
     marked = (c for c in pod.pod.status.conditions if c.type == "DisruptionTarget")
     evicted = any(c.status == "True" and c.reason == "PreemptionByScheduler" for c in marked)
     return pod.priority < priority and pod.pod.terminating and evicted
@@ -116,7 +116,7 @@ def _lower(snapshot: Snapshot, row: int, priority: int) -> list[PodInfo]:
     return [pod for pod in snapshot.on[row].values() if pod.priority < priority]
 
 
-def _on_node(cycle: Cycle, feasibility: Feasibility, row: int) -> Candidate | None:
+def _on_node(cycle: Cycle, feasibility: FilterResult, row: int) -> PreemptionCandidate | None:
     filters = feasibility.filters
     potential = sorted(_lower(cycle.snapshot, row, cycle.pod.priority), key=_importance)
     if not potential:
@@ -132,11 +132,11 @@ def _on_node(cycle: Cycle, feasibility: Feasibility, row: int) -> Candidate | No
             if not _spared(pretence, cycle, feasibility, row, pod):
                 victims.append(pod)
                 violations += pod in violating
-    return Candidate(row, tuple(sorted(victims, key=_importance)), violations) if victims else None
+    return PreemptionCandidate(row, tuple(sorted(victims, key=_importance)), violations) if victims else None
 
 
-def _spared(pretence: ExitStack, cycle: Cycle, feasibility: Feasibility, row: int, pod: PodInfo) -> bool:
-    """Put a pod back if the new one still fits beside it."""
+def _spared(pretence: ExitStack, cycle: Cycle, feasibility: FilterResult, row: int, pod: PodInfo) -> bool:
+    """Put a pod back if the new one still fits beside it; returns whether it did."""
     with ExitStack() as attempt:
         attempt.enter_context(feasibility.filters.pretending(cycle, row, add=[pod]))
         if feasibility.filters.fits(cycle, row):
@@ -154,8 +154,8 @@ def _importance(pod: PodInfo) -> tuple[int, str]:
     return (-pod.priority, _started(pod.pod))
 
 
-def split_by_budget(pods: list[PodInfo], store: Store) -> tuple[list[PodInfo], list[PodInfo]]:
-    """Pods whose eviction would violate a PodDisruptionBudget, and the others; the order stays."""
+def split_by_budget(pods: list[PodInfo], store: ObjectStore) -> tuple[list[PodInfo], list[PodInfo]]:
+    """Pods whose eviction would violate a PodDisruptionBudget, and the others; the order is kept."""
     left = {key: budget.status.disruptions_allowed for key, budget in store.disruption_budgets.items()}
     violating: list[PodInfo] = []
     others: list[PodInfo] = []
@@ -170,7 +170,7 @@ def split_by_budget(pods: list[PodInfo], store: Store) -> tuple[list[PodInfo], l
 
 
 def _covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    """Evictions that the API server has granted already are not counted a second time."""
+    """Whether the budget applies; evictions that the API server has already granted are not counted twice."""
     if budget.namespace != pod.namespace or not pod.metadata.labels or pod.name in budget.status.disrupted_pods:
         return False
     selector = from_selector(budget.spec.selector)

@@ -1,17 +1,17 @@
-"""Nodes that have the pod's images already start it sooner; the larger and the wider spread an image, the more so."""
+"""ImageLocality plugin: prefers nodes that have the pod's images; large and widespread images weigh more."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from carico.scheduler.changes import Interest
+from carico.scheduler.changes import EventInterest
 from carico.scheduler.framework import MAX_SCORE, OK, SKIP, Cycle, Status
 from carico.scheduler.rows import RowArray
 from carico.scheduler.snapshot import Snapshot
 from carico.types import Vector
 
-# As in kube-scheduler: below 23 MB a download does not matter, above 1000 MB per container more does not either.
+# As in kube-scheduler: below 23 MB the download time does not matter; the score saturates at 1000 MB per container.
 LEAST = 23 * 1024 * 1024
 MOST = 1000 * 1024 * 1024
 
@@ -20,12 +20,12 @@ Sizes = dict[str, dict[int, int]]  # image name to row to bytes
 
 class ImageLocality:
     name = "ImageLocality"
-    interests: tuple[Interest, ...] = ()
+    interests: tuple[EventInterest, ...] = ()
 
     def __init__(self) -> None:
         self._sizes: Sizes = {}
         self._on: dict[int, tuple[str, ...]] = {}  # row to the names of its images
-        self._mark = 0  # how far the snapshot's changes were read
+        self._mark = 0  # up to where the snapshot's changes were read
 
     def pre_score(self, cycle: Cycle, rows: RowArray) -> Status:
         self._refresh(cycle.snapshot)
@@ -42,14 +42,14 @@ class ImageLocality:
         return (np.clip(total[rows], LEAST, top) - LEAST) * (MAX_SCORE / (top - LEAST))
 
     def _weighed(self, name: str, snapshot: Snapshot) -> NDArray[np.float64]:
-        """The image's size where it is, times the share of nodes that have it: nothing draws all pods to one node."""
+        """The image's size on its rows, times the share of nodes that have it: one node must not attract all pods."""
         sizes = self._sizes[name]
         weighed = np.zeros(len(snapshot))
         weighed[list(sizes)] = list(sizes.values())
         return weighed * (len(sizes) / max(1, snapshot.node_count))
 
     def _refresh(self, snapshot: Snapshot) -> None:
-        """Only nodes whose images changed are read again: kubelets pull images all the time."""
+        """Only nodes whose images changed are read again: kubelets pull images frequently."""
         changed = snapshot.image_changes.since(self._mark)
         self._mark = snapshot.image_changes.mark
         for row in range(len(snapshot)) if changed is None else changed:
@@ -74,7 +74,7 @@ def images(cycle: Cycle) -> list[str]:
 
 
 def full_name(image: str) -> str:
-    """With the tag that is meant when none is given.
+    """With the tag `latest` if none is given.
 
     >>> full_name("registry:5000/web"), full_name("web:2")
     ('registry:5000/web:latest', 'web:2')

@@ -1,6 +1,6 @@
-"""Affinity between pods: beside these, away from those; hard ones filter, preferred ones score.
+"""InterPodAffinity plugin: required terms filter, preferred terms score.
 
-Anti-affinity binds both sides: a running pod's terms keep a new pod away as well.
+Anti-affinity applies in both directions: a running pod's required terms also keep a new pod away.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from carico.kube.objects import Node, Pod
 from carico.scheduler import terms
-from carico.scheduler.changes import Action, Interest
+from carico.scheduler.changes import Action, EventInterest
 from carico.scheduler.columns import MISSING
 from carico.scheduler.framework import MAX_SCORE, OK, SKIP, Cycle, Reason, Reuse, Status, Verdict
 from carico.scheduler.rows import Mask, RowArray
@@ -26,13 +26,13 @@ NO_COMPANY = Reason("node(s) didn't match pod affinity rules", unresolvable=True
 BAD_COMPANY = Reason("node(s) didn't match pod anti-affinity rules")
 UNWELCOME = Reason("node(s) didn't satisfy existing pods anti-affinity rules")
 
-HARD_WEIGHT = 1  # what a running pod's required affinity adds to the score of its own kind of company
-MAX_FOREIGN_KEYS = 256  # then keys that no running pod names any more are dropped
+HARD_WEIGHT = 1  # weight of a running pod's required affinity in the score of pods that match it
+MAX_FOREIGN_KEYS = 256  # above this, keys that no running pod uses any more are dropped
 
 
 @dataclass(slots=True)
 class _Company:
-    """Pods per domain, by label key: what the filter of one cycle compares nodes with."""
+    """Pods per domain, by label key: the filter state of one cycle."""
 
     wanted: dict[str, Counts]  # pods that match all affinity terms
     shunned: dict[str, Counts]  # pods that match an anti-affinity term of this pod
@@ -41,16 +41,16 @@ class _Company:
 
 class InterPodAffinity:
     name = "InterPodAffinity"
-    reuse = Reuse.NEVER  # looks at pods of other nodes
+    reuse = Reuse.NEVER  # depends on pods of other nodes
 
     def __init__(self) -> None:
-        self._foreign_keys: set[str] = set()  # topology keys of running pods' terms that have refused a pod
+        self._foreign_keys: set[str] = set()  # topology keys of running pods' terms that have rejected a pod
 
     @property
-    def interests(self) -> tuple[Interest, ...]:
+    def interests(self) -> tuple[EventInterest, ...]:
         return (
-            Interest("Pod", Action.ADD | Action.DELETE | Action.POD_LABEL, _concerns),
-            Interest("Node", Action.ADD | Action.NODE_LABEL, self._changes_domain),
+            EventInterest("Pod", Action.ADD | Action.DELETE | Action.POD_LABEL, _concerns),
+            EventInterest("Node", Action.ADD | Action.NODE_LABEL, self._changes_domain),
         )
 
     def pre_filter(self, cycle: Cycle) -> Status:
@@ -85,7 +85,7 @@ class InterPodAffinity:
         return Verdict(bits, (NO_COMPANY, BAD_COMPANY, UNWELCOME))
 
     def _changes_domain(self, pod: PodInfo, old: Node | None, new: Node) -> bool:
-        """Whether the node is new, or has moved to another domain of a term that may have refused the pod."""
+        """Whether the node is new, or has moved to another domain of a term that may have rejected the pod."""
         if old is None:
             return True
         before, after = old.metadata.labels, new.metadata.labels
@@ -139,7 +139,7 @@ class InterPodAffinity:
 
 
 def _matching_all(snapshot: Snapshot, wanted: tuple[Term, ...]) -> Counts:
-    """Pods per row that match every one of the terms; they must be the same pods."""
+    """Pods per row that match all of the terms; the same pod must match every term."""
     audiences = tuple(term.audience for term in wanted)
     return snapshot.tally.count_all(audiences, len(snapshot), terminating=True)
 
@@ -167,7 +167,7 @@ def _bump(company: dict[str, Counts], snapshot: Snapshot, key: str, row: int, ch
 
 
 def _in_company(snapshot: Snapshot, company: dict[str, Counts], rows: RowArray | None, length: int) -> Mask:
-    """Rows in a domain where such a pod is."""
+    """Rows in a domain that has at least one of the counted pods."""
     mask = np.zeros(length, dtype=np.bool_)
     for key, counts in company.items():
         mask |= np.append(counts > 0, False)[snapshot.labels.codes(key, rows)]
@@ -175,9 +175,10 @@ def _in_company(snapshot: Snapshot, company: dict[str, Counts], rows: RowArray |
 
 
 def _lonely(cycle: Cycle, company: _Company, rows: RowArray | None) -> Mask:
-    """Rows that lack the company the pod wants.
+    """Rows that do not satisfy the pod's required affinity.
 
-    The first pod of a kind that wants its own kind may go anywhere with the labels: it would wait for ever.
+    If no pod matches yet and the pod matches its own terms, any node with the labels will do: it would otherwise wait
+    forever.
     """
     wanted = cycle.pod.terms.affinity
     snapshot = cycle.snapshot
@@ -191,7 +192,7 @@ def _lonely(cycle: Cycle, company: _Company, rows: RowArray | None) -> Mask:
 
 
 def _all_match(wanted: Iterable[Term], pod: Pod) -> bool:
-    """Without the labels of namespaces, which a hint does not have: a selector on them is taken to match."""
+    """Whether the pod matches; a namespace selector is taken to match, as a queueing hint has no namespace labels."""
     found = [
         (pod.namespace in t.audience.namespaces or not t.audience.namespace_selector.never)
         and t.audience.selector.matches(pod.metadata.labels)
@@ -201,7 +202,7 @@ def _all_match(wanted: Iterable[Term], pod: Pod) -> bool:
 
 
 def _concerns(pod: PodInfo, old: Pod | None, new: Pod | None) -> bool:
-    """Whether a pod that came, went or changed its labels is company that the waiting one wants or shuns."""
+    """Whether a pod that was added, deleted or relabelled matches an affinity term between it and the waiting pod."""
     if new is not None and new.uid == pod.uid:
         return True
     states = [state for state in (old, new) if state is not None and state.spec.node_name]

@@ -1,4 +1,4 @@
-"""Node selector and node affinity: which labels (or which name) a node must have, and which it had better have."""
+"""NodeAffinity plugin: labels (or the name) that a node must have, and labels that are preferred."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 
 from carico.kube.objects import Node, NodeSelector, NodeSelectorTerm, PodSpec
 from carico.kube.selectors import Requirement, as_integer, from_labels, requirement
-from carico.scheduler.changes import Action, Interest
+from carico.scheduler.changes import Action, EventInterest
 from carico.scheduler.framework import OK, SKIP, Cycle, Reuse, Status, Verdict
 from carico.scheduler.rows import Mask, RowArray
 from carico.scheduler.scoring import normalised
 from carico.scheduler.snapshot import Snapshot
-from carico.scheduler.template import PodInfo, Template
+from carico.scheduler.template import PodInfo, PodTemplate
 from carico.types import Vector
 
 NAME_FIELD = "metadata.name"
@@ -21,7 +21,7 @@ NAME_FIELD = "metadata.name"
 
 @dataclass(frozen=True, slots=True)
 class NodeTerm:
-    """All of these must hold."""
+    """One term: all of its requirements must hold."""
 
     labels: tuple[Requirement, ...]
     names: tuple[Requirement, ...]  # on the node's name: In or NotIn, with one value
@@ -39,7 +39,7 @@ class NodeTerm:
 
 @dataclass(frozen=True, slots=True)
 class Required:
-    """What a node must meet: the selector's labels, and any one of the terms if there are terms."""
+    """What a node must meet: the selector's labels, and at least one of the terms if there are terms."""
 
     labels: tuple[Requirement, ...]
     terms: tuple[NodeTerm, ...] | None
@@ -60,7 +60,7 @@ class Required:
 
 
 def any_term(terms: tuple[NodeTerm, ...], snapshot: Snapshot, rows: RowArray | None) -> Mask:
-    """The rows that meet at least one of the terms."""
+    """The rows that meet at least one of the terms; none if there are no terms."""
     if not terms:
         return np.zeros(len(snapshot) if rows is None else len(rows), dtype=np.bool_)
     mask = terms[0].rows(snapshot, rows)
@@ -69,8 +69,8 @@ def any_term(terms: tuple[NodeTerm, ...], snapshot: Snapshot, rows: RowArray | N
     return mask
 
 
-def required(template: Template) -> Required | None:
-    """What the pod demands of a node's labels; None when it demands nothing."""
+def required(template: PodTemplate) -> Required | None:
+    """What the pod requires of a node's labels or name; None if it requires nothing."""
     if "node_affinity" not in template.memo:
         template.memo["node_affinity"] = _required(template.spec)
     found: Required | None = template.memo["node_affinity"]
@@ -88,7 +88,7 @@ def _required(spec: PodSpec) -> Required | None:
 
 
 def terms_of(selector: NodeSelector, *, by_name: bool = True) -> tuple[NodeTerm, ...]:
-    """The terms that can match at all: an empty or malformed one matches no node."""
+    """The terms that can match: an empty or malformed one matches no node."""
     compiled = (_term(piece, by_name) for piece in selector.node_selector_terms)
     return tuple(term for term in compiled if term is not None)
 
@@ -131,8 +131,8 @@ class NodeAffinity:
     reuse = Reuse.NODE
 
     @property
-    def interests(self) -> tuple[Interest, ...]:
-        return (Interest("Node", Action.ADD | Action.NODE_LABEL, _now_matches),)
+    def interests(self) -> tuple[EventInterest, ...]:
+        return (EventInterest("Node", Action.ADD | Action.NODE_LABEL, _now_matches),)
 
     def pre_filter(self, cycle: Cycle) -> Status:
         return SKIP if required(cycle.pod.template) is None else OK
@@ -154,7 +154,7 @@ class NodeAffinity:
         return normalised(total)
 
 
-def _preferred(template: Template) -> list[tuple[NodeTerm, int]]:
+def _preferred(template: PodTemplate) -> list[tuple[NodeTerm, int]]:
     found: list[tuple[NodeTerm, int]] | None = template.memo.get("preferred_nodes")
     if found is None:
         affinity = template.spec.affinity.node_affinity if template.spec.affinity is not None else None

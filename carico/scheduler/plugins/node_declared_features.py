@@ -1,20 +1,20 @@
-"""Features that a pod needs and that only some kubelets have declared."""
+"""NodeDeclaredFeatures plugin: features that a pod needs and that only some kubelets declare."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from carico.kube.objects import Node, PodSpec
-from carico.scheduler.changes import Action, Interest
+from carico.scheduler.changes import Action, EventInterest
 from carico.scheduler.framework import OK, SKIP, Cycle, Reuse, Status, Verdict
 from carico.scheduler.rows import RowArray
-from carico.scheduler.template import PodInfo, Template
+from carico.scheduler.template import PodInfo, PodTemplate
 
 RESTART_ALL = "RestartAllContainersOnContainerExits"
 HOST_NETWORK_USERS = "UserNamespacesHostNetworkSupport"
 
 
-def needed(template: Template) -> frozenset[str]:
+def needed(template: PodTemplate) -> frozenset[str]:
     found: frozenset[str] | None = template.memo.get("features")
     if found is None:
         found = template.memo["features"] = frozenset(_needed(template.spec))
@@ -36,8 +36,8 @@ class NodeDeclaredFeatures:
     reuse = Reuse.NODE
 
     @property
-    def interests(self) -> tuple[Interest, ...]:
-        return (Interest("Node", Action.ADD | Action.NODE_FEATURES, _declares),)
+    def interests(self) -> tuple[EventInterest, ...]:
+        return (EventInterest("Node", Action.ADD | Action.NODE_FEATURES, _declares),)
 
     def pre_filter(self, cycle: Cycle) -> Status:
         return OK if needed(cycle.pod.template) else SKIP

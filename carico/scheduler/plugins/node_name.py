@@ -1,21 +1,21 @@
-"""A pod that names its node goes there or nowhere."""
+"""NodeName plugin: a pod that names its node is placed there or nowhere."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from carico.scheduler.changes import Action, Interest
+from carico.scheduler.changes import Action, EventInterest
 from carico.scheduler.framework import OK, SKIP, Cycle, Reuse, Status, Verdict
 from carico.scheduler.rows import RowArray
 
 
 class NodeName:
     name = "NodeName"
-    reuse = Reuse.NEVER  # the name is no part of the template
+    reuse = Reuse.NEVER  # the name is not part of the template
 
     @property
-    def interests(self) -> tuple[Interest, ...]:
-        return (Interest("Node", Action.ADD),)
+    def interests(self) -> tuple[EventInterest, ...]:
+        return (EventInterest("Node", Action.ADD),)
 
     def pre_filter(self, cycle: Cycle) -> Status:
         return OK if cycle.pod.pod.spec.node_name else SKIP

@@ -1,11 +1,11 @@
-"""Host ports: two pods on one node cannot listen on the same one."""
+"""NodePorts plugin: two pods on one node cannot listen on the same host port."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from carico.kube.objects import Pod
-from carico.scheduler.changes import Action, Interest
+from carico.scheduler.changes import Action, EventInterest
 from carico.scheduler.framework import OK, SKIP, Cycle, Reuse, Status, Verdict
 from carico.scheduler.ports import host_ports
 from carico.scheduler.rows import RowArray
@@ -17,8 +17,8 @@ class NodePorts:
     reuse = Reuse.ROW
 
     @property
-    def interests(self) -> tuple[Interest, ...]:
-        return (Interest("Pod", Action.DELETE, _freed_a_port), Interest("Node", Action.ADD))
+    def interests(self) -> tuple[EventInterest, ...]:
+        return (EventInterest("Pod", Action.DELETE, _freed_a_port), EventInterest("Node", Action.ADD))
 
     def pre_filter(self, cycle: Cycle) -> Status:
         return OK if host_ports(cycle.pod.template) else SKIP
@@ -32,6 +32,6 @@ class NodePorts:
 
 
 def _freed_a_port(pod: PodInfo, old: Pod, new: object) -> bool:
-    """A pod may want one port on several addresses: each of them counts."""
+    """Whether the pod freed a port that is wanted; a pod may want one port on several addresses, and each counts."""
     freed = host_ports(template_of(old)) if old.spec.node_name else ()
     return any(wanted.clashes(port) for wanted in host_ports(pod.template) for port in freed)

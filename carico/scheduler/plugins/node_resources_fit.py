@@ -1,4 +1,4 @@
-"""Requests: what the pods of a node ask for must not exceed what the node offers."""
+"""NodeResourcesFit plugin: the requests of a node's pods must not exceed its allocatable resources."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 
 from carico.kube.objects import Node, Pod
 from carico.scheduler import requests
-from carico.scheduler.changes import Action, Interest
+from carico.scheduler.changes import Action, EventInterest
 from carico.scheduler.framework import Bits, Cycle, Reason, Reuse, Verdict
 from carico.scheduler.requests import Requests
 from carico.scheduler.rows import Mask, RowArray
 from carico.scheduler.snapshot import Snapshot
 from carico.scheduler.supply import Need, Needs
-from carico.scheduler.template import PodInfo, Template
+from carico.scheduler.template import PodInfo, PodTemplate
 
 TOO_MANY = Reason("Too many pods")
 UNKNOWN = Reason("node(s) had a pod that could not be read", unresolvable=True)
-PAIRS = 31  # of bits in 64, beside the two for these reasons
+PAIRS = 31  # pairs of bits in 64, besides the two bits for the reasons above
 
 
 class NodeResourcesFit:
@@ -32,14 +32,14 @@ class NodeResourcesFit:
         self._snapshot = snapshot
 
     @property
-    def interests(self) -> tuple[Interest, ...]:
+    def interests(self) -> tuple[EventInterest, ...]:
         return (
-            Interest("Pod", Action.POD_SCALE_DOWN, _asks_for_less),
-            Interest("Node", Action.ADD | Action.NODE_ALLOCATABLE, _could_hold),
+            EventInterest("Pod", Action.POD_SCALE_DOWN, _asks_for_less),
+            EventInterest("Node", Action.ADD | Action.NODE_ALLOCATABLE, _could_hold),
         )
 
     def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
-        """One reason per resource, twice: a node that is too small as a whole is not helped by evicting pods."""
+        """Two reasons per resource: evicting pods does not help on a node whose allocatable amount is too small."""
         snapshot = cycle.snapshot
         wanted = _wanted(cycle.pod.template)
         free = snapshot.free(requests.PODS)
@@ -72,14 +72,14 @@ class NodeResourcesFit:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What a template asks for, and which bits of a verdict stand for it."""
+    """What a template requests, and which bits of a verdict represent it."""
 
     resources: tuple[tuple[str, int, int], ...]  # name, amount, and the first of its two bits
     reasons: tuple[Reason, ...]
     width: Any  # the unsigned type that has a bit for each reason
 
 
-def _wanted(template: Template) -> _Wanted:
+def _wanted(template: PodTemplate) -> _Wanted:
     found: _Wanted | None = template.memo.get("resources")
     if found is None:
         found = template.memo["resources"] = _numbered(template.requests)
@@ -87,7 +87,7 @@ def _wanted(template: Template) -> _Wanted:
 
 
 def _numbered(wanted: Requests) -> _Wanted:
-    """The last pair of bits is shared by all resources for which no pair of their own is left, if there are any.
+    """The last pair of bits is shared by all resources that are left over when there are more than PAIRS.
 
     >>> many = _numbered({"cpu": 1000} | {f"example.com/{i}": 1 for i in range(39)})
     >>> [bit for _, _, bit in many.resources][:2], {bit for _, _, bit in many.resources[30:]}, many.reasons[62].text
@@ -110,12 +110,12 @@ def _mark(bits: Bits, where: Mask, bit: int) -> None:
 
 
 def _asks_for_less(pod: PodInfo, old: Pod, new: Pod) -> bool:
-    """The waiting pod itself was resized. What running pods give back is seen on their row."""
+    """Whether the waiting pod itself was resized. What running pods free is seen on their row."""
     return new.uid == pod.uid
 
 
 def _could_hold(pod: PodInfo, old: Node | None, new: Node) -> bool:
-    """Whether the node, emptied, could hold the pod, and offers more than before of what the pod wants."""
+    """Whether the node, if empty, could hold the pod, and offers more than before of what the pod wants."""
     wanted = {**pod.template.requests, requests.PODS: 1}
     has = requests.allocatable(new.status.allocatable)
     had = requests.allocatable(old.status.allocatable) if old is not None else {}

@@ -1,4 +1,4 @@
-"""How many volumes of a CSI driver a node can attach."""
+"""NodeVolumeLimits plugin: how many volumes of a CSI driver a node can attach."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 
 from carico.kube.objects import Pod
 from carico.kube.storage import CSINode, PersistentVolumeClaim
-from carico.scheduler.changes import Action, Interest
+from carico.scheduler.changes import Action, EventInterest
 from carico.scheduler.framework import OK, SKIP, Cycle, Reason, Reuse, Status, Verdict, error, unresolvable
 from carico.scheduler.plugins.volumes import bound_volume, claim_uses, made_for, missing, uses_claim
 from carico.scheduler.rows import RowArray
 from carico.scheduler.snapshot import Snapshot
-from carico.scheduler.store import Store
+from carico.scheduler.store import ObjectStore
 from carico.scheduler.template import PodInfo, relevant_volumes
 
 EXCEEDED = Reason("node(s) exceed max volume count")
@@ -27,13 +27,13 @@ class NodeVolumeLimits:
     costly = True
 
     @property
-    def interests(self) -> tuple[Interest, ...]:
+    def interests(self) -> tuple[EventInterest, ...]:
         return (
-            Interest("CSINode", Action.ADD),
-            Interest("CSINode", Action.UPDATE, _raised),
-            Interest("Pod", Action.DELETE, _detached),
-            Interest("PersistentVolumeClaim", Action.ADD, _mine),
-            Interest("VolumeAttachment", Action.DELETE, _has_claims),
+            EventInterest("CSINode", Action.ADD),
+            EventInterest("CSINode", Action.UPDATE, _raised),
+            EventInterest("Pod", Action.DELETE, _detached),
+            EventInterest("PersistentVolumeClaim", Action.ADD, _mine),
+            EventInterest("VolumeAttachment", Action.DELETE, _has_claims),
         )
 
     def pre_filter(self, cycle: Cycle) -> Status:
@@ -57,8 +57,8 @@ class NodeVolumeLimits:
         return Verdict(refused.view(np.uint8), (EXCEEDED,))
 
 
-def attachments(pod: PodInfo, store: Store) -> Attachments:
-    """The volumes that a pod needs attached; claims that nobody knows are not counted."""
+def attachments(pod: PodInfo, store: ObjectStore) -> Attachments:
+    """The volumes that a pod needs attached; claims that do not exist are not counted."""
     found: Attachments = {}
     for use in claim_uses(pod):
         claim = store.claims.get(use.key)
@@ -70,12 +70,12 @@ def attachments(pod: PodInfo, store: Store) -> Attachments:
     return found
 
 
-def _driver(claim: PersistentVolumeClaim, store: Store) -> tuple[str, str]:
+def _driver(claim: PersistentVolumeClaim, store: ObjectStore) -> tuple[str, str]:
     volume = bound_volume(store, claim)
     if volume is not None:
         return (volume.spec.csi.driver, volume.spec.csi.volume_handle) if volume.spec.csi is not None else ("", "")
     storage_class = store.storage_classes.get(claim.class_name)
-    # Not provisioned yet: the claim itself stands for the volume to come.
+    # Not provisioned yet: the claim itself represents the future volume.
     return (storage_class.provisioner, f"claim {claim.key}") if storage_class is not None else ("", "")
 
 
@@ -94,13 +94,13 @@ def _exceeds(snapshot: Snapshot, row: int, wanted: Attachments) -> bool:
 
 
 def _at_most(snapshot: Snapshot, row: int) -> int:
-    """No fewer volumes than are used or attached there, of whatever driver: cheap, and mostly enough to know."""
+    """An upper bound on the volumes used or attached there, of any driver: cheap, and usually enough to decide."""
     used = sum(len(snapshot.on[row][uid].volumes) for uid in snapshot.with_volumes.get(row, ()))
     return used + len(snapshot.store.attachments_on.get(snapshot.name(row), ()))
 
 
-def _attached(store: Store, node: str) -> Attachments:
-    """What is attached already, including volumes of pods that have just gone."""
+def _attached(store: ObjectStore, node: str) -> Attachments:
+    """What is attached already, including volumes of pods that have just ended."""
     found: Attachments = {}
     for attachment in store.attachments_on.get(node, {}).values():
         volume = store.volumes.get(attachment.spec.source.persistent_volume_name or "")

@@ -1,4 +1,4 @@
-"""Topology spread: matching pods are to be spread evenly over zones, hosts or whatever a label tells apart.
+"""PodTopologySpread plugin: spreads matching pods evenly over zones, hosts or the values of another label.
 
 Hard constraints filter: a domain may hold at most `maxSkew` more matching pods than the emptiest eligible one. Soft
 constraints score: domains with fewer matching pods are better.
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from carico.kube.objects import Node, Pod
-from carico.scheduler.changes import Action, Interest
+from carico.scheduler.changes import Action, EventInterest
 from carico.scheduler.columns import MISSING
 from carico.scheduler.framework import MAX_SCORE, OK, SKIP, Cycle, Reason, Reuse, Status, Verdict
 from carico.scheduler.plugins import spread_constraints
@@ -29,7 +29,7 @@ SKEWED = Reason("node(s) didn't match pod topology spread constraints")
 
 @dataclass(slots=True)
 class _Spread:
-    """One hard constraint during a cycle."""
+    """State of one hard constraint during a cycle."""
 
     constraint: Constraint
     codes: NDArray[np.int32]  # the domain of every row
@@ -39,7 +39,7 @@ class _Spread:
     itself: int  # 1 when the pod matches its own constraint
 
     def least(self) -> int:
-        """The emptiest eligible domain; too few domains count as an empty one that is still to come."""
+        """Matching pods in the emptiest eligible domain; 0 while there are fewer domains than `minDomains`."""
         if np.count_nonzero(self.domains) < self.constraint.min_domains:
             return 0
         return int(self.counts[self.domains].min())
@@ -57,11 +57,11 @@ class PodTopologySpread:
     reuse = Reuse.NEVER  # counts pods of the whole cluster
 
     @property
-    def interests(self) -> tuple[Interest, ...]:
+    def interests(self) -> tuple[EventInterest, ...]:
         return (
-            Interest("Pod", Action.ADD | Action.DELETE | Action.POD_LABEL | Action.POD_TERMINATING, _counts),
-            Interest("Pod", Action.POD_TOLERATION, _itself),  # nodeTaintsPolicy: which nodes count may be others now
-            Interest("Node", Action.ADD | Action.DELETE | Action.NODE_LABEL | Action.NODE_TAINT, _changes_domains),
+            EventInterest("Pod", Action.ADD | Action.DELETE | Action.POD_LABEL | Action.POD_TERMINATING, _counts),
+            EventInterest("Pod", Action.POD_TOLERATION, _itself),  # nodeTaintsPolicy: other nodes may be counted now
+            EventInterest("Node", Action.ADD | Action.DELETE | Action.NODE_LABEL | Action.NODE_TAINT, _changes_domains),
         )
 
     def pre_filter(self, cycle: Cycle) -> Status:
@@ -137,7 +137,7 @@ def _labelled(cycle: Cycle, constraints: tuple[Constraint, ...]) -> Mask:
 
 
 def _crowd(cycle: Cycle, constraint: Constraint, rows: RowArray, usable: Mask, scored: Mask) -> Vector:
-    """How crowded a row's domain is; small topologies weigh less, so that hosts do not drown zones."""
+    """How crowded a row's domain is; topologies with few domains weigh less, so that hosts do not outweigh zones."""
     snapshot = cycle.snapshot
     codes = snapshot.labels.codes(constraint.key, None)
     counts = constraint.counts(snapshot, cycle.pod.pod.namespace)
@@ -162,7 +162,7 @@ def _best_when_empty(crowd: Vector, scored: Mask) -> Vector:
 
 
 def _counts(pod: PodInfo, old: Pod | None, new: Pod | None) -> bool:
-    """Whether the other pod is one that the waiting pod's constraints count, or the waiting pod itself."""
+    """Whether the changed pod is the waiting pod itself or one that its constraints count."""
     constraints = spread_constraints.of_pod(pod, "DoNotSchedule")
     states = [state for state in (old, new) if state is not None]
     if any(state.uid == pod.uid for state in states):
@@ -189,7 +189,7 @@ def _changes_domains(pod: PodInfo, old: Node | None, new: Node | None) -> bool:
     before, after = old.metadata.labels, new.metadata.labels
     if old.spec.taints != new.spec.taints or any(before[key] != after[key] for key in keys):
         return True
-    # A node that the pod's selector no longer admits, or newly admits, changes which domains count.
+    # A node that the pod's selector no longer admits, or newly admits, changes which domains are counted.
     spec = pod.pod.spec
     selects = bool(spec.node_selector) or (spec.affinity is not None and spec.affinity.node_affinity is not None)
     return selects and before != after

@@ -1,16 +1,16 @@
-"""Higher priority first; among equals, who came first."""
+"""PrioritySort plugin: higher priority first; among equals, the pod that was queued first."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from carico.scheduler.changes import Interest
+from carico.scheduler.changes import EventInterest
 from carico.scheduler.template import PodInfo
 
 
 class PrioritySort:
     name = "PrioritySort"
-    interests: tuple[Interest, ...] = ()
+    interests: tuple[EventInterest, ...] = ()
 
     def sort_key(self, pod: PodInfo, queued_at: float) -> tuple[Any, ...]:
         return (-pod.priority, queued_at)

@@ -1,4 +1,4 @@
-"""The plugins by name: those of this package, and those that other packages offer.
+"""The plugins by name: those of this package, and those that other packages register.
 
 Another package registers a factory in its own `pyproject.toml`:
 
@@ -16,7 +16,7 @@ from importlib.metadata import entry_points
 
 from carico.clock import Clock
 from carico.errors import UsageError
-from carico.scheduler.class_costs import ClassTable
+from carico.scheduler.class_costs import ClassCostTable
 from carico.scheduler.framework import Plugin
 from carico.scheduler.ledger import Ledger
 from carico.scheduler.plugins.capacity import Capacity, CapacityRules
@@ -36,7 +36,7 @@ from carico.scheduler.plugins.taints import NodeUnschedulable, TaintToleration
 from carico.scheduler.plugins.unsupported import Unsupported
 from carico.scheduler.plugins.volume_binding import VolumeBinding
 from carico.scheduler.plugins.volume_restrictions import VolumeRestrictions
-from carico.scheduler.plugins.volume_writing import Caller
+from carico.scheduler.plugins.volume_writing import ApiCaller
 from carico.scheduler.plugins.volume_zone import VolumeZone
 from carico.scheduler.snapshot import Snapshot
 from carico.scheduler.waiting import WaitingPods
@@ -45,33 +45,33 @@ GROUP = "carico.scheduler.plugins"
 
 
 @dataclass(frozen=True)
-class Tools:
-    """What a plugin may hold on to."""
+class PluginTools:
+    """What a plugin may keep a reference to."""
 
     snapshot: Snapshot
     clock: Clock
     ledger: Ledger | None = None
-    classes: ClassTable | None = None
-    client: Caller | None = None  # None in a dry run: nothing is written
+    classes: ClassCostTable | None = None
+    client: ApiCaller | None = None  # None in a dry run: nothing is written
     rules: CapacityRules | None = None
     waiting: WaitingPods | None = None  # pods in flight, for plugins that permit or wait
 
 
-Factory = Callable[[Tools], Plugin]
+Factory = Callable[[PluginTools], Plugin]
 
 
-def _capacity(tools: Tools) -> Plugin:
+def _capacity(tools: PluginTools) -> Plugin:
     if tools.ledger is None:
         raise UsageError("plugin Capacity needs a ledger of Pod-Capacity reports; leave it out of this profile")
     return Capacity(tools.ledger, tools.clock.monotonic, tools.rules, tools.classes)
 
 
-def _volume_binding(tools: Tools) -> Plugin:
+def _volume_binding(tools: PluginTools) -> Plugin:
     waiting = WaitingPods(tools.clock) if tools.waiting is None else tools.waiting
     return VolumeBinding(tools.client, tools.clock, waiting)
 
 
-# The order of the filters is kube-scheduler's, and so are the reasons that people read; capacity has the last word.
+# The order of the filters is kube-scheduler's, and so are the reasons that users see; Capacity filters last.
 BUILT_IN: dict[str, Factory] = {
     "PrioritySort": lambda _: PrioritySort(),
     "SchedulingGates": lambda _: SchedulingGates(),
@@ -96,7 +96,7 @@ BUILT_IN: dict[str, Factory] = {
 
 DEFAULT = tuple(BUILT_IN)
 
-# kube-scheduler's own for what it has; capacity leads, because that is what this scheduler is for.
+# kube-scheduler's weights for the plugins that it has; Capacity weighs most, as it is the purpose of this scheduler.
 WEIGHTS: dict[str, float] = {
     "Capacity": 5.0,
     "TaintToleration": 3.0,
@@ -108,14 +108,14 @@ WEIGHTS: dict[str, float] = {
 
 
 def known() -> dict[str, Factory]:
-    """Every plugin that can be named; another package cannot replace one of ours."""
+    """Every plugin that can be named; another package cannot replace a built-in one."""
     found: dict[str, Factory] = {}
     for entry in entry_points(group=GROUP):
         found[entry.name] = entry.load()
     return found | BUILT_IN
 
 
-def make(names: Iterable[str], tools: Tools) -> list[Plugin]:
+def make(names: Iterable[str], tools: PluginTools) -> list[Plugin]:
     """The plugins of a profile, in the order given."""
     factories = known()
     unknown = [name for name in names if name not in factories]

@@ -1,9 +1,9 @@
-"""Pods with scheduling gates wait outside the queue until somebody has lifted them all."""
+"""SchedulingGates plugin: pods with scheduling gates stay out of the queue until all gates are removed."""
 
 from __future__ import annotations
 
 from carico.kube.objects import Pod
-from carico.scheduler.changes import Action, Interest
+from carico.scheduler.changes import Action, EventInterest
 from carico.scheduler.framework import OK, Status, unresolvable
 from carico.scheduler.template import PodInfo
 
@@ -12,8 +12,8 @@ class SchedulingGates:
     name = "SchedulingGates"
 
     @property
-    def interests(self) -> tuple[Interest, ...]:
-        return (Interest("Pod", Action.POD_GATES, _same_pod),)
+    def interests(self) -> tuple[EventInterest, ...]:
+        return (EventInterest("Pod", Action.POD_GATES, _same_pod),)
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
         gates = [gate.name for gate in pod.pod.spec.scheduling_gates]

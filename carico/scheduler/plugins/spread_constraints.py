@@ -1,4 +1,4 @@
-"""Topology spread constraints, compiled for one pod; the system's own where a pod has none."""
+"""Topology spread constraints, compiled for one pod; the system defaults for a pod that has none."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from carico.scheduler.plugins.node_affinity import required
 from carico.scheduler.plugins.taints import untolerated
 from carico.scheduler.rows import Mask, RowArray
 from carico.scheduler.snapshot import Snapshot
-from carico.scheduler.store import Store
+from carico.scheduler.store import ObjectStore
 from carico.scheduler.tally import Counts
 from carico.scheduler.template import PodInfo
-from carico.scheduler.terms import Audience
+from carico.scheduler.terms import PodSet
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 
-VARIANTS_KEPT = 64  # of one template's constraints: each roll-out brings a new value of `pod-template-hash`
+VARIANTS_KEPT = 64  # of one template's constraints: each roll-out adds a new value of `pod-template-hash`
 
-# What Kubernetes does for pods of a Service or a controller that say nothing themselves.
+# What Kubernetes applies to pods of a Service or a controller that have no constraints.
 SYSTEM_DEFAULTS = (
     TopologySpreadConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable="ScheduleAnyway"),
     TopologySpreadConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable="ScheduleAnyway"),
@@ -40,14 +40,14 @@ class Constraint:
     honour_taints: bool
 
     def counts(self, snapshot: Snapshot, namespace: str) -> Counts:
-        """Matching pods per row; pods that are being deleted do not count, and an empty selector counts none."""
+        """Matching pods per row; pods that are being deleted are not counted, and an empty selector counts none."""
         if self.selector.empty or self.selector.never:
             return np.zeros(len(snapshot), dtype=np.int64)
-        audience = Audience(frozenset({namespace}), NOTHING, self.selector)
+        audience = PodSet(frozenset({namespace}), NOTHING, self.selector)
         return snapshot.tally.count(audience, len(snapshot), terminating=False)
 
     def eligible(self, snapshot: Snapshot, pod: PodInfo, rows: RowArray | None = None) -> Mask:
-        """Rows whose pods count: those that the pod's affinity (and, if asked for, its tolerations) let it use."""
+        """Rows whose pods count: those that the pod's affinity (and, if set, its tolerations) allow it to use."""
         mask = snapshot.present.copy() if rows is None else snapshot.present[rows]
         wanted = required(pod.template) if self.honour_affinity else None
         if wanted is not None:
@@ -63,7 +63,7 @@ Constraints = tuple[Constraint, ...]
 def of_pod(pod: PodInfo, action: str) -> Constraints:
     """The pod's own constraints; `action` is DoNotSchedule or ScheduleAnyway.
 
-    Compiled once for all pods of a template whose labels under `matchLabelKeys` are the same.
+    Compiled once for all pods of a template that have the same labels under `matchLabelKeys`.
     """
     pieces = pod.template.spec.topology_spread_constraints
     if not pieces:
@@ -80,8 +80,8 @@ def of_pod(pod: PodInfo, action: str) -> Constraints:
     return found
 
 
-def of_system(pod: Pod, store: Store) -> Constraints:
-    """The defaults, over the pods that the pod's Services and controller select; none when nothing selects it."""
+def of_system(pod: Pod, store: ObjectStore) -> Constraints:
+    """The defaults, over the pods that the pod's Services and controller select; none if no selector applies."""
     if pod.spec.topology_spread_constraints:
         return ()
     selector = default_selector(pod, store)
@@ -104,7 +104,7 @@ def _selector(piece: TopologySpreadConstraint, labels: Mapping[str, str]) -> Sel
     return from_selector(piece.label_selector).plus(from_labels(own))
 
 
-def default_selector(pod: Pod, store: Store) -> Selector:
+def default_selector(pod: Pod, store: ObjectStore) -> Selector:
     selector = EVERYTHING
     for service in store.services_in.get(pod.namespace, {}).values():
         mine = service.spec.selector
@@ -113,7 +113,7 @@ def default_selector(pod: Pod, store: Store) -> Selector:
     return selector.plus(_of_controller(pod, store))
 
 
-def _of_controller(pod: Pod, store: Store) -> Selector:
+def _of_controller(pod: Pod, store: ObjectStore) -> Selector:
     owner = pod.metadata.controller
     if owner is None:
         return EVERYTHING

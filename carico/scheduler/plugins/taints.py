@@ -1,21 +1,21 @@
-"""Taints and tolerations: a node's "keep off", and a pod's "I may"."""
+"""TaintToleration and NodeUnschedulable plugins: taints keep pods off a node unless a pod tolerates them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from carico.kube.objects import Node, Taint, Toleration
-from carico.scheduler.changes import Action, Interest
+from carico.scheduler.changes import Action, EventInterest
 from carico.scheduler.framework import OK, SKIP, Cycle, Reuse, Status, Verdict
 from carico.scheduler.groups import Groups
 from carico.scheduler.rows import Mask, RowArray, among, grown
 from carico.scheduler.scoring import normalised
 from carico.scheduler.snapshot import Snapshot
-from carico.scheduler.template import PodInfo, Template
+from carico.scheduler.template import PodInfo, PodTemplate
 from carico.types import Vector
 
 HARD_EFFECTS = ("NoSchedule", "NoExecute")
@@ -23,7 +23,7 @@ UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """An empty effect or key of the toleration stands for all of them."""
+    """An empty effect or key of the toleration matches every effect or key."""
     if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
         return False
     if toleration.operator == "Exists":
@@ -36,23 +36,23 @@ def tolerated(tolerations: Sequence[Toleration], taint: Taint) -> bool:
 
 
 def repels(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> bool:
-    """Whether some taint keeps the pod off the node for good."""
+    """Whether an untolerated taint with a hard effect keeps the pod off the node."""
     return any(t.effect in HARD_EFFECTS and not tolerated(tolerations, t) for t in taints)
 
 
-def untolerated(snapshot: Snapshot, template: Template, rows: RowArray | None) -> Mask:
+def untolerated(snapshot: Snapshot, template: PodTemplate, rows: RowArray | None) -> Mask:
     """The rows whose taints keep the pod off."""
     groups = _groups(snapshot, rows)
     repelling = np.flatnonzero(_table(snapshot, template, "repels", _repels))
     return among(groups, repelling.tolist(), len(snapshot.taints.members))
 
 
-def _repels(taints: Sequence[Taint], template: Template) -> int:
+def _repels(taints: Sequence[Taint], template: PodTemplate) -> int:
     return int(repels(taints, template.spec.tolerations))
 
 
-def _disliked(taints: Sequence[Taint], template: Template) -> int:
-    """Taints that ask to stay off if possible, and that the pod does not tolerate."""
+def _disliked(taints: Sequence[Taint], template: PodTemplate) -> int:
+    """The number of PreferNoSchedule taints that the pod does not tolerate."""
     soft = [t for t in taints if t.effect == "PreferNoSchedule"]
     mine = [t for t in template.spec.tolerations if t.effect in ("", "PreferNoSchedule")]
     return sum(not tolerated(mine, taint) for taint in soft)
@@ -60,22 +60,23 @@ def _disliked(taints: Sequence[Taint], template: Template) -> int:
 
 @dataclass(slots=True)
 class _Answers:
-    """What a template has to say to each distinct set of taints, by the set's number."""
+    """A template's result for each distinct set of taints, by the set's number."""
 
     groups: Groups[tuple[Taint, ...]]
-    mark: int = -1  # of `groups`, up to which the answers hold
-    answers: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+    mark: int  # of `groups`, up to which the answers are valid
+    answers: NDArray[np.int32]
 
 
 def _table(
-    snapshot: Snapshot, template: Template, what: str, judge: Callable[[Sequence[Taint], Template], int]
+    snapshot: Snapshot, template: PodTemplate, what: str, judge: Callable[[Sequence[Taint], PodTemplate], int]
 ) -> NDArray[np.int32]:
-    """One answer per distinct set of taints: clusters have thousands of nodes but a handful of these."""
+    """One answer per distinct set of taints: clusters have thousands of nodes but only a few such sets."""
     groups = snapshot.taints
     known: _Answers | None = template.memo.get(what)
     if known is None or known.groups is not groups:
-        known = template.memo[what] = _Answers(groups)
-    if known.mark != groups.mark:
+        answers = np.array([judge(taints, template) for taints in groups.members], dtype=np.int32)
+        known = template.memo[what] = _Answers(groups, groups.mark, answers)
+    elif known.mark != groups.mark:
         known.answers = grown(known.answers, len(groups.members))
         for number in groups.changed_since(known.mark):
             known.answers[number] = judge(groups.members[number], template)
@@ -92,10 +93,10 @@ class TaintToleration:
     reuse = Reuse.NODE
 
     @property
-    def interests(self) -> tuple[Interest, ...]:
+    def interests(self) -> tuple[EventInterest, ...]:
         return (
-            Interest("Node", Action.ADD | Action.NODE_TAINT, _node_opened),
-            Interest("Pod", Action.POD_TOLERATION, _same_pod),
+            EventInterest("Node", Action.ADD | Action.NODE_TAINT, _node_opened),
+            EventInterest("Pod", Action.POD_TOLERATION, _same_pod),
         )
 
     def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
@@ -113,16 +114,16 @@ class TaintToleration:
 
 
 class NodeUnschedulable:
-    """Nodes that were cordoned; who tolerates the taint of the same meaning may go there all the same."""
+    """Cordoned nodes are rejected unless the pod tolerates the `unschedulable` taint."""
 
     name = "NodeUnschedulable"
     reuse = Reuse.NODE
 
     @property
-    def interests(self) -> tuple[Interest, ...]:
+    def interests(self) -> tuple[EventInterest, ...]:
         return (
-            Interest("Node", Action.ADD | Action.NODE_TAINT, _uncordoned),
-            Interest("Pod", Action.POD_TOLERATION, _same_pod),
+            EventInterest("Node", Action.ADD | Action.NODE_TAINT, _uncordoned),
+            EventInterest("Pod", Action.POD_TOLERATION, _same_pod),
         )
 
     def pre_filter(self, cycle: Cycle) -> Status:

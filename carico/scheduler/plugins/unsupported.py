@@ -1,19 +1,19 @@
-"""Refuses, loudly, pods that need what this scheduler cannot do: a wrong placement would be worse than none."""
+"""Unsupported plugin: rejects pods that need a feature missing here; a wrong placement would be worse than none."""
 
 from __future__ import annotations
 
 from carico.kube.objects import Node
 from carico.scheduler import requests
-from carico.scheduler.changes import Action, Interest
+from carico.scheduler.changes import Action, EventInterest
 from carico.scheduler.framework import SKIP, Cycle, Status, unresolvable
-from carico.scheduler.store import Store
+from carico.scheduler.store import ObjectStore
 from carico.scheduler.template import PodInfo
 
-CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"  # and the name of a DeviceClass: the resource that it always has
+CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"  # plus a DeviceClass's name: the resource that every class has
 
 
 def unsupported(cycle: Cycle) -> dict[str, list[str]]:
-    """The features that the pod needs and that are missing here, each with what in particular asks for it."""
+    """The features that the pod needs and that are missing here, each with the resources that require it."""
     spec = cycle.pod.pod.spec
     found: dict[str, list[str]] = {}
     if spec.resource_claims:
@@ -28,7 +28,7 @@ def unsupported(cycle: Cycle) -> dict[str, list[str]]:
 
 
 def _without_device_plugin(cycle: Cycle) -> list[str]:
-    """Resources that the pod can only get from a DeviceClass: no node offers them itself."""
+    """Resources that the pod can only get from a DeviceClass: no node offers them."""
     wanted = [name for name, amount in cycle.pod.template.requests.items() if amount > 0 and "/" in name]
     if not wanted:
         return []
@@ -37,7 +37,7 @@ def _without_device_plugin(cycle: Cycle) -> list[str]:
     return [name for name in from_classes if not (cycle.snapshot.allocatable(name)[present] > 0).any()]
 
 
-def _served(store: Store) -> set[str]:
+def _served(store: ObjectStore) -> set[str]:
     return {device_class.spec.extended_resource_name for device_class in store.device_classes.values()}
 
 
@@ -45,11 +45,11 @@ class Unsupported:
     name = "Unsupported"
 
     @property
-    def interests(self) -> tuple[Interest, ...]:
-        """Beside these, the pod itself has to change."""
+    def interests(self) -> tuple[EventInterest, ...]:
+        """Apart from these events, only a change of the pod itself helps."""
         return (
-            Interest("Node", Action.ADD | Action.NODE_ALLOCATABLE, _offers),
-            Interest("DeviceClass", Action.DELETE | Action.UPDATE, _asks_for_devices),
+            EventInterest("Node", Action.ADD | Action.NODE_ALLOCATABLE, _offers),
+            EventInterest("DeviceClass", Action.DELETE | Action.UPDATE, _asks_for_devices),
         )
 
     def pre_filter(self, cycle: Cycle) -> Status:

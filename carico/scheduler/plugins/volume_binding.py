@@ -1,9 +1,9 @@
-"""Claims: volumes that are bound must be reachable, those that wait for a consumer must be servable from the node.
+"""VolumeBinding plugin: bound volumes must be reachable; claims that wait for a consumer must be servable on the node.
 
-After a node was chosen the volumes are only assumed (`reserve`). `pre_bind` then writes the choice to the API server
-(a volume's claimRef, or the node that the provisioner is to use) and waits until the volume controller has bound
-every claim; a pod is never bound before its volumes are. The wait ends at once when nothing can come of it any more:
-the pod, its node or a claim is gone, the provisioner gave up or made a volume that the node cannot use, or the volume
+After a node is chosen the volumes are only assumed (`reserve`). `pre_bind` then writes the choice to the API server
+(a volume's claimRef, or the node that the provisioner must use) and waits until the volume controller has bound
+every claim; a pod is never bound before its volumes are. The wait ends at once when it can no longer succeed: the pod,
+its node or a claim was deleted, the provisioner gave up or made a volume that the node cannot use, or the volume
 controller took the volume back.
 """
 
@@ -17,12 +17,12 @@ import numpy as np
 from carico.clock import Clock
 from carico.errors import CaricoError
 from carico.kube.storage import PersistentVolumeClaim, StorageClass
-from carico.scheduler.changes import Action, Interest
+from carico.scheduler.changes import Action, EventInterest
 from carico.scheduler.framework import OK, SKIP, Cycle, Reason, Reuse, Status, Verdict, error, unresolvable
 from carico.scheduler.plugins import volume_matching
 from carico.scheduler.plugins.volume_matching import Match, Wish
 from carico.scheduler.plugins.volume_progress import progress
-from carico.scheduler.plugins.volume_writing import Caller, changed, write
+from carico.scheduler.plugins.volume_writing import ApiCaller, changed, write
 from carico.scheduler.plugins.volumes import bound_volume, claim_uses, made_for, missing, reaches, uses_claim
 from carico.scheduler.rows import RowArray
 from carico.scheduler.snapshot import Snapshot
@@ -48,22 +48,22 @@ class _Claims:
 
 class VolumeBinding:
     name = "VolumeBinding"
-    reuse = Reuse.NEVER  # claims and volumes change on their own
+    reuse = Reuse.NEVER  # claims and volumes change independently of nodes
 
-    def __init__(self, client: Caller | None, clock: Clock, waiting: WaitingPods) -> None:
+    def __init__(self, client: ApiCaller | None, clock: Clock, waiting: WaitingPods) -> None:
         self._client, self._clock, self._waiting = client, clock, waiting
 
     @property
-    def interests(self) -> tuple[Interest, ...]:
+    def interests(self) -> tuple[EventInterest, ...]:
         return (
-            Interest("StorageClass", Action.ADD),
-            Interest("StorageClass", Action.UPDATE, _topologies_changed),
-            Interest("PersistentVolumeClaim", Action.ADD | Action.UPDATE, _mine),
-            Interest("PersistentVolume", Action.ADD | Action.UPDATE),
-            Interest("Node", Action.ADD | Action.NODE_LABEL),
-            Interest("CSINode", Action.ADD | Action.UPDATE),
-            Interest("CSIDriver", Action.UPDATE),
-            Interest("CSIStorageCapacity", Action.ADD | Action.UPDATE),
+            EventInterest("StorageClass", Action.ADD),
+            EventInterest("StorageClass", Action.UPDATE, _topologies_changed),
+            EventInterest("PersistentVolumeClaim", Action.ADD | Action.UPDATE, _mine),
+            EventInterest("PersistentVolume", Action.ADD | Action.UPDATE),
+            EventInterest("Node", Action.ADD | Action.NODE_LABEL),
+            EventInterest("CSINode", Action.ADD | Action.UPDATE),
+            EventInterest("CSIDriver", Action.UPDATE),
+            EventInterest("CSIStorageCapacity", Action.ADD | Action.UPDATE),
         )
 
     def pre_filter(self, cycle: Cycle) -> Status:
@@ -136,7 +136,7 @@ class VolumeBinding:
         return await self._bound(cycle, claims, node)
 
     async def _bound(self, cycle: Cycle, claims: _Claims, node: str) -> Status:
-        """Waits for the volume controller."""
+        """Wait until the volume controller has bound every claim."""
         match, store, in_flight = claims.match, cycle.snapshot.store, self._waiting.get(cycle.pod.uid)
         assert match is not None
         assert in_flight is not None, "only a pod in flight binds its volumes"
@@ -167,7 +167,7 @@ def _problem(cycle: Cycle, claim: PersistentVolumeClaim, ephemeral: bool) -> str
 
 
 def _waits(snapshot: Snapshot, claim: PersistentVolumeClaim) -> bool:
-    """Whether the claim is bound only once its pod has a node; one that names a volume is the controller's affair."""
+    """Whether the claim is bound only once its pod has a node; the controller binds one that names a volume."""
     storage_class = snapshot.store.storage_classes.get(claim.class_name)
     waits = storage_class is not None and storage_class.volume_binding_mode == "WaitForFirstConsumer"
     return waits and not claim.spec.volume_name

@@ -1,7 +1,7 @@
 """Which volume, or which provisioner, can serve a claim that waits for its first consumer, and from which nodes.
 
-For every claim there are candidate volumes (each reaches certain rows) and perhaps a provisioner (which serves certain
-rows). Rows that the same candidates reach share one answer, so the matching runs once per pattern, not per node.
+Each claim has candidate volumes (each reaches certain rows) and may have a provisioner (which serves certain rows).
+Rows that the same candidates reach share one result, so the matching runs once per pattern, not per node.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from carico.kube.storage import (
 from carico.scheduler.plugins.volumes import reaches
 from carico.scheduler.rows import Mask, RowArray
 from carico.scheduler.snapshot import Snapshot
-from carico.scheduler.store import Store
+from carico.scheduler.store import ObjectStore
 
 STORAGE = "storage"
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class VolumeCandidate:
     volume: PersistentVolume
     size: Fraction  # bytes
     reached: Mask | None  # which of the rows asked about; None: all
@@ -43,8 +43,8 @@ class Wish:
     """A claim without a volume, and what could give it one."""
 
     claim: PersistentVolumeClaim
-    candidates: tuple[Candidate, ...]  # smallest first; the one reserved for the claim, if any, before all
-    at: Mask | None  # rows that its provisioner was told to use; None: no node was selected yet
+    candidates: tuple[VolumeCandidate, ...]  # smallest first; the one reserved for the claim, if any, before all others
+    at: Mask | None  # rows that its provisioner must use; None: no node was selected yet
     provisionable: Mask  # rows where a new volume could be made
     roomy: Mask  # rows where there is room for it
 
@@ -77,7 +77,7 @@ def size_of(claim: PersistentVolumeClaim) -> Fraction:
     return quantity.parse(claim.spec.resources.requests.get(STORAGE, "0"))
 
 
-def _candidates(snapshot: Snapshot, claim: PersistentVolumeClaim, rows: RowArray) -> Iterator[Candidate]:
+def _candidates(snapshot: Snapshot, claim: PersistentVolumeClaim, rows: RowArray) -> Iterator[VolumeCandidate]:
     wanted = size_of(claim)
     selector = None if claim.spec.selector is None else from_selector(claim.spec.selector)
     for volume in snapshot.store.volumes.values():
@@ -90,11 +90,11 @@ def _candidates(snapshot: Snapshot, claim: PersistentVolumeClaim, rows: RowArray
                 continue
             if selector is not None and not selector.matches(volume.metadata.labels):
                 continue
-        yield Candidate(volume, size, reaches(snapshot, volume, rows), reserved)
+        yield VolumeCandidate(volume, size, reaches(snapshot, volume, rows), reserved)
 
 
 def _offered(text: str) -> Fraction:
-    """An amount that cannot be read offers nothing: one bad volume must not stop the others from being found."""
+    """An amount that cannot be parsed counts as nothing: one bad volume must not hide the others."""
     try:
         return quantity.parse(text)
     except ValueError:
@@ -112,7 +112,7 @@ def _usable(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
 
 
 def reserved_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Whether the volume's claimRef names this claim; one without UID was written by a person."""
+    """Whether the volume's claimRef names this claim; a claimRef without UID was written by a person."""
     ref = volume.spec.claim_ref
     return ref is not None and (ref.name, ref.namespace) == (claim.name, claim.namespace) and ref.uid in ("", claim.uid)
 
@@ -141,7 +141,7 @@ def _roomy(snapshot: Snapshot, claim: PersistentVolumeClaim, storage_class: Stor
     return mask
 
 
-def _pools(store: Store, class_name: str) -> list[CSIStorageCapacity]:
+def _pools(store: ObjectStore, class_name: str) -> list[CSIStorageCapacity]:
     return [pool for pool in store.storage_capacities.values() if pool.storage_class_name == class_name]
 
 
@@ -151,7 +151,7 @@ def _holds(pool: CSIStorageCapacity, size: int) -> bool:
 
 
 def patterns(wishes: list[Wish], count: int) -> Iterator[tuple[int, Mask]]:
-    """Rows that every mask of the wishes treats alike: one of them, and all of them."""
+    """Groups of rows that every mask of the wishes treats alike: the index of one of them, and the mask of all."""
     masks = [m for w in wishes for m in (*(c.reached for c in w.candidates), w.at, w.provisionable, w.roomy)]
     table = np.array([m for m in masks if m is not None], dtype=np.bool_).reshape(-1, count)
     packed = np.packbits(table, axis=0).T
@@ -161,7 +161,7 @@ def patterns(wishes: list[Wish], count: int) -> Iterator[tuple[int, Mask]]:
 
 
 def match(wishes: list[Wish], index: int) -> Match:
-    """How the row at this index serves all wishes; small claims choose first, each the smallest volume that fits."""
+    """How the row at this index serves all wishes; small claims go first, each gets the smallest volume that fits."""
     if any(w.at is not None and not w.at[index] for w in wishes):
         return Match(served=False)
     chosen: dict[str, tuple[PersistentVolumeClaim, PersistentVolume]] = {}
@@ -188,7 +188,7 @@ def _choose(
             continue
         within = candidate.reached is None or bool(candidate.reached[index])
         if candidate.reserved:
-            # A volume that waits for this very claim is taken or, out of reach, blocks all others.
+            # A volume reserved for this claim is used; if it is out of reach, no other volume may be used.
             return candidate.volume if within else None
         if within:
             return candidate.volume

@@ -1,4 +1,4 @@
-"""How far the volumes of a pod in flight are, once its choice of volumes was written to the API server."""
+"""State of the volumes of a pod in flight, after its choice of volumes was written to the API server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from carico.scheduler.snapshot import Snapshot
 
 
 def progress(snapshot: Snapshot, match: Match, node: str) -> str | None:
-    """None while the volumes may still come, "" when all are there, else why nothing can come of it any more."""
+    """None while volumes are still pending, "" when all are bound, otherwise why the binding cannot succeed."""
     row = snapshot.rows.number.get(node)
     if row is None or not snapshot.present[row]:
         return f"node {node} was deleted"
@@ -27,7 +27,7 @@ def _of_claim(snapshot: Snapshot, chosen: PersistentVolumeClaim, row: int, provi
     claim = snapshot.store.claims.get(chosen.key)
     if claim is None or claim.uid != chosen.uid:
         return f"claim {chosen.key} was deleted"
-    # A provisioner that fails takes the selected node off the claim, so that the pod is scheduled anew.
+    # A provisioner that fails removes the selected node from the claim, so that the pod is scheduled again.
     selected = claim.metadata.annotations.get(SELECTED_NODE)
     if provisioning_on and not claim.bound and selected != provisioning_on:
         return f"provisioning of {claim.key} failed for node {provisioning_on}"
@@ -38,7 +38,7 @@ def _of_claim(snapshot: Snapshot, chosen: PersistentVolumeClaim, row: int, provi
 
 
 def _taken_back(volume: PersistentVolume | None, name: str, claim: PersistentVolumeClaim) -> str:
-    """What the volume controller did to a volume that was chosen for the claim."""
+    """What the volume controller did to a volume that was chosen for the claim; "" if it is still the claim's."""
     if volume is None:
         return f"volume {name} was deleted"
     ref = volume.spec.claim_ref

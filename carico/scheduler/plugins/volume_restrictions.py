@@ -1,4 +1,4 @@
-"""Volumes that cannot be shared: disks that one pod at a time may write, and claims for a single pod."""
+"""VolumeRestrictions plugin: disks that only one pod at a time may write, and claims for a single pod."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from carico.kube.objects import Pod, Volume
 from carico.kube.storage import PersistentVolumeClaim
-from carico.scheduler.changes import Action, Interest
+from carico.scheduler.changes import Action, EventInterest
 from carico.scheduler.framework import OK, SKIP, Cycle, Reason, Reuse, Status, Verdict, unresolvable
 from carico.scheduler.plugins.volumes import claim_use, claim_uses, missing, uses_claim
 from carico.scheduler.rows import RowArray
@@ -28,7 +28,7 @@ def exclusive(volume: Volume) -> bool:
 
 
 def conflict(a: Volume, b: Volume) -> bool:
-    """Whether two pods with these volumes cannot be on one node: the same disk, and not both only read it."""
+    """Whether two pods with these volumes cannot share a node: the same disk, and at least one of them writes."""
     if a.gce_persistent_disk and b.gce_persistent_disk:
         same = a.gce_persistent_disk.pd_name == b.gce_persistent_disk.pd_name
         return same and not (a.gce_persistent_disk.read_only and b.gce_persistent_disk.read_only)
@@ -48,11 +48,11 @@ class VolumeRestrictions:
     reuse = Reuse.NEVER  # a claim may be in use anywhere
 
     @property
-    def interests(self) -> tuple[Interest, ...]:
+    def interests(self) -> tuple[EventInterest, ...]:
         return (
-            Interest("Pod", Action.DELETE, _freed),
-            Interest("Node", Action.ADD),
-            Interest("PersistentVolumeClaim", Action.ADD, _mine),
+            EventInterest("Pod", Action.DELETE, _freed),
+            EventInterest("Node", Action.ADD),
+            EventInterest("PersistentVolumeClaim", Action.ADD, _mine),
         )
 
     def pre_filter(self, cycle: Cycle) -> Status:

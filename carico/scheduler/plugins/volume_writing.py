@@ -1,4 +1,4 @@
-"""The choice of volumes as objects, and how it is written to the API server."""
+"""The choice of volumes as changed objects, and the requests that write them to the API server."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from carico.scheduler.plugins.volume_matching import Match, reserved_for
 MERGE_PATCH = "application/merge-patch+json"
 
 
-class Caller(Protocol):
+class ApiCaller(Protocol):
     """The part of kube/client.py that binding volumes needs."""
 
     async def call(self, method: str, path: str, body: bytes = ..., content_type: str = ...) -> bytes: ...
 
 
-async def write(client: Caller, thing: PersistentVolume | PersistentVolumeClaim) -> None:
+async def write(client: ApiCaller, thing: PersistentVolume | PersistentVolumeClaim) -> None:
     if isinstance(thing, PersistentVolume):
         path, body = f"/api/v1/persistentvolumes/{segment(thing.name)}", _volume_patch(thing)
     else:
         path = f"/api/v1/namespaces/{segment(thing.namespace)}/persistentvolumeclaims/{segment(thing.name)}"
         body = {"metadata": {"annotations": {SELECTED_NODE: thing.metadata.annotations[SELECTED_NODE]}}}
-    # The version guards against a volume that somebody else took in the meantime.
+    # The resourceVersion makes the API server reject the patch if the object was changed in the meantime.
     body["metadata"]["resourceVersion"] = thing.metadata.resource_version
     await client.call("PATCH", path, msgspec.json.encode(body), MERGE_PATCH)
 
 
 def changed(match: Match, node: str) -> list[PersistentVolume | PersistentVolumeClaim]:
-    """The objects as they will be once the match has been written."""
+    """The objects as they will be once the match is written."""
     volumes = [_claimed(volume, claim) for claim, volume in match.static]
     return [*volumes, *(_selected(claim, node) for claim in match.dynamic)]
 

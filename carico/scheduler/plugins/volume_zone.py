@@ -1,4 +1,4 @@
-"""Volumes whose labels name a zone or region can only be used from nodes of that zone or region."""
+"""VolumeZone plugin: volumes with a zone or region label can only be used from nodes of that zone or region."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import numpy as np
 
 from carico.kube.selectors import Requirement
 from carico.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from carico.scheduler.changes import Action, Interest
+from carico.scheduler.changes import Action, EventInterest
 from carico.scheduler.columns import MISSING
 from carico.scheduler.framework import OK, SKIP, Cycle, Reuse, Status, Verdict, unresolvable
 from carico.scheduler.plugins.volumes import claim_uses, missing, uses_claim
 from carico.scheduler.rows import Mask, RowArray
 from carico.scheduler.snapshot import Snapshot
-from carico.scheduler.store import Store
+from carico.scheduler.store import ObjectStore
 from carico.scheduler.template import PodInfo
 
-# The old spelling of a label, and what nodes carry today.
+# Deprecated label → the label that replaced it.
 TODAY = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
@@ -35,15 +35,15 @@ def zones(volume: PersistentVolume) -> list[Requirement]:
 
 class VolumeZone:
     name = "VolumeZone"
-    reuse = Reuse.NEVER  # claims and volumes change on their own
+    reuse = Reuse.NEVER  # claims and volumes change independently of nodes
 
     @property
-    def interests(self) -> tuple[Interest, ...]:
+    def interests(self) -> tuple[EventInterest, ...]:
         return (
-            Interest("StorageClass", Action.ADD, _waits_for_consumer),
-            Interest("Node", Action.ADD | Action.NODE_LABEL),
-            Interest("PersistentVolumeClaim", Action.ADD | Action.UPDATE, _mine),
-            Interest("PersistentVolume", Action.ADD | Action.UPDATE),
+            EventInterest("StorageClass", Action.ADD, _waits_for_consumer),
+            EventInterest("Node", Action.ADD | Action.NODE_LABEL),
+            EventInterest("PersistentVolumeClaim", Action.ADD | Action.UPDATE, _mine),
+            EventInterest("PersistentVolume", Action.ADD | Action.UPDATE),
         )
 
     def pre_filter(self, cycle: Cycle) -> Status:
@@ -73,8 +73,8 @@ class VolumeZone:
         return Verdict.refuse(refused, "node(s) had no available volume zone", unresolvable=True)
 
 
-def _unbound(claim: PersistentVolumeClaim, store: Store) -> str:
-    """Why a claim without a volume is a problem; empty when it may wait for its first consumer."""
+def _unbound(claim: PersistentVolumeClaim, store: ObjectStore) -> str:
+    """Why a claim without a volume is a problem; empty if it may wait for its first consumer."""
     if claim.spec.volume_name:
         return f'persistentvolume "{claim.spec.volume_name}" not found'
     if not claim.class_name:
@@ -93,7 +93,7 @@ def _zoned(snapshot: Snapshot, rows: RowArray | None) -> Mask:
 
 
 def _within(snapshot: Snapshot, wanted: Requirement, rows: RowArray | None) -> Mask:
-    """Rows that match by the volume's own spelling of the label, or, lacking that, by today's."""
+    """Rows that match by the volume's own label or, if a row lacks that label, by the one that replaced it."""
     mask = snapshot.labels.matching([wanted], rows)
     today = TODAY.get(wanted.key)
     if today is not None:

@@ -1,4 +1,4 @@
-"""What the volume plugins share: from a pod's volumes to claims, from claims to volumes, from volumes to nodes."""
+"""Shared by the volume plugins: from a pod's volumes to claims, from claims to volumes, from volumes to nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from carico.kube.storage import PersistentVolume, PersistentVolumeClaim
 from carico.scheduler.plugins.node_affinity import NodeTerm, any_term, terms_of
 from carico.scheduler.rows import Mask, RowArray
 from carico.scheduler.snapshot import Snapshot
-from carico.scheduler.store import Store
+from carico.scheduler.store import ObjectStore
 from carico.scheduler.template import PodInfo
 
 
@@ -36,7 +36,7 @@ def claim_uses(pod: PodInfo) -> list[ClaimUse]:
 
 
 def made_for(pod: Pod, claim: PersistentVolumeClaim) -> bool:
-    """Whether the pod owns the claim; another of the same name must not be used."""
+    """Whether the pod owns the claim; another claim of the same name must not be used."""
     owner = claim.metadata.controller
     return owner is not None and owner.uid == pod.uid
 
@@ -53,7 +53,7 @@ def reaches(snapshot: Snapshot, volume: PersistentVolume, rows: RowArray | None)
     affinity = volume.spec.node_affinity
     if affinity is None or affinity.required is None:
         return None
-    # A volume's affinity looks at labels only.
+    # A volume's node affinity considers labels only.
     terms: tuple[NodeTerm, ...] = terms_of(affinity.required, by_name=False)
     return any_term(terms, snapshot, rows)
 
@@ -62,5 +62,5 @@ def uses_claim(waiting: PodInfo, key: str) -> bool:
     return any(use.key == key for use in claim_uses(waiting))
 
 
-def bound_volume(store: Store, claim: PersistentVolumeClaim) -> PersistentVolume | None:
+def bound_volume(store: ObjectStore, claim: PersistentVolumeClaim) -> PersistentVolume | None:
     return store.volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None

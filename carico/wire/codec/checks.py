@@ -1,4 +1,4 @@
-"""The checks that all messages share. Reasons are few, because each is a label of the metrics of refused messages."""
+"""The checks that all messages share. Reasons are few, because each is a label of the metrics of rejected messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
-from carico.errors import CaricoError, RefusedMessage
+from carico.errors import CaricoError, InvalidMessage
 from carico.types import Vector
 
 REASONS = (
@@ -19,10 +19,10 @@ REASONS = (
     *("streams", "not-reading"),  # of streams, not of single messages
 )
 OTHER_REASON = "other"  # a reason that this version does not know
-DETAIL_LIMIT = 500  # characters of a refusal that are read
+DETAIL_LIMIT = 500  # characters of a rejection that are read
 
 NAME_LIMIT = 253  # characters of a Kubernetes node name
-DIMENSION_LIMIT = 32  # names per message; more is no node's
+DIMENSION_LIMIT = 32  # names per message; no node has more
 PODS_LIMIT = 100_000
 # Of one node. Far above any machine, so that a forged size cannot outweigh a whole cluster in the squares of the model.
 CORES_LIMIT = 16_384.0
@@ -35,7 +35,7 @@ M = TypeVar("M", bound=Message)
 
 
 class Undecodable(CaricoError):
-    """Bytes that are not the message they should be."""
+    """Bytes that are not the expected message."""
 
 
 def parsed(kind: type[M], data: bytes) -> M:
@@ -47,51 +47,51 @@ def parsed(kind: type[M], data: bytes) -> M:
 
 def name(value: str) -> str:
     if len(value) > NAME_LIMIT or not _NAME.fullmatch(value):
-        raise RefusedMessage("name", f"{value[:60]!r} is no name of a node or replica")
+        raise InvalidMessage("name", f"{value[:60]!r} is no name of a node or replica")
     return value
 
 
 @lru_cache(maxsize=256)
 def dimensions(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Names that may stand for dimensions. Looked up when they were seen before: nodes say the same ones all day."""
+    """Valid names of dimensions. Cached, because nodes send the same ones all day."""
     if not 1 <= len(names) <= DIMENSION_LIMIT or len(set(names)) != len(names):
-        raise RefusedMessage(
+        raise InvalidMessage(
             "dimensions", f"{len(names)} dimensions; 1 to {DIMENSION_LIMIT} different ones are possible"
         )
     for dimension in names:
         if not _DIMENSION.fullmatch(dimension):
-            raise RefusedMessage("dimensions", f"{dimension[:60]!r} is no name of a dimension")
+            raise InvalidMessage("dimensions", f"{dimension[:60]!r} is no name of a dimension")
     return names
 
 
 def vector(what: str, values: Sequence[float], length: int, most: float = math.inf) -> Vector:
-    """Finite numbers in [-most, most], as many as there should be."""
+    """Finite numbers in [-most, most], exactly `length` of them."""
     if len(values) != length:
-        raise RefusedMessage("shape", f"{what} has {len(values)} values instead of {length}")
+        raise InvalidMessage("shape", f"{what} has {len(values)} values instead of {length}")
     array = np.array(values, dtype=np.float64)
     largest = float(np.abs(array).max(initial=0.0))  # NaN if one of them is
     if not math.isfinite(largest):
-        raise RefusedMessage("not-finite", f"{what} holds {largest}")
+        raise InvalidMessage("not-finite", f"{what} holds {largest}")
     if largest > most:
-        raise RefusedMessage("range", f"{what} holds {largest:g}, beyond {most:g}")
+        raise InvalidMessage("range", f"{what} holds {largest:g}, beyond {most:g}")
     return array
 
 
 def amounts(what: str, values: Sequence[float], length: int, most: float = math.inf) -> tuple[float, ...]:
-    """Finite numbers in [0, most], as many as there should be."""
+    """Finite numbers in [0, most], exactly `length` of them."""
     if len(values) != length:
-        raise RefusedMessage("shape", f"{what} has {len(values)} values instead of {length}")
+        raise InvalidMessage("shape", f"{what} has {len(values)} values instead of {length}")
     return tuple([number(what, value, most=most) for value in values])
 
 
 def number(what: str, value: float, *, least: float = 0.0, most: float = math.inf) -> float:
     if not math.isfinite(value):
-        raise RefusedMessage("not-finite", f"{what} is {value}")
+        raise InvalidMessage("not-finite", f"{what} is {value}")
     if not least <= value <= most:
-        raise RefusedMessage("range", f"{what} is {value:g}, outside {least:g} … {most:g}")
+        raise InvalidMessage("range", f"{what} is {value:g}, outside {least:g} … {most:g}")
     return value
 
 
-def refusal_of(message: Any, error: RefusedMessage) -> dict[str, Any]:
+def refusal_of(message: Any, error: InvalidMessage) -> dict[str, Any]:
     """The fields of a Refusal that answers `message`."""
     return {"sequence": message.sequence, "reason": error.reason, "detail": error.detail}

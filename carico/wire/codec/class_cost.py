@@ -1,16 +1,19 @@
-"""ClassCost: what pods of one class need, in whatever message it travels.
+"""ClassCost: what pods of one class need, in any message.
 
-A node can claim at most its own size: a pod that wants more than the whole node fills it, and a greater claim says
-nothing that this node can know. The sender cuts its figures off there (`claim`), and beyond it a message is refused.
+A node can claim at most its own size: a pod that needs more than the whole node fills it, and a greater claim is
+nothing that this node can know. The sender limits its values to that (`claim`), and a message beyond it is rejected.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
-from carico.errors import RefusedMessage
+from carico.errors import InvalidMessage
 from carico.settings import DIMENSIONS
 from carico.types import ClassCost, ClassKey, NodeSize
 from carico.wire.codec import checks
@@ -27,6 +30,14 @@ CLUSTER_PODS_LIMIT = 10_000_000
 CLUSTER_NODES_LIMIT = 1_000_000
 CLUSTER_WEIGHT_LIMIT = 1e10  # pods
 ROUNDING = 1e-9  # share of a limit
+KEYS_KEPT = 32_768  # more than an aggregator has classes; thousands of nodes name the same ones
+
+
+class ClaimBounds(NamedTuple):
+    """Upper bounds of a value, per resource; finite, so that one comparison finds an infinity as well."""
+
+    amount: tuple[float, ...]
+    square: tuple[float, ...]
 
 
 def limits_of(size: NodeSize, resources: tuple[str, ...]) -> tuple[float, ...]:
@@ -39,7 +50,7 @@ def limits_of(size: NodeSize, resources: tuple[str, ...]) -> tuple[float, ...]:
 
 
 def _limit(size: NodeSize, resource: str) -> float:
-    if resource not in DIMENSIONS:  # of one that is not known here the size is not known either
+    if resource not in DIMENSIONS:  # of a resource that is not known here the size is not known either
         return math.inf
     return size.of(resource) * (DEMAND_PER_CORE if resource == "cpu" else 1.0)
 
@@ -49,10 +60,10 @@ def limits_of_any_node(resources: tuple[str, ...]) -> tuple[float, ...]:
 
 
 def claim(cost: ClassCost, limits: Sequence[float]) -> ClassCost | None:
-    """What a node with these limits may say of a class; None for one whose name would be refused."""
+    """What a node with these limits may send of a class; None for one whose name would be rejected."""
     try:
         key(cost.key.namespace, cost.key.family, cost.key.revision)
-    except RefusedMessage:
+    except InvalidMessage:
         return None
     return dataclasses.replace(
         cost,
@@ -91,24 +102,27 @@ def messages_of(costs: Iterable[ClassCost]) -> list[common.ClassCost]:
 
 
 def of_node(messages: Sequence[common.ClassCost], limits: tuple[float, ...]) -> tuple[ClassCost, ...]:
-    """What a node says of its own pods; `limits` per resource of the message around it."""
+    """What a node sends about its own pods; `limits` per resource of the message around it."""
     if len(messages) > CLASSES_PER_NODE_MESSAGE:
-        raise RefusedMessage("shape", f"{len(messages)} classes; {CLASSES_PER_NODE_MESSAGE} are possible at once")
-    costs = tuple([_decoded(message, limits, checks.PODS_LIMIT, WEIGHT_LIMIT, nodes=1) for message in messages])
+        raise InvalidMessage("shape", f"{len(messages)} classes; {CLASSES_PER_NODE_MESSAGE} are possible at once")
+    if not messages:
+        return ()
+    bounds = _bounds(limits)
+    costs = tuple([_decoded(message, bounds, checks.PODS_LIMIT, WEIGHT_LIMIT, nodes=1) for message in messages])
     return _different(costs)
 
 
 def of_cluster(messages: Sequence[common.ClassCost], resources: tuple[str, ...], most: int) -> tuple[ClassCost, ...]:
-    """What an aggregator says of many nodes, at most so many classes."""
+    """What an aggregator sends about many nodes; at most `most` classes."""
     if len(messages) > most:
-        raise RefusedMessage("shape", f"{len(messages)} classes; {most} are possible at once")
-    limits = limits_of_any_node(resources)
+        raise InvalidMessage("shape", f"{len(messages)} classes; {most} are possible at once")
+    bounds = _bounds(limits_of_any_node(resources))
     return _different(
         tuple(
             [
                 _decoded(
                     message,
-                    limits,
+                    bounds,
                     CLUSTER_PODS_LIMIT,
                     CLUSTER_WEIGHT_LIMIT,
                     nodes=int(checks.number("nodes of a class", message.nodes, most=CLUSTER_NODES_LIMIT)),
@@ -121,43 +135,52 @@ def of_cluster(messages: Sequence[common.ClassCost], resources: tuple[str, ...],
 
 def _different(costs: tuple[ClassCost, ...]) -> tuple[ClassCost, ...]:
     if len({(cost.key.family, cost.key.revision) for cost in costs}) != len(costs):
-        raise RefusedMessage("shape", "a class stands in the message twice")
+        raise InvalidMessage("shape", "a class stands in the message twice")
     return costs
 
 
-def _decoded(
-    message: common.ClassCost, limits: tuple[float, ...], pods: float, weight: float, *, nodes: int
-) -> ClassCost:
+def _bounds(limits: tuple[float, ...]) -> ClaimBounds:
+    return ClaimBounds(_finite(limits), _finite([limit**2 for limit in limits]))
+
+
+def _finite(limits: Iterable[float]) -> tuple[float, ...]:
+    return tuple([min(limit * (1 + ROUNDING), sys.float_info.max) for limit in limits])
+
+
+def _decoded(message: common.ClassCost, bounds: ClaimBounds, pods: float, weight: float, *, nodes: int) -> ClassCost:
     return ClassCost(
         key=key(message.namespace, message.family, message.revision),
         pods=int(checks.number("pods of a class", message.pods, most=pods)),
         weight=checks.number("weight of a class", message.weight, most=weight),
-        mean=_within("mean of a class", message.mean, limits),
-        variance=_within("variance of a class", message.variance, tuple([limit**2 for limit in limits])),
-        high=_within("high of a class", message.high, limits),
-        use_high=_within("use_high of a class", message.use_high, limits),
+        mean=_within("mean of a class", message.mean, bounds.amount),
+        variance=_within("variance of a class", message.variance, bounds.square),
+        high=_within("high of a class", message.high, bounds.amount),
+        use_high=_within("use_high of a class", message.use_high, bounds.amount),
         ramp=checks.number("ramp of a class", message.ramp_seconds, most=RAMP_LIMIT),
         nodes=nodes,
     )
 
 
-def _within(what: str, values: Sequence[float], limits: tuple[float, ...]) -> tuple[float, ...]:
-    if len(values) != len(limits):
-        raise RefusedMessage("shape", f"{what} has {len(values)} values instead of {len(limits)}")
-    return tuple(
-        [checks.number(what, value, most=limit * (1 + ROUNDING)) for value, limit in zip(values, limits, strict=True)]
-    )
+def _within(what: str, values: Sequence[float], most: tuple[float, ...]) -> tuple[float, ...]:
+    found = tuple(values)
+    if len(found) != len(most):
+        raise InvalidMessage("shape", f"{what} has {len(found)} values instead of {len(most)}")
+    for value, limit in zip(found, most, strict=True):
+        if not 0.0 <= value <= limit:  # NaN as well; a call for each value costs more than all the rest
+            checks.number(what, value, most=limit)
+    return found
 
 
+@lru_cache(maxsize=KEYS_KEPT)
 def key(namespace: str, family: str, revision: str) -> ClassKey:
-    """The class of this name, or RefusedMessage."""
+    """The class of this name, or InvalidMessage. The same object for every caller: an aggregator keeps many."""
     if not _is_name(family, 1, FAMILY_LIMIT) or not _is_name(revision, 0, REVISION_LIMIT):
-        raise RefusedMessage("name", f"{family[:60]!r} {revision[:20]!r} is no name of a class")
+        raise InvalidMessage("name", f"{family[:60]!r} {revision[:20]!r} is no name of a class")
     if not _is_name(namespace, 0, NAMESPACE_LIMIT):
-        raise RefusedMessage("name", f"{namespace[:60]!r} is no namespace")
+        raise InvalidMessage("name", f"{namespace[:60]!r} is no namespace")
     return ClassKey(namespace, family, revision)
 
 
 def _is_name(text: str, least: int, most: int) -> bool:
-    """Shown to people, so nothing that a terminal would obey."""
+    """Shown to users, so no control characters that a terminal would interpret."""
     return least <= len(text) <= most and text.isprintable()

@@ -1,11 +1,12 @@
-"""ClassQuery and ClassCosts: what a scheduler or a node hears of the costs of classes."""
+"""ClassQuery and ClassCosts: the costs of classes that a scheduler or a node receives."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
-from carico.errors import RefusedMessage
+from carico.errors import InvalidMessage
 from carico.types import ClassCost, ClassKey
 from carico.wire.codec import checks, class_cost
 from carico.wire.v1 import aggregation_pb2 as pb
@@ -15,7 +16,7 @@ WANTED_LIMIT = 1000  # classes
 
 
 class ClassName(NamedTuple):
-    """What tells one class from all others: a family is unique in the cluster."""
+    """What distinguishes one class from all others: a family is unique in the cluster."""
 
     family: str
     revision: str
@@ -24,18 +25,20 @@ class ClassName(NamedTuple):
 class Query(NamedTuple):
     version: int  # newest that the client has; 0: none
     limit: int  # classes at first; 0: all
-    wanted: frozenset[ClassName]  # whose changes are sent at once
+    wanted: frozenset[ClassName]  # whose changes are sent immediately
 
 
 class Costs(NamedTuple):
     version: int  # 0: more follows
-    whole: bool  # nothing else is known
+    whole: bool  # it replaces all that was sent before
     resources: tuple[str, ...]
     costs: tuple[ClassCost, ...]
     gone: tuple[ClassName, ...]
 
 
+@lru_cache(maxsize=class_cost.KEYS_KEPT)
 def name_of(key: ClassKey) -> ClassName:
+    """The same object for every caller."""
     return ClassName(key.family, key.revision)
 
 
@@ -51,7 +54,7 @@ def decode_query(data: bytes) -> Query:
 
 
 def chunk(cost: ClassCost) -> bytes:
-    """One class as a piece of a ClassCosts message: pieces put together are one message, as protobuf has it."""
+    """One class as a piece of a ClassCosts message: protobuf messages can be concatenated."""
     data: bytes = pb.ClassCosts(costs=[class_cost.message_of(cost)]).SerializeToString()
     return data
 
@@ -84,7 +87,7 @@ def _frame(version: int, resources: tuple[str, ...], gone: Sequence[ClassName], 
 
 
 def decode(data: bytes) -> Costs:
-    """One part, or RefusedMessage."""
+    """One part, or InvalidMessage."""
     message = checks.parsed(pb.ClassCosts, data)
     resources = checks.dimensions(tuple(message.resources)) if message.resources else ()
     return Costs(
@@ -98,5 +101,5 @@ def decode(data: bytes) -> Costs:
 
 def _names(messages: Sequence[pb.ClassName], most: int) -> Iterable[ClassName]:
     if len(messages) > most:
-        raise RefusedMessage("shape", f"{len(messages)} names of classes; {most} are possible at once")
+        raise InvalidMessage("shape", f"{len(messages)} names of classes; {most} are possible at once")
     return [name_of(class_cost.key("", message.family, message.revision)) for message in messages]

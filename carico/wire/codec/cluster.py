@@ -1,4 +1,4 @@
-"""GlobalSubspace: what the aggregator answers, and what a node makes of it."""
+"""GlobalSubspace: the aggregator's response, and a node's view of it."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from carico.errors import RefusedMessage
+from carico.errors import InvalidMessage
 from carico.types import ClusterModel, CostBelief, Matrix, NodeSize, Vector
 from carico.wire.codec import checks
 from carico.wire.v1 import aggregation_pb2 as pb
 from carico.wire.v1 import common_pb2 as common
 
 
-class Refused(NamedTuple):
-    """The aggregator did not take the message with this sequence."""
+class RejectedMessage(NamedTuple):
+    """The aggregator rejected the message with this sequence."""
 
     sequence: int
     reason: str
     detail: str
 
 
-def refused(message: common.Refusal) -> Refused:
-    """The reason becomes a label of a metric and the detail a line of a log, so neither is whatever came."""
+def refused(message: common.Refusal) -> RejectedMessage:
+    """The reason becomes a label of a metric and the detail a log line, so neither is used unchecked."""
     reason = message.reason if message.reason in checks.REASONS else checks.OTHER_REASON
     detail = message.detail[: checks.DETAIL_LIMIT]
-    return Refused(message.sequence, reason, detail if detail.isprintable() else repr(detail))
+    return RejectedMessage(message.sequence, reason, detail if detail.isprintable() else repr(detail))
 
 
 LONGEST_NEXT_ASK = 120.0  # s
@@ -48,19 +48,19 @@ def encode(model: ClusterModel) -> bytes:
 
 
 def next_ask(seconds: float) -> bytes:
-    """What is put behind an answer for the node to wait before it asks again."""
+    """Appended to a response: seconds for the node to wait before its next message."""
     data: bytes = pb.GlobalSubspace(next_ask_seconds=seconds).SerializeToString()
     return data
 
 
-def encode_refusal(message: pb.LocalSubspace, error: RefusedMessage) -> bytes:
+def encode_refusal(message: pb.LocalSubspace, error: InvalidMessage) -> bytes:
     refusal = common.Refusal(**checks.refusal_of(message, error))
     data: bytes = pb.GlobalSubspace(refusal=refusal).SerializeToString()
     return data
 
 
-def decode(data: bytes) -> ClusterModel | Refused | None:
-    """The model, or why there is none; None when no node has told the aggregator anything yet."""
+def decode(data: bytes) -> ClusterModel | RejectedMessage | None:
+    """The model, or its rejection; None when no node has sent the aggregator anything yet."""
     message = checks.parsed(pb.GlobalSubspace, data)
     kind = message.WhichOneof("answer")
     if kind == "refusal":
@@ -69,7 +69,7 @@ def decode(data: bytes) -> ClusterModel | Refused | None:
 
 
 def decode_next_ask(data: bytes) -> float:
-    """Seconds that the aggregator asks the node to wait; 0: the node's own rule."""
+    """Seconds that the aggregator requests the node to wait; 0: the node's own rule."""
     asked = checks.parsed(pb.GlobalSubspace, data).next_ask_seconds
     return min(asked, LONGEST_NEXT_ASK) if math.isfinite(asked) and asked > 0 else 0.0
 
@@ -93,7 +93,7 @@ def _cost(message: common.CostBelief, m: int) -> CostBelief:
     known = [value for value in variance if value != math.inf]
     checks.amounts("variance of the cost", known, len(known))
     if len(variance) != m:
-        raise RefusedMessage("shape", f"variance of the cost has {len(variance)} values instead of {m}")
+        raise InvalidMessage("shape", f"variance of the cost has {len(variance)} values instead of {m}")
     return CostBelief(checks.amounts("cost", message.mean, m), variance)
 
 
@@ -105,19 +105,19 @@ class NodeView(NamedTuple):
     mean_pods: float
 
 
-# What a node is told of a cost that no node knows.
+# The values of a cost that no node knows.
 UNKNOWN_COST, UNKNOWN_VARIANCE = 0.0, math.inf
-# Mean squares in fractions of this node beyond which the cluster's workload says nothing to it: the nodes are not
-# comparable with this one, or somebody has forged a size.
+# Mean squares in fractions of this node beyond which the cluster's workload is not applicable to it: the nodes are not
+# comparable with this one, or a size was forged.
 GRAM_LIMIT = 1e6
 
 
 def view(model: ClusterModel, size: NodeSize, dimensions: tuple[str, ...], own: Matrix) -> NodeView:
-    """What `model` means to a node of this size that watches these dimensions and whose own Gram matrix is `own`.
+    """`model` as seen by a node of this size that watches these dimensions and whose own Gram matrix is `own`.
 
     A dimension that the cluster's model lacks (this node is newer than the aggregator) keeps the node's own energy and
     no correlation with the others, so that merging changes nothing about it. A matrix beyond GRAM_LIMIT is replaced by
-    the node's own: the cost beside it is of use all the same.
+    the node's own: the cost beside it is still useful.
     """
     at = {dimension: i for i, dimension in enumerate(model.dimensions)}
     here = [i for i, dimension in enumerate(dimensions) if dimension in at]

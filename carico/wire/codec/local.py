@@ -1,4 +1,4 @@
-"""LocalSubspace: what a node tells the aggregator."""
+"""LocalSubspace: what a node sends to the aggregator."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from carico.errors import RefusedMessage
+from carico.errors import InvalidMessage
 from carico.settings import DIMENSIONS
 from carico.types import CostBelief, LocalModel, Matrix, NodeSize
 from carico.wire.codec import checks, class_cost
@@ -17,7 +17,7 @@ from carico.wire.v1 import common_pb2 as common
 ORTHOGONAL_WITHIN = 1e-6
 NOT_NEGATIVE_WITHIN = 1e-9
 ROUNDING = 1e-6
-# One pod may cost a few nodes' worth while a filter is young, but not more.
+# One pod may cost a few times a node while a filter is young, but not more.
 COST_LIMIT = 10.0  # nodes
 
 
@@ -46,7 +46,7 @@ def parse(data: bytes) -> pb.LocalSubspace:
 
 
 def decode(message: pb.LocalSubspace) -> LocalModel:
-    """The model in `message`, or RefusedMessage."""
+    """The model in `message`, or InvalidMessage."""
     dimensions = checks.dimensions(tuple(message.dimensions))
     size = _size(message.size)
     return LocalModel(
@@ -74,25 +74,25 @@ def _size(message: common.NodeSize) -> NodeSize:
 def _basis(message: pb.LocalSubspace, m: int) -> Matrix:
     rank = message.rank
     if not 1 <= rank <= m:
-        raise RefusedMessage("shape", f"rank {rank} with {m} dimensions")
+        raise InvalidMessage("shape", f"rank {rank} with {m} dimensions")
     # No entry exceeds σ₁, and usage in [0, 1] cannot make σ₁ exceed √m.
     basis = checks.vector("basis", message.basis, m * rank, most=math.sqrt(m) * (1 + ROUNDING)).reshape(m, rank)
-    energies = basis.T @ basis  # Σ² on the diagonal, nothing beside it
+    energies = basis.T @ basis  # Σ² on the diagonal, zero elsewhere
     diagonal = energies.diagonal()
     most = float(diagonal.max())
     if most > m * (1 + ROUNDING):
-        raise RefusedMessage("range", f"σ₁ is {math.sqrt(most):g}, beyond √{m}")
+        raise InvalidMessage("range", f"σ₁ is {math.sqrt(most):g}, beyond √{m}")
     beside = float(np.abs(energies).sum() - diagonal.sum())
     if beside > 2 * ORTHOGONAL_WITHIN * most * rank:
-        raise RefusedMessage("subspace", f"columns of the basis are not orthogonal: {beside:g} beside σ₁² = {most:g}")
+        raise InvalidMessage("subspace", f"columns of the basis are not orthogonal: {beside:g} beside σ₁² = {most:g}")
     if basis[:, 0].min() < -NOT_NEGATIVE_WITHIN:
-        raise RefusedMessage("subspace", f"the first column of the basis has the negative value {basis[:, 0].min():g}")
+        raise InvalidMessage("subspace", f"the first column of the basis has the negative value {basis[:, 0].min():g}")
     return basis
 
 
 def _cost(message: common.CostBelief, size: NodeSize, dimensions: tuple[str, ...]) -> CostBelief:
     mean = checks.amounts("cost", message.mean, len(dimensions))
     for dimension, value in zip(dimensions, mean, strict=True):
-        if dimension in DIMENSIONS:  # the size of one that is not known here is not known either
+        if dimension in DIMENSIONS:  # of a dimension that is not known here the size is not known either
             checks.number(f"cost of {dimension}", value, most=COST_LIMIT * size.of(dimension))
     return CostBelief(mean, checks.amounts("variance of the cost", message.variance, len(dimensions)))

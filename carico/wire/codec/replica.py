@@ -1,20 +1,20 @@
-"""ReplicaModel and PeerReply: what replicas of the aggregator tell each other."""
+"""ReplicaModel and PeerReply: what replicas of the aggregator send each other."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from carico.errors import RefusedMessage
+from carico.errors import InvalidMessage
 from carico.types import CostPoints, Matrix, ReplicaModel
 from carico.wire.codec import checks, class_cost, cluster
-from carico.wire.codec.cluster import Refused
+from carico.wire.codec.cluster import RejectedMessage
 from carico.wire.v1 import aggregation_pb2 as pb
 from carico.wire.v1 import common_pb2 as common
 
 POINTS_LIMIT = 4096  # per dimension
 JOINED_LIMIT = 20_000  # names
 CLASSES_LIMIT = 20_000  # classes
-# Mean squares of the largest node that is let in.
+# Mean squares of the largest node that is accepted.
 GRAM_LIMIT = checks.DIMENSION_LIMIT * checks.BYTES_LIMIT**2
 NODES_LIMIT = 1_000_000
 YOURSELF: bytes = pb.PeerReply(yourself=pb.Yourself()).SerializeToString()
@@ -47,13 +47,13 @@ def encode_reply(model: ReplicaModel) -> bytes:
     return data
 
 
-def encode_refusal(message: pb.ReplicaModel, error: RefusedMessage) -> bytes:
+def encode_refusal(message: pb.ReplicaModel, error: InvalidMessage) -> bytes:
     data: bytes = pb.PeerReply(refusal=common.Refusal(**checks.refusal_of(message, error))).SerializeToString()
     return data
 
 
-def decode_reply(data: bytes) -> ReplicaModel | Refused | None:
-    """The peer's model, or its refusal; None when the caller reached itself."""
+def decode_reply(data: bytes) -> ReplicaModel | RejectedMessage | None:
+    """The peer's model, or its rejection; None when the caller reached itself."""
     message = checks.parsed(pb.PeerReply, data)
     kind = message.WhichOneof("answer")
     if kind == "refusal":
@@ -66,11 +66,11 @@ def parse(data: bytes) -> pb.ReplicaModel:
 
 
 def decode(message: pb.ReplicaModel) -> ReplicaModel:
-    """The model in `message`, or RefusedMessage. A replica that has no node yet has no dimensions either."""
+    """The model in `message`, or InvalidMessage. A replica that has no node yet has no dimensions either."""
     dimensions = checks.dimensions(tuple(message.dimensions)) if message.dimensions else ()
     m = len(dimensions)
     if len(message.costs) != m or len(message.joined) > JOINED_LIMIT:
-        raise RefusedMessage("shape", f"{len(message.costs)} costs and {len(message.joined)} new nodes, {m} dimensions")
+        raise InvalidMessage("shape", f"{len(message.costs)} costs and {len(message.joined)} new nodes, {m} dimensions")
     return ReplicaModel(
         replica=checks.name(message.replica),
         start_id=message.start_id,
@@ -90,14 +90,14 @@ def decode(message: pb.ReplicaModel) -> ReplicaModel:
 def _gram(message: pb.ReplicaModel, m: int) -> Matrix:
     gram = checks.vector("gram", message.gram, m * m, most=GRAM_LIMIT).reshape(m, m)
     if not np.allclose(gram, gram.T, rtol=1e-9, atol=0.0) or (gram.diagonal() < 0).any():
-        raise RefusedMessage("subspace", "the Gram matrix is not symmetric, or has a negative diagonal")
+        raise InvalidMessage("subspace", "the Gram matrix is not symmetric, or has a negative diagonal")
     return gram
 
 
 def _points(message: pb.CostPoints) -> CostPoints:
     count = len(message.cost)
     if count > POINTS_LIMIT:
-        raise RefusedMessage("shape", f"{count} points of cost; {POINTS_LIMIT} are possible")
+        raise InvalidMessage("shape", f"{count} points of cost; {POINTS_LIMIT} are possible")
     return CostPoints(
         cost=np.array(checks.amounts("cost", message.cost, count)),
         variance=np.array(checks.amounts("variance of the cost", message.variance, count)),

@@ -1,4 +1,4 @@
-"""NodeReport and ReportAck: what nodes tell the schedulers, and the little that they hear back."""
+"""NodeReport and ReportAck: what nodes send to the schedulers, and what they receive."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from carico.errors import RefusedMessage
+from carico.errors import InvalidMessage
 from carico.types import ClassKey, Estimate, Mode, NodeReport, NodeSize
 from carico.wire.codec import checks, class_cost, cluster
-from carico.wire.codec.cluster import Refused
+from carico.wire.codec.cluster import RejectedMessage
 from carico.wire.v1 import capacity_pb2 as pb
 from carico.wire.v1 import common_pb2 as common
 
@@ -19,9 +19,9 @@ UID_LIMIT = 128  # characters
 CAPACITY_LIMIT = 1e6  # pods
 VERSION_LIMIT = 64  # characters
 FULL_LIMIT = 1e18  # of any resource
-# One pod may be dearer than all that the node gives to pods, which may be set to a share of it, but not by more.
+# One pod may cost more than all that the node gives to pods, which may be set to a share of it, but not by more.
 COST_LIMIT = 2.0  # times what the node holds
-LONGEST_GAP = 60.0  # s between two reports that a scheduler may ask for
+LONGEST_GAP = 60.0  # s between two reports that a scheduler may request
 
 _MODES = {Mode.SETTLED: pb.MODE_SETTLED, Mode.CHURN: pb.MODE_CHURN}
 NO_CLASSES: Mapping[str, ClassKey | None] = MappingProxyType({})
@@ -30,15 +30,15 @@ NO_CLASSES: Mapping[str, ClassKey | None] = MappingProxyType({})
 class Ack(NamedTuple):
     heartbeat: float  # s
     leader: bool
-    refused: Refused | None
+    refused: RejectedMessage | None
     allocatable: NodeSize | None = None  # None: not known, or as before
     classes: Mapping[str, ClassKey | None] = NO_CLASSES  # of counted pods, by UID; None: no workload pod
     least_gap: float = 0.0  # s between two reports; 0: the agent's own rule
-    takes_changes: bool = False  # whether sets may be told by what came and went
+    takes_changes: bool = False  # whether sets may be sent as changes
 
 
 def encode(report: NodeReport, known: NodeReport | None = None) -> bytes:
-    """`known`: the report whose sets the other side has and can take changes against."""
+    """`known`: the report whose sets the other side has and accepts changes of."""
     estimate = report.estimate
     message = pb.NodeReport(
         node=report.node,
@@ -73,7 +73,7 @@ def encode(report: NodeReport, known: NodeReport | None = None) -> bytes:
 def _set(
     name: str, uids: frozenset[str] | None, known: frozenset[str] | None
 ) -> dict[str, pb.PodSet | pb.PodSetChange]:
-    """The field that tells a set: whole, or by its changes where those are fewer; none where it is left out."""
+    """The field that holds a set: whole, or its changes where those are fewer; none where it is left out."""
     if uids is None:
         return {}
     if known is not None and len(change := uids ^ known) < len(uids):
@@ -87,13 +87,13 @@ def parse(data: bytes) -> pb.NodeReport:
 
 
 def decode(message: pb.NodeReport, before: NodeReport | None = None) -> NodeReport:
-    """The report in `message`, or RefusedMessage. `estimate.at` is minus its age, as if now were 0.
+    """The report in `message`, or InvalidMessage. `estimate.at` is minus its age, as if now were 0.
 
-    `before` is the report before on the same stream, with both sets: what changes are changes of.
+    `before` is the previous report on the same stream, with both sets: changes are relative to it.
     """
     dimensions = checks.dimensions(tuple(message.dimensions))
     if len(message.agent_version) > VERSION_LIMIT:
-        raise RefusedMessage("name", f"an agent version of {len(message.agent_version)} characters")
+        raise InvalidMessage("name", f"an agent version of {len(message.agent_version)} characters")
     age = checks.number("age", message.age)
     full = checks.amounts("full", message.full, len(dimensions), FULL_LIMIT) if message.full else ()
     return NodeReport(
@@ -115,7 +115,7 @@ def decode(message: pb.NodeReport, before: NodeReport | None = None) -> NodeRepo
 
 
 def cost_limits(full: tuple[float, ...], dimensions: tuple[str, ...]) -> tuple[float, ...]:
-    """What a class may cost in a report of a node that holds `full`; anything a node can have where that is unknown."""
+    """What a class may cost in a report of a node that holds `full`; the largest possible values if unknown."""
     largest = class_cost.limits_of_any_node(dimensions)
     return tuple([min(COST_LIMIT * has, most) for has, most in zip(full, largest, strict=True)]) if full else largest
 
@@ -131,7 +131,7 @@ def _estimate(message: pb.NodeReport, m: int, at: float) -> Estimate:
         cost_scalar=checks.number("cost_scalar", message.cost_scalar, least=-math.inf),
         pods=int(checks.number("pods", message.pods, most=checks.PODS_LIMIT)),
         pod_capacity=checks.number("pod_capacity", message.pod_capacity, most=CAPACITY_LIMIT),
-        # A mode that this version does not know is some reason not to trust the usage of this second.
+        # A mode that this version does not know is a reason not to trust the usage of this second.
         mode=Mode.SETTLED if message.mode == pb.MODE_SETTLED else Mode.CHURN,
         rejecting=message.rejecting,
         room=checks.amounts("room", message.room, m, FULL_LIMIT) if message.room else (),
@@ -142,7 +142,7 @@ def _told(name: str, message: pb.NodeReport, before: frozenset[str] | None) -> f
     """The set of this name; None where it is left out."""
     whole, changed = message.HasField(name), message.HasField(f"{name}_change")
     if whole and changed:
-        raise RefusedMessage("shape", f"{name} is told whole and by its changes")
+        raise InvalidMessage("shape", f"{name} is told whole and by its changes")
     if whole:
         return _uids(name, getattr(message, name).uids)
     return _changed(name, getattr(message, f"{name}_change"), before) if changed else None
@@ -150,18 +150,18 @@ def _told(name: str, message: pb.NodeReport, before: frozenset[str] | None) -> f
 
 def _changed(name: str, change: pb.PodSetChange, before: frozenset[str] | None) -> frozenset[str]:
     if before is None:
-        raise RefusedMessage("shape", f"changes of {name}, which is not known")
+        raise InvalidMessage("shape", f"changes of {name}, which is not known")
     added, removed = _uids(name, change.added), _uids(name, change.removed)
     if added & before or not removed <= before:
-        raise RefusedMessage("shape", f"changes of {name} that do not fit what is known")
+        raise InvalidMessage("shape", f"changes of {name} that do not fit what is known")
     if len(before) + len(added) - len(removed) > UIDS_LIMIT:
-        raise RefusedMessage("shape", f"{name} would have more than {UIDS_LIMIT} UIDs")
+        raise InvalidMessage("shape", f"{name} would have more than {UIDS_LIMIT} UIDs")
     return before - removed | added
 
 
 def _uids(what: str, uids: Sequence[str]) -> frozenset[str]:
     if len(uids) > UIDS_LIMIT or any(not 1 <= len(uid) <= UID_LIMIT for uid in uids):
-        raise RefusedMessage("shape", f"{what} has {len(uids)} UIDs, or one that is empty or too long")
+        raise InvalidMessage("shape", f"{what} has {len(uids)} UIDs, or one that is empty or too long")
     return frozenset(uids)
 
 
@@ -194,7 +194,7 @@ def decode_ack(data: bytes) -> Ack:
 
 
 def _allocatable(message: pb.Allocatable) -> NodeSize:
-    """A node may offer nothing to pods."""
+    """A node's allocatable resources may be zero."""
     return NodeSize(
         cores=checks.number("allocatable cores", message.cores, most=checks.CORES_LIMIT),
         memory_bytes=checks.number("allocatable memory", message.memory_bytes, most=checks.BYTES_LIMIT),
@@ -206,5 +206,5 @@ def _classes(messages: Sequence[pb.PodClass]) -> Mapping[str, ClassKey | None]:
         return NO_CLASSES
     uids = _uids("classes", [message.uid for message in messages])
     if len(uids) != len(messages):
-        raise RefusedMessage("shape", "a pod has two classes")
+        raise InvalidMessage("shape", "a pod has two classes")
     return {m.uid: class_cost.key(m.namespace, m.family, m.revision) if m.family else None for m in messages}

@@ -8,7 +8,7 @@ import numpy as np
 from scheduling import make_cost, make_node, make_pod, make_report
 
 from carico.kube.objects import Pod
-from carico.scheduler.assembly import Parts, assemble
+from carico.scheduler.assembly import Components, assemble
 from carico.scheduler.class_view import class_rows
 from carico.scheduler.cycle import Decision, decide
 from carico.scheduler.explain import explain
@@ -26,7 +26,7 @@ GIB = 2.0**30
 class World:
     def __init__(self, *nodes: str, **settings: Any) -> None:
         self.clock = ManualClock(now=100.0)
-        self.parts: Parts = assemble(SchedulerSettings(validate=True, **settings), self.clock, None)
+        self.parts: Components = assemble(SchedulerSettings(validate=True, **settings), self.clock, None)
         for name in nodes:
             self.parts.cluster.node_changed(None, make_node(name, cpu="4"))
 

@@ -10,7 +10,7 @@ from worlds import World
 
 from carico.kube.objects import Node, Pod
 from carico.kube.storage import PersistentVolumeClaim
-from carico.scheduler.changes import Action, Change, node_change, pod_change
+from carico.scheduler.changes import Action, ClusterEvent, node_change, pod_change
 from carico.scheduler.template import PodInfo
 from carico.testing import a_node, a_pod
 
@@ -49,25 +49,25 @@ def port_on(*addresses: str) -> dict[str, Any]:
 TWO_ADDRESSES = port_on("10.0.0.1", "10.0.0.2")
 
 
-def tolerates_more(name: str) -> Change:
+def tolerates_more(name: str) -> ClusterEvent:
     """Which nodes count for spreading may depend on what the pod tolerates."""
     return pod_change(a_pod(name, spec=SPREAD), a_pod(name, spec=SPREAD | {"tolerations": [{"operator": "Exists"}]}))
 
 
-def helps(plugin: str, waiting: Pod, change: Change) -> bool:
+def helps(plugin: str, waiting: Pod, change: ClusterEvent) -> bool:
     (found,) = [p for p in WORLD.plugins if p.name == plugin]
     return any(interest.could_help(PodInfo(waiting), change) for interest in found.interests)
 
 
-def node(old: Node | None, new: Node | None) -> Change:
+def node(old: Node | None, new: Node | None) -> ClusterEvent:
     return node_change(old, new)
 
 
-def gone(pod: Pod) -> Change:
+def gone(pod: Pod) -> ClusterEvent:
     return pod_change(pod, None)
 
 
-def came(pod: Pod) -> Change:
+def came(pod: Pod) -> ClusterEvent:
     return pod_change(None, pod)
 
 
@@ -113,7 +113,7 @@ UNBOUND = a_pod("u", labels={"app": "x"})
         ("PodTopologySpread", a_pod("p", spec=SPREAD), tolerates_more("other"), False),
         ("Unsupported", a_pod("p", requests=GPU), node(a_node("n"), a_node("n", **GPU)), True),
         ("Unsupported", a_pod("p", requests=GPU), node(None, a_node("n")), False),
-        ("Unsupported", a_pod("p", requests=GPU), Change("DeviceClass", Action.DELETE), True),
+        ("Unsupported", a_pod("p", requests=GPU), ClusterEvent("DeviceClass", Action.DELETE), True),
         ("PodTopologySpread", a_pod("p", spec=SPREAD), node(None, a_node("n", labels={"zone": "1"})), True),
         ("PodTopologySpread", a_pod("p", spec=SPREAD), node(None, a_node("n")), False),
         # A relabelled node: only labels count that the verdict about the waiting pod depends on.
@@ -129,7 +129,7 @@ UNBOUND = a_pod("u", labels={"app": "x"})
         ("NodeName", a_pod("p"), node(None, a_node("n")), True),
     ],
 )
-def test_hints(plugin: str, waiting: Pod, change: Change, expected: bool) -> None:
+def test_hints(plugin: str, waiting: Pod, change: ClusterEvent, expected: bool) -> None:
     assert helps(plugin, waiting, change) is expected
 
 
@@ -154,7 +154,7 @@ def claim(name: str) -> Any:
 def test_the_pods_own_claim_matters_and_no_other(plugin: str) -> None:
     spec = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "mine"}}]}
     for name, expected in (("mine", True), ("other", False)):
-        change = Change("PersistentVolumeClaim", Action.ADD, None, claim(name))
+        change = ClusterEvent("PersistentVolumeClaim", Action.ADD, None, claim(name))
         assert helps(plugin, a_pod("p", spec=spec), change) is expected
 
 

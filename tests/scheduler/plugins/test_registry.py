@@ -9,10 +9,10 @@ import pytest
 from worlds import NAMES, World
 
 from carico.errors import UsageError
-from carico.scheduler.changes import Interest
+from carico.scheduler.changes import EventInterest
 from carico.scheduler.framework import Cycle, Reuse, Verdict
 from carico.scheduler.plugins import registry
-from carico.scheduler.rows import RowArray, Rows
+from carico.scheduler.rows import RowArray, RowIndex
 from carico.scheduler.snapshot import Snapshot
 from carico.testing import ManualClock, a_node, a_pod
 
@@ -22,7 +22,7 @@ class OnlyEvenNames:
 
     name = "OnlyEvenNames"
     reuse = Reuse.NODE
-    interests: tuple[Interest, ...] = ()
+    interests: tuple[EventInterest, ...] = ()
 
     def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
         asked = cycle.snapshot.all_rows() if rows is None else rows
@@ -30,7 +30,7 @@ class OnlyEvenNames:
         return Verdict.refuse(odd, "odd name")
 
 
-def make(_: registry.Tools) -> OnlyEvenNames:
+def make(_: registry.PluginTools) -> OnlyEvenNames:
     return OnlyEvenNames()
 
 
@@ -59,10 +59,10 @@ def test_a_plugin_of_another_package() -> None:
 
 def test_an_unknown_name_is_an_error_that_lists_the_known() -> None:
     with pytest.raises(UsageError, match=r"no plugin is called 'Nodeports'; there are .*NodePorts"):
-        registry.make(["Nodeports"], registry.Tools(Snapshot(Rows()), ManualClock()))
+        registry.make(["Nodeports"], registry.PluginTools(Snapshot(RowIndex()), ManualClock()))
 
 
 def test_names_are_the_plugins_own() -> None:
-    tools = registry.Tools(Snapshot(Rows()), ManualClock())
+    tools = registry.PluginTools(Snapshot(RowIndex()), ManualClock())
     assert [plugin.name for plugin in registry.make(NAMES, tools)] == NAMES
     assert set(registry.WEIGHTS) <= set(registry.DEFAULT)

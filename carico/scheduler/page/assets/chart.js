@@ -1,4 +1,4 @@
-// Lines and areas over time, as SVG written by hand. Drawn anew as a whole: a few hundred points are one path.
+// Line and area charts over time, as SVG. Redrawn as a whole: a few hundred points are one path.
 
 const NS = "http://www.w3.org/2000/svg";
 const GAP = 2.6; // steps without a point that count as a gap
@@ -12,7 +12,7 @@ function svg(tag, attributes = {}, ...children) {
 
 const SPANS = [60, 120, 300, 600]; // s
 
-/** As much of the last ten minutes as is known: a page that was opened a minute after the start has no empty chart. */
+/** The part of the last ten minutes that has data: a page opened a minute after the start has no empty chart. */
 export function spanOf(times, now) {
   const known = times.length ? now - times[0] : 0;
   return SPANS.find((span) => span >= known - 1) ?? SPANS.at(-1);
@@ -59,7 +59,7 @@ function area(points, low, high, x, y) {
 
 /**
  * Draws into `box`. `series`: {name, class, values, area?: [low, high]} over `times`; `span` seconds up to `now`.
- * `label(value)` writes the axis. Returns the scale, for whoever draws on top.
+ * `label(value)` formats the axis. Returns the scale, for callers that draw on top.
  */
 export function chart(box, { times, series, now, span, most, label, describe }) {
   const width = Math.max(120, box.clientWidth), height = Math.max(60, box.clientHeight);
@@ -103,7 +103,7 @@ function axes({ x, y, now, span, most, label, width, height, left, right, bottom
   return group;
 }
 
-/** A line under the pointer, and the figures there through `read(index)`; `leave()` when it goes. */
+/** A line under the pointer, and the figures there through `read(index)`; `leave()` when the pointer leaves. */
 export function follow(scale, times, read, leave) {
   const { drawing, x, top, bottom, height } = scale;
   const hair = svg("line", { class: "hair", y1: top, y2: height - bottom, visibility: "hidden" });

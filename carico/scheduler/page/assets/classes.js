@@ -1,4 +1,4 @@
-// Classes of pods: what one really uses, and what its request should say.
+// Classes of pods: measured use, and the suggested request.
 
 import { $, count, h, podName } from "./dom.js";
 

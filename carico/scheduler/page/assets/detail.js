@@ -6,7 +6,7 @@ import { labelOf } from "./nodes.js";
 import { isStale, modeOf } from "./store.js";
 
 const KEPT = 610; // s of points
-const REFRESH = 15_000; // ms between two looks at the pods of the node
+const REFRESH = 15_000; // ms between two requests for the pods of the node
 
 export class Detail {
   constructor(store, beside) {
@@ -72,7 +72,7 @@ export class Detail {
     this.draw();
   }
 
-  /** The stream brought new figures of this node: the chart goes on without asking. */
+  /** The stream delivered new figures of this node: the chart is extended without a request. */
   follow(node) {
     if (!this.node || node.name !== this.node.name) return;
     this.node = node;
@@ -110,7 +110,7 @@ export class Detail {
 
   charts(now) {
     const last = this.points.at(-1);
-    const points = last ? [...this.points, { ...last, at: now }] : []; // what holds since the last word
+    const points = last ? [...this.points, { ...last, at: now }] : []; // the last value still holds now
     const times = points.map((point) => point.at);
     const span = spanOf(times, now);
     const dimensions = this.store.dimensions;

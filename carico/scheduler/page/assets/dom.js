@@ -1,4 +1,4 @@
-// Elements and numbers, as this page writes them.
+// Helpers for elements and number formats.
 
 export const $ = (id) => document.getElementById(id);
 
@@ -13,7 +13,7 @@ export function h(tag, properties = {}, ...children) {
   return element;
 }
 
-/** Sets text only where it differs: less work for the browser, and nothing for a screen reader to repeat. */
+/** Sets text only if it differs: less work for the browser, and a screen reader does not repeat it. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -54,7 +54,7 @@ export function podName(key) {
 }
 
 let spoken = 0;
-/** Tells a screen reader, and not more often than every three seconds. */
+/** Announces text to screen readers, at most every three seconds. */
 export function announce(text) {
   clearTimeout(spoken);
   spoken = setTimeout(() => say($("spoken"), text), 300);

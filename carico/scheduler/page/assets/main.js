@@ -1,4 +1,4 @@
-// Puts the parts together: what the stream brings goes into the store, and the parts draw it in the next frames.
+// Connects the parts: messages of the stream go into the store, and the parts draw them in the next frames.
 
 import { Classes } from "./classes.js";
 import { $, announce, duration, say } from "./dom.js";
@@ -21,7 +21,7 @@ const summary = new Summary(store);
 const waiting = new Waiting(store, openNamed);
 const classes = new Classes(store);
 
-// One part per frame: with 5,000 nodes all of them at once would hold a frame up.
+// One part per frame: with 5,000 nodes, drawing all parts at once would delay a frame.
 const parts = [() => nodes.update(), () => summary.update(), () => waiting.update(), () => classes.update(), who];
 let due = [];
 function drawSoon() {

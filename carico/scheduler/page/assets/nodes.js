@@ -1,12 +1,12 @@
-// The list of nodes: search, filter, sort. rows.js draws the few that are in view.
+// The list of nodes: search, filter, sort. rows.js draws the rows in view.
 
 import { $, announce, count, h, say } from "./dom.js";
 import { CORDONED, isStale } from "./store.js";
 import { Rows } from "./rows.js";
 
-const RESORT = 2000; // ms between two sortings of figures that move, or a list could not be read
+const RESORT = 2000; // ms between two sorts by changing figures; more often the list would be unreadable
 
-const FEW = 8; // nodes that leave room for the decisions below them
+const FEW = 8; // up to this many nodes there is space for the decisions below them
 
 const WHICH = {
   all: () => true,
@@ -16,11 +16,11 @@ const WHICH = {
   cordoned: (node) => (node.state & CORDONED) > 0,
 };
 
-// A Map: an object would also answer to "constructor", and not with a label.
+// A Map: an object would also have an entry for "constructor", which is not a label.
 const LABELS = new Map([["memory", "Memory"], ["cpu", "CPU"], ["memory_pressure", "Mem pressure"], ["io_pressure", "I/O pressure"], ["disk", "Disk"], ["network", "Network"]]);
 export const labelOf = (dimension) => LABELS.get(dimension) ?? dimension;
 
-/** Columns: what they are called, what they sort by, and which way first. */
+/** Columns: title, sort key, and initial sort direction. */
 function columnsFor(dimensions) {
   const usage = dimensions.map((name, i) => ({ id: `usage-${i}`, label: labelOf(name), kind: "usage", i, value: (n) => n.usage[i] ?? -1, down: true }));
   return [
@@ -92,7 +92,7 @@ export class Nodes {
     }
   }
 
-  /** The reader asked for others. */
+  /** The user changed search, filter or sort order. */
   choose() {
     this.arrange();
     this.rows.top();
@@ -125,7 +125,7 @@ export class Nodes {
     if (some === 0) say($("empty"), all ? "No node fits this search." : "No node yet. Nodes appear here as soon as the API server lists them.");
   }
 
-  /** The node before or after `node` in the list as it stands. */
+  /** The node before or after `node` in the current list. */
   beside(node, step) {
     return this.shown[this.shown.findIndex((one) => one.name === node.name) + step];
   }

@@ -1,7 +1,7 @@
-// A long list of which only the rows in view exist. Rows are used again as the list scrolls.
+// A long list in which only the rows in view exist. Row elements are reused as the list scrolls.
 //
-// For the keyboard the grid itself has the focus and names the active row (aria-activedescendant): the row that had
-// it may be scrolled away at any time.
+// For the keyboard the grid itself has the focus and names the active row (aria-activedescendant): a focused row could
+// be scrolled out of view at any time.
 
 import { h, percent, pods, say } from "./dom.js";
 import { isStale, modeOf } from "./store.js";
@@ -95,7 +95,7 @@ export class Rows {
     }
     if (row.drawn === node && row.version === node.version) return;
     row.classList.toggle("unsure", isStale(node));
-    row.classList.toggle("jump", row.drawn !== node); // another node: its bars must not slide
+    row.classList.toggle("jump", row.drawn !== node); // another node: its bars must not animate
     row.drawn = node;
     row.version = node.version;
     this.columns.forEach((column, i) => FILL[column.kind](row.cells[i], node, column));

@@ -1,4 +1,4 @@
-// What the scheduler has told so far: plain data, no elements.
+// What the scheduler has sent so far: plain data, no elements.
 
 export const FRESH = 1, REPORTED = 2, CHURN = 4, CORDONED = 8;
 const STEPS = 220; // points kept of the cluster's trend
@@ -16,7 +16,7 @@ export class Store {
     this.classes = null;
     this.decisions = [];
     this.past = []; // [time, pods, reserved, free, waiting]
-    this.membership = 0; // grows when nodes come or go
+    this.membership = 0; // grows when nodes are added or removed
     this.offset = 0; // s from the page's clock to the scheduler's monotonic one
     this.onNode = () => {};
   }
@@ -59,14 +59,14 @@ export class Store {
     const last = this.past.at(-1);
     const point = [now, pods, reserved, free, waiting];
     if (last && now - last[0] < 3) {
-      if (this.past.length > 1 && now - this.past.at(-2)[0] < 3) this.past.pop(); // the newest point moves along
+      if (this.past.length > 1 && now - this.past.at(-2)[0] < 3) this.past.pop(); // the newest point is replaced
     }
     this.past.push(point);
     if (this.past.length > STEPS) this.past.shift();
   }
 }
 
-/** What fills a node: pods that its own report counts, pods that are reserved, and the rest. */
+/** What fills a node: pods that its report counts, pods that are reserved, and the rest. */
 function room({ pods, reserved, capacity }) {
   const counted = Math.max(0, pods - reserved);
   const all = Math.max(counted + Math.max(capacity ?? 0, reserved), 1);
@@ -75,7 +75,7 @@ function room({ pods, reserved, capacity }) {
 
 export const isStale = (node) => !(node.state & FRESH);
 
-/** One word for how a node's figures came about, and the class that colours it. */
+/** A one-word state of a node's figures, and the class that colours it. */
 export function modeOf(node) {
   if (!(node.state & REPORTED)) return ["no report", "bad"];
   if (isStale(node)) return ["stale", "bad"];

@@ -1,11 +1,11 @@
-// The connection to the scheduler: one stream of events, opened again whenever it ends.
+// The connection to the scheduler: one stream of events, reopened whenever it ends.
 //
-// After each opening the scheduler sends the whole picture, so nothing has to be remembered across a restart. A stream
-// that has said nothing for SILENCE is taken as dead: the scheduler speaks at least every five seconds.
+// After each connection the scheduler sends the full state, so nothing has to be kept across a restart. A stream
+// without a message for SILENCE is treated as broken: the scheduler sends at least every five seconds.
 
 const SILENCE = 12_000; // ms
-const PAUSE = 2_000; // ms before another try
-const HIDDEN = 60_000; // ms after which a page that nobody sees lets go: browsers allow few streams per host
+const PAUSE = 2_000; // ms before a retry
+const HIDDEN = 60_000; // ms after which a hidden page disconnects: browsers allow few streams per host
 
 export class Connection {
   /** `heard(kind, message)` gets "full" and "change"; `moved(state)` gets "connecting", "live" and "lost". */

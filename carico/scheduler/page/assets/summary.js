@@ -1,4 +1,4 @@
-// The cluster in a line of figures, and its last ten minutes.
+// Figures of the cluster, and its last ten minutes.
 
 import { $, count, h, pods, say, short } from "./dom.js";
 import { chart, roundUp, spanOf, spanText } from "./chart.js";
@@ -46,7 +46,7 @@ export class Summary {
     const span = spanOf(times, now);
     say(this.span, spanText(span));
     const base = past.map(() => 0);
-    const held = past.map(([, running, reserved]) => Math.max(0, running - reserved)); // a reserved pod is a pod too
+    const held = past.map(([, running, reserved]) => Math.max(0, running - reserved)); // pods include reserved ones
     const promised = past.map(([, , reserved], i) => held[i] + reserved);
     const all = past.map(([, , , free], i) => promised[i] + free);
     const most = roundUp(Math.max(1, ...all) * 1.05);

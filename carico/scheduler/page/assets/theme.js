@@ -1,11 +1,11 @@
-// The chosen theme, before anything is drawn: a page that flashes white at night is no dark theme.
+// Applies the chosen theme before anything is drawn, so that a dark page does not flash white.
 (() => {
   const CHOICES = ["auto", "light", "dark"];
   const kept = () => {
     try {
       return localStorage.getItem("carico-theme");
     } catch {
-      return null; // storage may be forbidden; the theme is then forgotten
+      return null; // storage may be blocked; then the theme is not kept
     }
   };
   const use = (theme) => {
