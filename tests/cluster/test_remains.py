@@ -147,6 +147,7 @@ def test_a_killed_owner_takes_its_cluster_with_it(harness: Harness) -> None:
         assert child.stdout is not None
         run_id = child.stdout.readline().strip()
         child.kill()
+    assert run_id, "the cluster did not start; its error is in the captured stderr"
     deadline = time.monotonic() + PATIENCE
     while (left := remains.of(run_id, frozenset())) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -174,7 +174,7 @@ def test_capacity_falls_by_one_per_process_and_comes_back():
 
 @pytest.mark.needs("root", "cgroup-v1")
 def test_a_throttled_process_does_not_fill_the_machine():
-    """One process wants a whole core and may use a fifth of one."""
+    """One process wants a whole core and may use a fifth of one. Processes of others raise pressure as they please."""
     group = CPU_GROUPS / f"carico-test-{os.getpid()}"
     group.mkdir()
     try:
@@ -183,16 +183,18 @@ def test_a_throttled_process_does_not_fill_the_machine():
             (group / "cgroup.procs").write_text(str(process.pid))
             meter, others = Meter(), Others()
             meter.run(5)
+            others_share = others.share()
     finally:
         _remove(group)
     throttled = statistics.median(meter.cpu)
-    print(f"pressure {meter.median('psi'):.2f}, utilisation {meter.median('util'):.2f}, cpu {throttled:.2f}")
-    assert throttled <= meter.median("util") + 0.02
-    if others.share() < LITTLE:
-        assert throttled <= 0.2 / CORES + 2 * LITTLE
-        pipeline = Pipeline(EstimateSettings(), ("cpu",))
-        told = [pipeline.update(Sample(i * TICK, (cpu,)), PodCount(0, False, 0)) for i, cpu in enumerate(meter.cpu)]
-        assert [estimate.pod_capacity for estimate in told if estimate][-1] > 1
+    figures = f"pressure {meter.median('psi'):.2f}, utilisation {meter.median('util'):.2f}, cpu {throttled:.2f}"
+    if others_share > LITTLE:
+        pytest.skip(f"other work took {others_share:.0%} of the machine meanwhile; {figures}")
+    assert throttled <= meter.median("util") + 0.02, figures
+    assert throttled <= 0.2 / CORES + 2 * LITTLE, figures
+    pipeline = Pipeline(EstimateSettings(), ("cpu",))
+    told = [pipeline.update(Sample(i * TICK, (cpu,)), PodCount(0, False, 0)) for i, cpu in enumerate(meter.cpu)]
+    assert [estimate.pod_capacity for estimate in told if estimate][-1] > 1, figures
 
 
 def _remove(group: Path) -> None:
