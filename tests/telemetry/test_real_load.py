@@ -194,7 +194,8 @@ def test_a_throttled_process_does_not_fill_the_machine():
     assert throttled <= 0.2 / CORES + 2 * LITTLE, figures
     pipeline = Pipeline(EstimateSettings(), ("cpu",))
     told = [pipeline.update(Sample(i * TICK, (cpu,)), PodCount(0, False, 0)) for i, cpu in enumerate(meter.cpu)]
-    assert [estimate.pod_capacity for estimate in told if estimate][-1] > 1, figures
+    # The cost of a pod is not known yet, so a node with room takes one to measure.
+    assert [estimate.pod_capacity for estimate in told if estimate][-1] >= 1, figures
 
 
 def _remove(group: Path) -> None:
