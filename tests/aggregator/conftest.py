@@ -1,12 +1,9 @@
-"""Builders of nodes' models, a state whose clock is in the test's hand, and the folder `bench` as a package."""
+"""Builders of nodes' models, and a state with a manual clock."""
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,16 +12,6 @@ import pytest
 from carico.aggregator.state import AggregatorState
 from carico.settings import AggregatorSettings
 from carico.types import CostBelief, LocalModel, NodeSize
-
-BENCH = Path(__file__).parents[2] / "bench"
-if "bench" not in sys.modules:  # without the repository's root on sys.path, where `import scheduler` would succeed too
-    spec = importlib.util.spec_from_file_location(
-        "bench", BENCH / "__init__.py", submodule_search_locations=[str(BENCH)]
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules["bench"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules["bench"])
 
 
 @pytest.fixture(scope="session")
