@@ -4,9 +4,10 @@
     client.create(path, protobuf.EVENT, {…})       a new object, of a kind that is written by the thousand
     client.open_stream("/api/v1/pods?watch=1")     an endless response, on a separate connection
 
-A request that fails on a connection that was idle, before any byte of the response came, is sent again on another one:
-the server may have closed the idle one at that moment. A caller that posts must therefore handle a post that arrives
-twice (binding.py does: the second one is a conflict, after which it reads the pod).
+A request that fails on a connection that was idle, before any byte of the response came, is sent once more, on a new
+connection: the server may have closed the idle one at that moment. A caller that posts must therefore handle a post that
+arrives twice (binding.py does: the second one is a conflict, after which it reads the pod). When the second one fails
+too, the caller gets the error: sent on every idle connection, one request could arrive as often as there are of them.
 """
 
 from __future__ import annotations
@@ -232,10 +233,11 @@ class Client:
         self, method: str, path: str, body: bytes, content_type: str, fence: Fence | None
     ) -> tuple[Response, ClientIdentity]:
         """The response, and the identity of its request: credentials may change while a connection is made."""
+        again = False
         while True:
             identity = await self._present()
             message = self._message(method, path, body, content_type)
-            connection, fresh = await self._connection(method)
+            connection, fresh = await self._connection(method, new=again)
             if fence is not None and not fence():
                 self._pool.put(connection)
                 raise FencedError
@@ -250,6 +252,7 @@ class Client:
                     self._pool.drop_older(began)
                 if late or fresh or connection.answered:
                     raise
+                again = True
             except BaseException:
                 connection.close()
                 raise
@@ -257,10 +260,10 @@ class Client:
                 self._pool.put(connection, fresh=fresh)
                 return response, identity
 
-    async def _connection(self, method: str) -> tuple[HttpConnection, bool]:
-        """A connection, and whether it is a new one."""
+    async def _connection(self, method: str, *, new: bool) -> tuple[HttpConnection, bool]:
+        """A connection, and whether it is a new one; always a new one if `new`."""
         try:
-            return await self._pool.take()
+            return (await self._pool.connect(), True) if new else await self._pool.take()
         except (HttpError, OSError):
             self.on_answer(method, NO_ANSWER, None)
             raise
