@@ -17,6 +17,8 @@ from scheduling import make_cost, make_node, make_report
 
 from carico.kube.chunked import HttpError
 from carico.kube.client import ApiError
+from carico.kube.delivery import Firewall
+from carico.kube.mirror import Mirror
 from carico.kube.objects import Node, Pod
 from carico.pod_class import class_of
 from carico.scheduler.assembly import assemble
@@ -52,6 +54,7 @@ class Api:
         self.slow_patches = 0.0  # s
         self.deleted: list[str] = []  # pods for which a DELETE was sent
         self.ends_at: dict[str, float] = {}  # pod to the end of its grace period
+        self.undecodable: set[str] = set()  # pods whose events have a value of a wrong type
         self._version = 0
 
     # --- the scheduler's client ---
@@ -124,7 +127,10 @@ class Api:
             self._version += 1
             new["metadata"]["resourceVersion"] = str(self._version)
             self.pods[name] = new
-        self.news.append(("pod", old, new))
+        if new is not None and name in self.undecodable:
+            self.news.append(("pod", old, new | {"spec": new["spec"] | {"containers": "none"}}))
+        else:
+            self.news.append(("pod", old, new))
 
     def bind(self, name: str, node: str) -> None:
         if name in self.pods and not self.pods[name]["spec"].get("nodeName"):
@@ -140,6 +146,12 @@ class Api:
         self.ends_at[name] = self.clock.monotonic() + GRACE
         mark = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
         self.change_pod(name, lambda pod: pod | {"metadata": pod["metadata"] | mark})
+
+    def spoil(self, name: str, yes: bool) -> None:
+        """From now on the pod's events can or cannot be decoded; there is one at once."""
+        self.undecodable.add(name) if yes else self.undecodable.discard(name)
+        if name in self.pods:
+            self.change_pod(name, lambda pod: pod)
 
     def set_node(self, name: str, node: Node | None) -> None:
         old = self.nodes.get(name)
@@ -163,6 +175,13 @@ class Api:
         self.change_pod(name, patched)
 
 
+class Loud(Firewall):
+    """No error of a handler is contained."""
+
+    def caught(self, error: Exception) -> None:
+        raise error
+
+
 class World:
     def __init__(self, **settings: Any) -> None:
         self.clock = ManualClock(now=100.0)
@@ -180,6 +199,8 @@ class World:
         self.aggregated: dict[ClassKey, ClassCost] = {}  # the aggregator's costs of classes
         self.reports: dict[str, Any] = {}  # the last one of each node
         self.needless: list[str] = []  # evictions for a pod whose nominated node would have held it
+        cluster = self.parts.cluster
+        self._mirror = Mirror(Pod, cluster.pod_changed, cluster.pod_undecodable, int, Loud("", int), self.clock)
         self._nominations: dict[str, tuple[PodInfo, Nomination]] = {}
         self._tasks: list[asyncio.Task[Any]] = []
 
@@ -217,7 +238,8 @@ class World:
     def _would_hold(self, nomination: Nomination, preemptor: PodInfo) -> bool:
         """By the API server's state, and by cpu alone; what is reserved for pods of higher precedence is not free."""
         node = self.api.nodes[nomination.node]
-        if node.spec.unschedulable or not self._still_there(nomination):
+        closed = nomination.node in self.parts.snapshot.unknown_pods.values()
+        if node.spec.unschedulable or not (closed or self._still_there(nomination)):
             return False
         victims = {victim.uid for victim in nomination.victims}
         taken = 0
@@ -244,8 +266,10 @@ class World:
             most -= 1
             if kind == "node":
                 cluster.node_changed(old, new)
+            elif new is not None:
+                self._mirror.put(self._mirror.decode(msgspec.Raw(msgspec.json.encode(new))))
             else:
-                cluster.pod_changed(*(msgspec.convert(p, Pod) if p is not None else None for p in (old, new)))
+                self._mirror.delete(msgspec.convert(old, Pod))
 
     def kubelets(self) -> None:
         """Terminating pods end, bound ones start; pods of deleted nodes are garbage-collected."""
@@ -307,6 +331,8 @@ class World:
 
     async def rest(self, seconds: int = REST) -> None:
         """No more faults; everything in progress finishes."""
+        for name in sorted(self.api.undecodable):
+            self.api.spoil(name, False)
         self.api.faults.clear()
         self.api.evictions_fail = 0
         for _ in range(seconds):

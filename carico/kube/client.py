@@ -5,9 +5,10 @@
     client.open_stream("/api/v1/pods?watch=1")     an endless response, on a separate connection
 
 A request that fails on a connection that was idle, before any byte of the response came, is sent once more, on a new
-connection: the server may have closed the idle one at that moment. A caller that posts must therefore handle a post that
-arrives twice (binding.py does: the second one is a conflict, after which it reads the pod). When the second one fails
-too, the caller gets the error: sent on every idle connection, one request could arrive as often as there are of them.
+connection: the server may have closed the idle one at that moment. A caller that posts must therefore handle a post
+that arrives twice (binding.py does: the second one is a conflict, after which it reads the pod). When the second one
+fails too, the caller gets the error: sent on every idle connection, one request could arrive as often as there are of
+them.
 """
 
 from __future__ import annotations

@@ -190,9 +190,13 @@ class ClusterCache:
             meta = ObjectMeta(name=name.name, namespace=name.namespace, uid=name.uid)
             left = Pod(metadata=meta, spec=PodSpec(node_name=node))
             now = self._now()
-            if (row := self.snapshot.rows.number.get(node)) is not None:
+            row = self.snapshot.rows.number.get(node)
+            if row is not None:
                 self._rows.add(row)
             self.queue.on_change(ClusterEvent("Pod", Action.DELETE, left, None), now)
+            known = self.snapshot.nodes[row] if row is not None and row < len(self.snapshot) else None
+            if known is not None:  # as if it were added: pods that could preempt there may do so again
+                self.queue.on_change(node_change(None, known), now)
             self._wake(now)
 
     def _pod_assigned(self, old: Pod | None, new: Pod, now: float) -> None:

@@ -288,18 +288,27 @@ class FilterRunner:
         with self.pretending(cycle, row, add=waiting):
             return self._refuses(cycle, row) is None
 
-    def fits_but_for_reports(self, cycle: Cycle, row: int) -> bool:
-        """The same without the filters that depend on the node's report."""
+    def will_fit(self, cycle: Cycle, row: int, *, reported: bool) -> bool:
+        """The same without transient reasons and, unless `reported`, filters that depend on the node's report."""
         waiting = self._kept_for_others(cycle).get(row, ())
+        unasked = () if reported else self.measured
         with self.pretending(cycle, row, add=waiting):
-            return self._refuses(cycle, row, self.measured) is None
+            return self._refuses(cycle, row, unasked, transient=False) is None
 
-    def _refuses(self, cycle: Cycle, row: int, unasked: Collection[str] = ()) -> str | None:
+    def is_closed_for_now(self, cycle: Cycle, row: int) -> bool:
+        """Whether a filter rejects the node for a transient reason."""
+        rows = np.array([row], dtype=np.intp)
+        asked = (plugin for plugin in self._filters if plugin.name not in cycle.skipped)
+        return any(reason.transient for plugin in asked for reason in plugin.filter(cycle, rows).at(0))
+
+    def _refuses(self, cycle: Cycle, row: int, unasked: Collection[str] = (), *, transient: bool = True) -> str | None:
+        """The first plugin that rejects the node; `transient`: also for transient reasons."""
         rows = np.array([row], dtype=np.intp)
         for plugin in self._filters:
             if plugin.name in cycle.skipped or plugin.name in unasked:
                 continue
-            if plugin.filter(cycle, rows).bits[0]:
+            verdict = plugin.filter(cycle, rows)
+            if verdict.bits[0] and (transient or not all(reason.transient for reason in verdict.at(0))):
                 return plugin.name
         return None
 

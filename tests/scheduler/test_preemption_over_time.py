@@ -63,6 +63,73 @@ def test_no_more_victims_than_the_first_nomination_has(slow: float) -> None:
     asyncio.run(story())
 
 
+def ghost(world: World, on: str, cpu: str) -> None:
+    """A pod of another scheduler is bound there, and its events cannot be decoded."""
+    world.api.undecodable.add("ghost")
+    create(world, pod("ghost", cpu, on=on))
+
+
+@pytest.mark.parametrize("after", [0, 10, 40])
+def test_a_node_that_a_pod_of_unknown_content_closes_stays_nominated(after: int) -> None:
+    """While its victims end, or when they have ended: the room is there, and killing others makes no more of it."""
+
+    async def story() -> None:
+        async with full_nodes(6) as world:
+            create(world, pod("high", "2", priority=1000))
+            world.deliver()
+            await world.schedule()
+            there = world.parts.snapshot.nominated["uid-high"].node
+            ghost(world, there, "0")
+            for step in range(after):
+                await second(world, step)
+            if not after:
+                world.parts.queue.activate("uid-high", world.clock.monotonic())
+                await world.schedule()
+            assert world.parts.snapshot.nominated["uid-high"].node == there
+            world.api.spoil("ghost", False)
+            for step in range(20):
+                await second(world, 100 + step)
+            assert world.api.pods["high"]["spec"].get("nodeName") == there
+            assert len(world.api.deleted) == 2
+
+    asyncio.run(story())
+
+
+def test_it_preempts_again_at_once_when_that_pod_turns_out_to_take_the_room() -> None:
+    async def story() -> None:
+        async with full_nodes(1) as world:
+            create(world, pod("high", "2", priority=1000))
+            world.deliver()
+            await world.schedule()
+            ghost(world, "n0", "2")
+            for step in range(20):
+                await second(world, step)
+            assert len(world.api.deleted) == 2
+            world.api.spoil("ghost", False)
+            for step in range(20):
+                await second(world, 100 + step)
+            assert world.api.pods["high"]["spec"].get("nodeName") == "n0"
+
+    asyncio.run(story())
+
+
+def test_a_pod_that_could_preempt_only_there_does_so_when_the_node_opens() -> None:
+    async def story() -> None:
+        async with full_nodes(1) as world:
+            ghost(world, "n0", "0")
+            create(world, pod("high", "2", priority=1000))
+            for step in range(5):
+                await second(world, step)
+            assert not world.api.deleted
+            world.api.spoil("ghost", False)
+            for step in range(20):
+                await second(world, 100 + step)
+            assert world.api.pods["high"]["spec"].get("nodeName") == "n0"
+            assert len(world.api.deleted) == 2
+
+    asyncio.run(story())
+
+
 def test_a_label_that_comes_before_the_patch_does_not_end_the_nomination() -> None:
     async def story() -> None:
         async with full_nodes(2) as world:

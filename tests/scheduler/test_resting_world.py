@@ -39,6 +39,8 @@ OTHERS = st.one_of(
     st.tuples(st.just("label"), names),
     st.tuples(st.just("units"), names, st.sampled_from(("0.5", "1", "3"))),
     st.tuples(st.just("stuck"), names),
+    st.tuples(st.just("undecodable"), names, st.booleans()),
+    st.tuples(st.just("foreign"), names, st.sampled_from(NODES), st.sampled_from(("100m", "2")), st.booleans()),
     st.tuples(st.just("fault"), st.sampled_from(FAULTS)),
     st.tuples(st.just("evictions fail"), st.integers(1, 4)),
     st.tuples(st.just("report"), st.sampled_from(NODES)),
@@ -116,6 +118,14 @@ async def take(world: World, step: tuple[Any, ...], serial: int) -> None:
             if name in api.pods and not api.pods[name]["spec"].get("nodeName"):
                 notes = {"carico.dev/units": units}
                 api.change_pod(name, lambda p: p | {"metadata": p["metadata"] | {"annotations": notes}})
+        case "undecodable", name, yes:
+            api.spoil(name, yes)
+        case "foreign", name, there, cpu, yes:
+            if name not in api.pods and there in api.nodes:
+                api.undecodable.add(name) if yes else api.undecodable.discard(name)
+                made = plain_pod(name, serial, cpu, 0, None, "plain", "light")
+                made["spec"] |= {"nodeName": there, "schedulerName": "another"}
+                api.change_pod(name, lambda _: made)
         case "stuck", name:
             world.stuck.add(name)
         case "fault", fault:

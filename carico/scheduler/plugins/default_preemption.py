@@ -88,7 +88,8 @@ def _waits_for_victims(cycle: Cycle, feasibility: FilterResult, now: float) -> b
 
     Victims are those that this process has chosen, for this pod or for another one nominated to the node, and those
     that a previous leader has marked. The node's capacity report is ignored: it changes when the victims end, and
-    telemetry alone is no reason to evict more.
+    telemetry alone is no reason to evict more. So is a pod there that cannot be decoded, for as long as it cannot:
+    it closes the node, but not because the node has no room.
     """
     nominated = cycle.snapshot.nominated.get(cycle.pod.uid)
     row = cycle.snapshot.rows.number.get(nominated.node) if nominated is not None else None
@@ -97,12 +98,14 @@ def _waits_for_victims(cycle: Cycle, feasibility: FilterResult, now: float) -> b
     chosen = {uid for n in cycle.snapshot.nominated.values() if n.node == nominated.node for uid in n.victims}
     here = cycle.snapshot.on[row].values()
     leaving = [pod for pod in here if pod.uid in chosen or _is_leaving(pod, cycle.pod.priority)]
-    if not leaving and now - nominated.vacated_at >= REPORT_LAG:
-        return False
     if not feasibility.verdicts:  # a PreFilter plugin rejected the pod: no node was checked
         return bool(leaving)
-    with feasibility.filters.pretending(cycle, row, remove=leaving):
-        return feasibility.filters.fits_but_for_reports(cycle, row)
+    filters = feasibility.filters
+    vacated = not leaving and now - nominated.vacated_at >= REPORT_LAG  # reports show it
+    if vacated and not filters.is_closed_for_now(cycle, row):
+        return False
+    with filters.pretending(cycle, row, remove=leaving):
+        return filters.will_fit(cycle, row, reported=vacated)
 
 
 def _is_leaving(pod: PodInfo, priority: int) -> bool:

@@ -19,7 +19,7 @@ from carico.scheduler.supply import Need, Needs
 from carico.scheduler.template import PodInfo, PodTemplate
 
 TOO_MANY = Reason("Too many pods")
-UNKNOWN = Reason("node(s) had a pod that could not be read", unresolvable=True)
+UNKNOWN = Reason("node(s) had a pod that could not be read", unresolvable=True, transient=True)
 PAIRS = 31  # pairs of bits in 64, besides the two bits for the reasons above
 
 
