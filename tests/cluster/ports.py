@@ -8,18 +8,22 @@ import socket
 
 # Below the kernel's ephemeral ports: no outgoing connection takes one by chance.
 PORTS = range(20_000, 32_000)
+_taken: set[int] = set()  # by this process: six ports of a cluster are chosen before the first of them is listened on
 
 
 def free_port() -> int:
-    """A loopback port on which nothing listens now."""
+    """A loopback port on which nothing listens now, another one at every call."""
     while True:
         port = random.choice(PORTS)
+        if port in _taken:
+            continue
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
+            _taken.add(port)
             return port
 
 
