@@ -19,7 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from carico.clock import SystemClock
-from carico.kube import credentials
+from carico.kube import calls, credentials
 from carico.kube.binding import Binding, BindResult
 from carico.kube.client import Client
 from carico.kube.identity import Credentials
@@ -73,7 +73,7 @@ def _credentials(kubeconfig: Path) -> Credentials:
 async def _load(kubeconfig: Path) -> dict[str, float]:
     client = Client(_credentials(kubeconfig))
     bound = [0] * WATCHERS
-    watches = [Reflector(client, WatchedResource("/api/v1/pods", Pod), _counter(bound, i)) for i in range(WATCHERS)]
+    watches = [Reflector(client, WatchedResource(calls.FOLLOW_PODS, Pod), _counter(bound, i)) for i in range(WATCHERS)]
     tasks = [asyncio.create_task(watch.run()) for watch in watches]
     for watch in watches:
         await watch.synced.wait()

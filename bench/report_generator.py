@@ -15,7 +15,7 @@ from pathlib import Path
 from grpc import aio
 
 from carico.clock import SystemClock
-from carico.kube import credentials
+from carico.kube import calls, credentials
 from carico.kube.client import Client
 from carico.kube.objects import Node, Pod
 from carico.kube.watch import Reflector, WatchedResource
@@ -42,8 +42,8 @@ async def generate(kubeconfig: Path, target: str) -> None:
             agents[pod.spec.node_name].counts(pod.uid, new is not None and new.status.phase == "Running")
 
     watches = [
-        Reflector(client, WatchedResource("/api/v1/nodes", Node), node_changed),
-        Reflector(client, WatchedResource("/api/v1/pods", Pod), pod_changed),
+        Reflector(client, WatchedResource(calls.FOLLOW_NODES, Node), node_changed),
+        Reflector(client, WatchedResource(calls.FOLLOW_PODS, Pod), pod_changed),
     ]
     async with asyncio.TaskGroup() as group:
         for watch in watches:

@@ -36,7 +36,8 @@ from cluster.cluster import Cluster
 from cluster.ports import free_port
 from fleet import SchedulerProcess
 
-from carico.kube import credentials
+from carico.kube import calls, credentials
+from carico.kube.calls import ApiCall, FollowedResource
 from carico.kube.client import Client
 from carico.kube.meta import KubeObject
 from carico.kube.objects import Pod
@@ -97,17 +98,18 @@ def pod_of(case: str, number: int, scheduler: str) -> bytes:
     return msgspec.json.encode({"metadata": {"name": f"p-{number}", "labels": labels}, "spec": spec | extra})
 
 
+_EVENTS = FollowedResource(*(ApiCall(verb, calls.EVENTS, "", frozenset(), "counts them") for verb in ("list", "watch")))
+
+
 class Field:
     """The namespace that the runs use in turn."""
 
     def __init__(self, client: Client) -> None:
         self.client, self.bound, self.said = client, 0, 0
         self.bound_at, self.said_at = 0.0, 0.0
-        root = f"/api/v1/namespaces/{NAMESPACE}"
-        self.pods = Reflector(client, WatchedResource(f"{root}/pods", Pod), self._pod)
-        self.events = Reflector(
-            client, WatchedResource(f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events", Said), self._event
-        )
+        pods = WatchedResource(calls.FOLLOW_PODS, Pod, namespace=NAMESPACE)
+        self.pods = Reflector(client, pods, self._pod)
+        self.events = Reflector(client, WatchedResource(_EVENTS, Said, namespace=NAMESPACE), self._event)
 
     def _pod(self, old: Pod | None, new: Pod | None) -> None:
         if new is not None and new.spec.node_name and (old is None or not old.spec.node_name):

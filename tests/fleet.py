@@ -24,6 +24,7 @@ from running import Process
 from scheduling import make_cost, make_report
 
 from carico.clock import SystemClock
+from carico.kube import calls
 from carico.kube.client import Client
 from carico.kube.objects import Pod
 from carico.kube.watch import Reflector, WatchedResource
@@ -53,7 +54,7 @@ class Fleet:
         settings = AgentSettings(schedulers=tuple(schedulers), plaintext=True)
         self._talking: dict[str, asyncio.Task[None]] = {}
         self._clients = {node: ReportClient(settings, SystemClock()) for node in capacity}
-        self._pods = Reflector(client, WatchedResource("/api/v1/pods", Pod), self._changed)
+        self._pods = Reflector(client, WatchedResource(calls.FOLLOW_PODS, Pod), self._changed)
         self._since: defaultdict[str, dict[str, float]] = defaultdict(dict)  # node to UID to when it was bound
         self._ended: defaultdict[str, dict[str, float]] = defaultdict(dict)
         self._ours: set[str] = set()  # UIDs of pods in the test's namespace

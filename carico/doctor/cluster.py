@@ -6,74 +6,21 @@ import asyncio
 import time
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from carico.clock import SystemClock
 from carico.doctor.finding import Finding, ok, wanting
 from carico.errors import CaricoError, UsageError
-from carico.http.address import is_loopback, split_address
-from carico.kube import credentials
+from carico.kube import credentials, leases, nodes, reviews, server_info
 from carico.kube.client import ApiError, Client
-from carico.kube.paths import segment
-from carico.scheduler.watches import NODES, OTHERS, PODS
+from carico.kube.rights import Right, rights
+from carico.scheduler import needs
 from carico.settings import SchedulerSettings
 
 CLOCK_LIMIT = 5.0  # s between this machine and the API server, whose Date header has whole seconds
 SHOWN = 4  # of a list of names
-
-
-class Right(NamedTuple):
-    verb: str
-    group: str
-    resource: str
-    subresource: str = ""
-    namespace: str = ""  # all of them
-
-    def __str__(self) -> str:
-        name = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
-        return f"{self.verb} {name}{f'.{self.group}' if self.group else ''}"
-
-
-# Of the ClusterRole system:auth-delegator, to authenticate and authorise callers of the private pages.
-REVIEWS = [
-    Right("create", "authentication.k8s.io", "tokenreviews"),
-    Right("create", "authorization.k8s.io", "subjectaccessreviews"),
-]
-
-
-def rights(settings: SchedulerSettings) -> list[Right]:
-    """All rights that the scheduler needs in the API server."""
-    needed = [resource.path for resource in OTHERS if not resource.optional]
-    followed = [_followed(path) for path in (NODES.path, PODS.path, *needed)]
-    lease = [
-        Right(verb, "coordination.k8s.io", "leases", "", settings.leader_elect_resource_namespace)
-        for verb in ("get", "create", "update")
-    ]
-    return [
-        *(Right(verb, *where) for where in followed for verb in ("list", "watch")),
-        Right("get", "", "pods"),  # after a binding whose response was lost
-        Right("create", "", "pods", "binding"),
-        Right("patch", "", "pods", "status"),
-        Right("delete", "", "pods"),
-        Right("create", "events.k8s.io", "events"),
-        Right("patch", "events.k8s.io", "events"),
-        Right("patch", "", "persistentvolumeclaims"),
-        Right("patch", "", "persistentvolumes"),
-        *lease,
-        *([Right("patch", "", "nodes")] if settings.extender_listen else []),  # writes free capacity for kube-scheduler
-        *([] if is_loopback(split_address(settings.debug_listen)[0]) else REVIEWS),
-    ]
-
-
-def _followed(path: str) -> tuple[str, str]:
-    """
-    >>> _followed("/api/v1/pods"), _followed("/apis/apps/v1/replicasets")
-    (('', 'pods'), ('apps', 'replicasets'))
-    """
-    words = path.strip("/").split("/")
-    return ("", words[-1]) if words[0] == "api" else (words[1], words[-1])
 
 
 async def look(settings: SchedulerSettings, context: str | None = None) -> list[Finding]:
@@ -99,9 +46,8 @@ async def look(settings: SchedulerSettings, context: str | None = None) -> list[
 async def _ask(client: Client, settings: SchedulerSettings, named: bool) -> list[Finding]:
     try:
         async with asyncio.timeout(10):
-            answer = await client.exchange("GET", "/version")
-        version = msgspec.json.decode(answer.body, type=dict[str, Any]).get("gitVersion", "of unknown version")
-        found = [ok("api server", f"Kubernetes {version}")]
+            server = await server_info.read(client)
+        found = [ok("api server", f"Kubernetes {server.version}")]
     except (CaricoError, OSError, msgspec.DecodeError) as error:
         why = str(error) or "no answer in 10 s"
         return [
@@ -109,7 +55,7 @@ async def _ask(client: Client, settings: SchedulerSettings, named: bool) -> list
                 "api server", why, "check the address in the kubeconfig, the network and the certificates", needed=named
             )
         ]
-    found.append(_clock(answer.headers.get(b"date", b"").decode("latin-1")))
+    found.append(_clock(server.date))
     found += await asyncio.gather(_rights(client, settings), _lease(client, settings), _nodes(client))
     return found
 
@@ -130,7 +76,7 @@ def _clock(date: str) -> Finding:
 
 
 async def _rights(client: Client, settings: SchedulerSettings) -> Finding:
-    asked = rights(settings)
+    asked = rights(needs.parts(settings), settings.leader_elect_resource_namespace)
     try:
         answers = await asyncio.gather(*(_may(client, right) for right in asked))
     except (CaricoError, OSError, ValueError) as error:  # ValueError: what answers is no API server
@@ -150,24 +96,15 @@ async def _rights(client: Client, settings: SchedulerSettings) -> Finding:
 
 
 async def _may(client: Client, right: Right) -> bool:
-    attributes = {name: value for name, value in right._asdict().items() if value}
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes},
-    }
-    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    answer = msgspec.json.decode(await client.call("POST", path, msgspec.json.encode(body)), type=dict[str, Any])
-    return bool(answer.get("status", {}).get("allowed"))
+    return await reviews.self_access(client, {name: value for name, value in right._asdict().items() if value})
 
 
 async def _lease(client: Client, settings: SchedulerSettings) -> Finding:
     namespace, lease = settings.leader_elect_resource_namespace, settings.leader_elect_resource_name
     name = f"{namespace}/{lease}"
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases/{segment(lease)}"
     start = "start `carico scheduler`; its log says why it does not lead. With --no-leader-elect there is no Lease"
     try:
-        spec = msgspec.json.decode(await client.call("GET", path), type=dict[str, Any])["spec"]
+        spec = msgspec.json.decode(await leases.read(client, namespace, lease), type=dict[str, Any])["spec"]
         holder, renewed = spec.get("holderIdentity") or "", datetime.fromisoformat(spec["renewTime"]).timestamp()
     except ApiError as error:
         why = f"there is no Lease {name}" if error.status == 404 else str(error)
@@ -182,8 +119,7 @@ async def _lease(client: Client, settings: SchedulerSettings) -> Finding:
 
 async def _nodes(client: Client) -> Finding:
     try:
-        listed = msgspec.json.decode(await client.call("GET", "/api/v1/nodes"), type=dict[str, Any])
-        items = listed.get("items") or []
+        items = await nodes.read_all(client)
     except (CaricoError, OSError, ValueError) as error:
         return wanting("nodes", str(error), "allow list on nodes", needed=False)
     if not items:

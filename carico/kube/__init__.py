@@ -3,6 +3,7 @@
 Connections and requests
     client         requests, streams, the rate limit, errors of the API server
     pool           idle connections for reuse
+    network        the connections that the client uses: over sockets, or a test's
     http           one HTTP/1.1 connection
     chunked        decoder of the chunked transfer coding
     socket         non-blocking TCP and TLS sockets
@@ -32,6 +33,17 @@ Objects
     decode         JSON to objects, with Go's nulls accepted
     protobuf       Bindings and Events in protobuf
 
+Requests
+    calls          the list of all requests: verb, resource, who needs it, why; builds their paths
+    rights         the rights that they need, for `carico doctor`
+    roles          the scheduler's ClusterRole and Role
+    pods           read, create, bind, delete, evict, status
+    nodes          read, create, status, annotations
+    volumes        the choice of volumes
+    leases         read, create, update
+    reviews        TokenReview, SubjectAccessReview, SelfSubjectAccessReview
+    server_info    the API server's version and clock
+
 Reading
     watch          the reflector: list and watch of one kind
     mirror         the reflector's cache
@@ -45,6 +57,7 @@ Writing
     writer         sends evictions, conditions, annotations and Events, with back-off
     writes         a write and the state of its attempts
     lanes          how many writes may be in flight, by urgency
+    eviction       the Eviction API: within the PodDisruptionBudget, or a dry run
     pod_writes     conditions, nominations and evictions
     events         Events and their series
 """

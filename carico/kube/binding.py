@@ -16,11 +16,9 @@ import msgspec
 
 from carico.clock import Clock
 from carico.errors import CaricoError
-from carico.kube import protobuf
+from carico.kube import pods
 from carico.kube.client import ApiError, Client, FencedError
-from carico.kube.decode import decode
 from carico.kube.objects import Pod
-from carico.kube.paths import segment
 
 RETRIES = 4  # further attempts in a row after 429, 5xx or a broken connection
 IN_A_ROW = 5.0  # s after which there are no further attempts in a row: attempts without a response take long
@@ -48,14 +46,6 @@ class BindOutcome(msgspec.Struct, frozen=True):
 
 
 DONE = BindOutcome(BindResult.DONE)
-
-
-def pod_path(pod: Pod, sub: str = "") -> str:
-    return _pod_path(pod.namespace, pod.name) + sub
-
-
-def _pod_path(namespace: str, name: str) -> str:
-    return f"/api/v1/namespaces/{segment(namespace)}/pods/{segment(name)}"
 
 
 def now_text(wall: float) -> str:
@@ -113,8 +103,6 @@ class Binding:
 
     async def _try(self) -> tuple[BindOutcome | None, float]:
         """The outcome of one attempt. None: it may be retried, after at least that many seconds."""
-        meta = {"name": self._pod.name, "namespace": self._pod.namespace, "uid": self._pod.uid}
-        thing = {"metadata": meta, "target": {"apiVersion": "v1", "kind": "Node", "name": self._node}}
         sent = 0  # the client sends a request again if an idle connection lost it
 
         def fence() -> bool:
@@ -125,9 +113,7 @@ class Binding:
 
         try:
             await self._client.turn()
-            await self._client.create(
-                pod_path(self._pod, "/binding"), protobuf.BINDING, thing, urgent=True, fence=fence
-            )
+            await pods.bind(self._client, self._pod, self._node, fence=fence)
             return DONE, 0.0
         except ApiError as error:
             if sent > 1:
@@ -165,7 +151,7 @@ class Binding:
         """The outcome according to the pod as the API server has it now."""
         doubtful = self._clock.monotonic() < self._doubt_until  # before the request is sent
         try:
-            present = decode(Pod, await self._client.call("GET", pod_path(self._pod)))
+            present = await pods.read(self._client, self._pod.namespace, self._pod.name)
         except ApiError as error:
             return BindOutcome(BindResult.GONE if error.status == 404 else BindResult.UNKNOWN, self._why)
         except (CaricoError, OSError, msgspec.DecodeError):
@@ -179,7 +165,3 @@ class Binding:
         if present.terminating:  # such a pod is never bound any more
             return BindOutcome(BindResult.GONE, self._why)
         return BindOutcome(BindResult.UNKNOWN if doubtful else BindResult.FAILED, self._why)
-
-
-async def get_pod(client: Client, namespace: str, name: str) -> Pod:
-    return decode(Pod, await client.call("GET", _pod_path(namespace, name)))

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,8 +27,9 @@ from carico.errors import CaricoError
 from carico.kube import protobuf
 from carico.kube.chunked import HttpError
 from carico.kube.decode import decode
-from carico.kube.http import HttpConnection, Response
+from carico.kube.http import Response
 from carico.kube.identity import ClientIdentity, Credentials
+from carico.kube.network import Connect, NetworkConnection, over_sockets
 from carico.kube.pool import ConnectionPool
 
 JSON = "application/json"
@@ -58,20 +60,38 @@ class FencedError(CaricoError):
         super().__init__("this replica no longer leads")
 
 
+class _Cause(msgspec.Struct):
+    reason: str = ""
+    message: str = ""
+
+
+class _Details(msgspec.Struct):
+    causes: list[_Cause] = []
+
+
 class _Status(msgspec.Struct):
     reason: str = ""
     message: str = ""
+    details: _Details = msgspec.field(default_factory=_Details)
 
 
 class ApiError(CaricoError):
     """The API server rejected a request. `status` is HTTP's, `reason` Kubernetes' (Conflict, NotFound, …)."""
 
-    def __init__(self, status: int, reason: str, message: str, retry_after: float = 0.0) -> None:
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        message: str,
+        retry_after: float = 0.0,
+        causes: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         super().__init__(f"the API server answered {status} {reason}: {message}")
         self.status = status
         self.reason = reason
         self.message = message
         self.retry_after = retry_after  # s
+        self.causes = causes  # machine-readable reason to message, where there are any
 
 
 def is_good(status: int) -> bool:
@@ -85,7 +105,8 @@ def api_error(response: Response) -> ApiError:
     said = _said(response)
     wait = response.headers.get(b"retry-after", b"0")
     retry_after = min(float(wait), RETRY_AFTER_LIMIT) if wait.isdigit() else 0.0
-    return ApiError(response.status, said.reason, said.message, retry_after)
+    causes = {cause.reason: cause.message for cause in said.details.causes}
+    return ApiError(response.status, said.reason, said.message, retry_after, causes)
 
 
 def _said(response: Response) -> _Status:
@@ -118,7 +139,7 @@ class RateLimit:
 class ResponseStream(NamedTuple):
     """A response in progress; `close` it when done."""
 
-    connection: HttpConnection
+    connection: NetworkConnection
     parts: AsyncIterator[bytes]
 
     def close(self) -> None:
@@ -136,12 +157,14 @@ class Client:
         clock: Clock | None = None,
         patience: float = ANSWER_PATIENCE,
         agent: str = "carico-scheduler",
+        connect: Connect = over_sockets,
     ) -> None:
-        """`patience` is the timeout for one whole response, s."""
+        """`patience` is the timeout for one whole response, s; `connect` is the network."""
         self._credentials, self._clock, self._patience = credentials, clock or SystemClock(), patience
         self._limit = RateLimit(qps, burst, self._clock)
         self._places = asyncio.Semaphore(connections)
-        self._pool = ConnectionPool(credentials, connections, min(CONNECT_PATIENCE, patience), self._clock)
+        self._connect = connect
+        self._pool = ConnectionPool(credentials, connections, min(CONNECT_PATIENCE, patience), self._clock, connect)
         self._agent = agent
         self._heads: dict[tuple[str, str], bytes] = {}
         self._identity: ClientIdentity | None = None  # of the requests and connections that are made now
@@ -151,7 +174,14 @@ class Client:
 
     def apart(self, patience: float) -> Client:
         """A client for one purpose with its own connection, independent of the state of the others."""
-        client = Client(self._credentials, connections=1, clock=self._clock, patience=patience, agent=self._agent)
+        client = Client(
+            self._credentials,
+            connections=1,
+            clock=self._clock,
+            patience=patience,
+            agent=self._agent,
+            connect=self._connect,
+        )
         client.on_answer = lambda *answer: self.on_answer(*answer)
         return client
 
@@ -261,7 +291,7 @@ class Client:
                 self._pool.put(connection, fresh=fresh)
                 return response, identity
 
-    async def _connection(self, method: str, *, new: bool) -> tuple[HttpConnection, bool]:
+    async def _connection(self, method: str, *, new: bool) -> tuple[NetworkConnection, bool]:
         """A connection, and whether it is a new one; always a new one if `new`."""
         try:
             return (await self._pool.connect(), True) if new else await self._pool.take()
@@ -269,7 +299,7 @@ class Client:
             self.on_answer(method, NO_ANSWER, None)
             raise
 
-    async def _counted(self, method: str, connection: HttpConnection, message: bytes, began: float) -> Response:
+    async def _counted(self, method: str, connection: NetworkConnection, message: bytes, began: float) -> Response:
         code = NO_ANSWER
         try:
             async with asyncio.timeout(self._patience):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
+from carico.kube import pods
 from carico.kube.client import ApiError, Client
-from carico.kube.paths import segment
 
 TAKEN = 409  # HTTP Conflict: another object has this name
 
@@ -31,6 +29,4 @@ async def create_pod(client: Client, pod: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _create(client: Client, pod: dict[str, Any]) -> dict[str, Any]:
-    path = f"/api/v1/namespaces/{segment(pod['metadata']['namespace'])}/pods?dryRun=All"
-    answer: dict[str, Any] = msgspec.json.decode(await client.call("POST", path, msgspec.json.encode(pod)))
-    return answer
+    return await pods.create(client, pod["metadata"]["namespace"], pod, dry_run=True)

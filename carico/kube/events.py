@@ -21,11 +21,10 @@ from typing import Any
 import msgspec
 
 from carico.clock import Clock
-from carico.kube import protobuf
+from carico.kube import calls, protobuf
 from carico.kube.binding import now_text
 from carico.kube.client import MERGE_PATCH, ApiError, Client, Fence
 from carico.kube.objects import Pod
-from carico.kube.paths import segment
 from carico.kube.writer import ApiWriter, QueueFullError
 from carico.kube.writes import Urgency, Write
 
@@ -103,10 +102,6 @@ class _Series(msgspec.Struct, eq=False, gc=False):
     @property
     def namespace(self) -> str:
         return self.pod.namespace or "default"
-
-    @property
-    def path(self) -> str:
-        return f"/apis/events.k8s.io/v1/namespaces/{segment(self.namespace)}/events"
 
     def repeat(self, note: str, wall: float, now: float) -> None:
         self.count += 1
@@ -214,7 +209,8 @@ class EventRecorder:
             return
         event, count = series.whole() | self._who, series.count
         try:
-            await self._client.create(series.path, protobuf.EVENT, event, urgent=True, fence=fence)
+            path = calls.CREATE_EVENT.path(series.namespace)
+            await self._client.create(path, protobuf.EVENT, event, urgent=True, fence=fence)
         except ApiError as error:
             if error.status != 409:  # otherwise an earlier attempt had arrived
                 raise
@@ -223,7 +219,7 @@ class EventRecorder:
     async def _continued(self, series: _Series, fence: Fence) -> bool:
         """Whether the Event still exists; otherwise it has expired."""
         count, patch = series.count, msgspec.json.encode(series.repetitions())
-        path = f"{series.path}/{segment(series.name)}"
+        path = calls.PATCH_EVENT.path(series.namespace, series.name)
         try:
             await self._client.call("PATCH", path, patch, MERGE_PATCH, urgent=True, fence=fence)
         except ApiError as error:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from carico.kube import calls, leases, pods
 from carico.kube.client import ApiError, Client
 from carico.kube.paths import segment
 
@@ -20,9 +21,8 @@ class Leader(NamedTuple):
 
 async def find(client: Client, namespace: str, lease: str) -> Leader | None:
     """None if there is no such Lease. A replica's identity is `<pod name>_<unique suffix>`."""
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases/{segment(lease)}"
     try:
-        spec = (await _get(client, path)).get("spec") or {}
+        spec = msgspec.json.decode(await leases.read(client, namespace, lease), type=dict[str, Any]).get("spec") or {}
     except ApiError as error:
         if error.status == NOT_FOUND:
             return None
@@ -37,19 +37,15 @@ async def find(client: Client, namespace: str, lease: str) -> Leader | None:
 
 async def _namespace_of(client: Client, pod: str, likely: str) -> str:
     """The namespace of a pod, which may differ from that of its Lease; empty if there is none."""
-    name = segment(pod)
+    query = f"?fieldSelector=metadata.name%3D{segment(pod)}"
     try:
-        found = (await _get(client, f"/api/v1/pods?fieldSelector=metadata.name%3D{name}")).get("items") or []
+        listed = await client.call("GET", calls.FOLLOW_PODS.list.path() + query)
     except ApiError as error:
         if error.status != FORBIDDEN:
             raise
         try:
-            found = [await _get(client, f"/api/v1/namespaces/{segment(likely)}/pods/{name}")]
+            return (await pods.read(client, likely, pod)).namespace
         except ApiError:
             return ""
+    found = msgspec.json.decode(listed, type=dict[str, Any]).get("items") or []
     return str(found[0]["metadata"]["namespace"]) if len(found) == 1 else ""
-
-
-async def _get(client: Client, path: str) -> dict[str, Any]:
-    answer: dict[str, Any] = msgspec.json.decode(await client.call("GET", path))
-    return answer

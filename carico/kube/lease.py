@@ -24,10 +24,10 @@ import msgspec
 
 from carico.clock import Clock
 from carico.errors import CaricoError
+from carico.kube import leases
 from carico.kube.binding import now_text
 from carico.kube.client import ApiError, Client
 from carico.kube.decode import decode
-from carico.kube.paths import segment
 
 log = logging.getLogger(__name__)
 
@@ -92,10 +92,6 @@ class Election:
     @property
     def _ends_at(self) -> float:
         return self.renewed_at + self.times.renew
-
-    @property
-    def _path(self) -> str:
-        return f"/apis/coordination.k8s.io/v1/namespaces/{segment(self._namespace)}/leases"
 
     async def acquire(self) -> None:
         """Returns once this process is the leader."""
@@ -214,21 +210,17 @@ class Election:
 
     async def _get(self) -> _Lease | None:
         try:
-            return decode(_Lease, await self._call("GET", f"{self._path}/{segment(self._name)}"))
+            return decode(_Lease, await leases.read(self._client, self._namespace, self._name))
         except ApiError as error:
             if error.status == 404:
                 return None
             raise
 
     async def _put(self, lease: _Lease) -> None:
-        body = msgspec.json.encode(lease)
         if lease.metadata.resource_version:
-            await self._call("PUT", f"{self._path}/{segment(self._name)}", body)
+            await leases.update(self._client, self._namespace, self._name, msgspec.json.encode(lease))
         else:
-            await self._call("POST", self._path, msgspec.json.encode(_without_version(lease)))
-
-    async def _call(self, method: str, path: str, body: bytes = b"") -> bytes:
-        return await self._client.call(method, path, body)
+            await leases.create(self._client, self._namespace, msgspec.json.encode(_without_version(lease)))
 
 
 def _without_version(lease: _Lease) -> dict[str, object]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from carico.clock import Clock
 from carico.errors import CaricoError
-from carico.kube.binding import NOT_THIS_POD, get_pod, now_text, pod_path
-from carico.kube.client import STRATEGIC_PATCH, ApiError, Client, Fence
+from carico.kube import pods
+from carico.kube.binding import NOT_THIS_POD, now_text
+from carico.kube.client import ApiError, Client, Fence
 from carico.kube.objects import Pod
 from carico.kube.writes import Urgency, Write, always, nothing
 
@@ -78,7 +77,6 @@ def eviction(
         "message": f"{scheduler}: preempting to accommodate a higher priority pod",
         "lastTransitionTime": _seconds(clock),
     }
-    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": victim.uid}}
 
     told = False
 
@@ -90,7 +88,7 @@ def eviction(
         if not told:
             return
         try:
-            await client.call("DELETE", pod_path(victim), msgspec.json.encode(options), fence=fence)
+            await pods.delete(client, victim, fence=fence)
         except ApiError as error:
             await _look(client, victim, error)
 
@@ -99,9 +97,8 @@ def eviction(
 
 async def _patch_status(client: Client, pod: Pod, status: dict[str, Any], fence: Fence) -> bool:
     """Whether the pod still exists. The writer has waited for the rate limit already."""
-    body = msgspec.json.encode({"metadata": {"uid": pod.uid}, "status": status})
     try:
-        await client.call("PATCH", pod_path(pod, "/status"), body, STRATEGIC_PATCH, urgent=True, fence=fence)
+        await pods.patch_status(client, pod, status, urgent=True, fence=fence)
     except ApiError as error:
         await _look(client, pod, error)
         return False
@@ -115,7 +112,7 @@ async def _look(client: Client, pod: Pod, error: ApiError) -> None:
     if error.status not in NOT_THIS_POD:
         raise error
     try:
-        present = await get_pod(client, pod.namespace, pod.name)
+        present = await pods.read(client, pod.namespace, pod.name)
     except ApiError as missing:
         if missing.status == 404:
             return

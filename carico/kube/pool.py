@@ -6,20 +6,22 @@ import ssl
 
 from carico.clock import Clock
 from carico.kube.chunked import HttpError
-from carico.kube.http import HttpConnection
 from carico.kube.identity import Credentials
-from carico.kube.tunnel import open_through
+from carico.kube.network import Connect, NetworkConnection
 
 
 class ConnectionPool:
     """At most `size` idle connections, all of the current TLS context; connections in use are not limited."""
 
-    def __init__(self, credentials: Credentials, size: int, connect_patience: float, clock: Clock) -> None:
+    def __init__(
+        self, credentials: Credentials, size: int, connect_patience: float, clock: Clock, connect: Connect
+    ) -> None:
         self._credentials, self._size, self._patience, self._clock = credentials, size, connect_patience, clock
+        self._connect = connect
         self._tls: ssl.SSLContext | None = None
         # Of the newest connection: a burst opens hundreds, and each full handshake costs both sides a millisecond.
         self._session: ssl.SSLSession | None = None
-        self.idle: list[tuple[HttpConnection, float]] = []  # with the time of its last response, s, monotonic
+        self.idle: list[tuple[NetworkConnection, float]] = []  # with the time of its last response, s, monotonic
 
     def use(self, tls: ssl.SSLContext | None) -> None:
         """Sets the TLS context of new connections; a new context drops idle connections and the TLS session."""
@@ -27,7 +29,7 @@ class ConnectionPool:
             self._tls, self._session = tls, None
             self.close()
 
-    async def take(self) -> tuple[HttpConnection, bool]:
+    async def take(self) -> tuple[NetworkConnection, bool]:
         """A connection, and whether it is a new one."""
         while self.idle:
             connection, _ = self.idle.pop()
@@ -36,7 +38,7 @@ class ConnectionPool:
             connection.close()
         return await self.connect(), True
 
-    def put(self, connection: HttpConnection, *, fresh: bool = False) -> None:
+    def put(self, connection: NetworkConnection, *, fresh: bool = False) -> None:
         """Returns a connection after a whole response, or if nothing was sent; `fresh`: after its first response."""
         if connection.tls is not self._tls:
             connection.close()
@@ -57,18 +59,15 @@ class ConnectionPool:
     def close(self) -> None:
         self._drop(list(self.idle))
 
-    async def connect(self) -> HttpConnection:
+    async def connect(self) -> NetworkConnection:
         where = self._credentials
-        name = where.server_name if self._tls is not None else None
         try:
-            return HttpConnection(
-                await open_through(where.proxy, where.host, where.port, self._tls, name, self._session, self._patience)
-            )
+            return await self._connect(where, self._tls, self._session, self._patience)
         except OSError as error:
             why = str(error) or "no answer"
             raise HttpError(f"the API server at {where.authority} cannot be reached: {why}") from error
 
-    def _drop(self, entries: list[tuple[HttpConnection, float]]) -> None:
+    def _drop(self, entries: list[tuple[NetworkConnection, float]]) -> None:
         for connection, _ in entries:
             connection.close()
         self.idle = [entry for entry in self.idle if not entry[0].closed]

@@ -24,6 +24,7 @@ import msgspec
 
 from carico.clock import Clock, SystemClock
 from carico.errors import CaricoError
+from carico.kube.calls import FollowedResource
 from carico.kube.chunked import HttpError
 from carico.kube.client import ApiError, Client, ResponseStream
 from carico.kube.decode import FAILURES, decode, read_remains
@@ -47,13 +48,22 @@ E = TypeVar("E")
 
 
 class WatchedResource(NamedTuple, Generic[T]):
-    """A kind of object: its path in the API server and the type it is decoded to."""
+    """A resource to follow, and the type that its objects are decoded to."""
 
-    path: str
+    followed: FollowedResource
     type: type[T]  # with the few fields that its reader needs: every object of the kind is cached
     selector: str = ""  # more query parameters, e.g. a field selector
-    optional: bool = False  # an API server may not serve this kind, or the client may lack the right to read it
-    title: str = ""  # for users; empty: the last segment of the path
+    title: str = ""  # for users; empty: the resource's plural name
+    namespace: str = ""  # all of them
+
+    @property
+    def path(self) -> str:
+        return self.followed.list.path(self.namespace)
+
+    @property
+    def optional(self) -> bool:
+        """Whether an API server may not serve it, or the client may lack the right to read it."""
+        return self.followed.list.optional
 
     @property
     def kind(self) -> str:
@@ -61,7 +71,7 @@ class WatchedResource(NamedTuple, Generic[T]):
 
     @property
     def plural(self) -> str:
-        return self.title or self.path.rpartition("/")[2]
+        return self.title or self.followed.resource.plural
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):

@@ -19,12 +19,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from carico import __version__, logs
 from carico.clock import Clock, SystemClock
 from carico.errors import CaricoError
-from carico.kube import credentials
+from carico.kube import credentials, nodes
 from carico.kube.binding import now_text
 from carico.kube.client import ApiError, Client
 from carico.local.simulated_agent import SimulatedAgent
@@ -125,10 +123,10 @@ class SimulatedNodes:
         places = asyncio.Semaphore(32)
 
         async def make(name: str) -> None:
-            body = msgspec.json.encode(node_object(name, self._plan.size, self._clock.wall()))
+            node = node_object(name, self._plan.size, self._clock.wall())
             async with places:
                 try:
-                    await self._client.call("POST", "/api/v1/nodes", body)
+                    await nodes.create(self._client, node)
                 except ApiError as error:
                     if error.status != 409:  # otherwise it exists from an earlier start
                         raise

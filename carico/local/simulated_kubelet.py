@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
-
-import msgspec
 
 from carico.clock import Clock
 from carico.errors import CaricoError
-from carico.kube.binding import now_text, pod_path
+from carico.kube import calls, pods
+from carico.kube.binding import NOT_THIS_POD, now_text
 from carico.kube.client import MERGE_PATCH, ApiError, Client
 from carico.kube.objects import Pod
 from carico.kube.watch import Reflector, WatchedResource
@@ -23,9 +22,8 @@ from carico.kube.watch import Reflector, WatchedResource
 log = logging.getLogger(__name__)
 
 RUNS_FOR = "carico.dev/runs-for"
-BOUND: WatchedResource[Pod] = WatchedResource("/api/v1/pods", Pod, "&fieldSelector=spec.nodeName!=")
+BOUND: WatchedResource[Pod] = WatchedResource(calls.FOLLOW_PODS, Pod, "&fieldSelector=spec.nodeName!=")
 AT_ONCE = 32  # writes in flight
-GONE = (404, 409, 422)  # the pod does not exist any more: nothing to write
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
 
 Counts = Callable[[str, str, bool], None]  # node, UID, whether it runs
@@ -103,22 +101,20 @@ class SimulatedKubelet:
 
     async def _leave(self, pod: Pod) -> None:
         """No process has to be stopped: the API server may delete the pod."""
-        body = msgspec.json.encode({"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}})
-        await self._send("DELETE", pod_path(pod), body, "application/json")
+        await self._send(lambda: pods.delete(self._client, pod, grace=0))
 
     async def _say(self, pod: Pod, status: dict[str, Any]) -> None:
-        body = msgspec.json.encode({"metadata": {"uid": pod.uid}, "status": status})
-        await self._send("PATCH", pod_path(pod, "/status"), body, MERGE_PATCH)
+        await self._send(lambda: pods.patch_status(self._client, pod, status, MERGE_PATCH))
 
-    async def _send(self, method: str, path: str, body: bytes, media: str) -> None:
+    async def _send(self, request: Callable[[], Awaitable[None]]) -> None:
         """Retry until it succeeds, or the pod does not exist any more."""
         while True:
             try:
                 async with self._places:
-                    await self._client.call(method, path, body, media)
+                    await request()
                 return
             except ApiError as error:
-                if error.status in GONE:
+                if error.status in NOT_THIS_POD:
                     return
                 log.warning("%s", error)
             except (CaricoError, OSError) as error:

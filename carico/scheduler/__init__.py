@@ -72,6 +72,7 @@ HTTP
 Process
     assembly         builds the parts of a scheduler from its settings
     run              the process: watches, reports, Lease, scheduling loop, shutdown
+    needs            which parts the settings switch on, for the rights in the API server
     command          `carico scheduler`: settings, signals, exit code
     garbage          runs the garbage collector outside the scheduling cycles
 

@@ -12,8 +12,10 @@ import hashlib
 import logging
 import re
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from functools import partial
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,6 +23,7 @@ from carico.clock import Clock
 from carico.errors import CaricoError
 from carico.http.head import RequestHead
 from carico.http.message import RefusedError
+from carico.kube import reviews
 from carico.kube.client import Client
 
 log = logging.getLogger(__name__)
@@ -65,31 +68,27 @@ class AccessReview:
             self._kept.popitem(last=False)
 
     async def _review(self, token: str, verb: str, path: str) -> RefusedError | None:
-        said = await self._ask("authentication", "TokenReview", {"token": token})
+        said = await self._ask(partial(reviews.token, self._client, token))
         if not said.get("authenticated"):
             return _unknown("the API server does not know this token")
         user = said.get("user") or {}
         names = {"user": user.get("username", ""), "uid": user.get("uid", ""), "groups": user.get("groups") or []}
         extra = {"extra": user["extra"]} if user.get("extra") else {}
         about = {"nonResourceAttributes": {"path": path, "verb": verb}}
-        said = await self._ask("authorization", "SubjectAccessReview", names | extra | about)
+        said = await self._ask(partial(reviews.subject_access, self._client, names | extra | about))
         if said.get("allowed") and not said.get("denied"):
             return None
         return RefusedError(HTTPStatus.FORBIDDEN, f"{names['user']!r} may not {verb} {path!r}")
 
-    async def _ask(self, group: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+    async def _ask(self, review: Callable[[], Awaitable[reviews.Status]]) -> reviews.Status:
         self._take()
-        version = f"{group}.k8s.io/v1"
-        body = msgspec.json.encode({"apiVersion": version, "kind": kind, "spec": spec})
         try:
             async with asyncio.timeout(PATIENCE):
-                answer = await self._client.call("POST", f"/apis/{version}/{kind.lower()}s", body, urgent=True)
-            status: dict[str, Any] = msgspec.json.decode(answer, type=dict[str, Any]).get("status") or {}
+                return await review()
         except (CaricoError, OSError, msgspec.DecodeError) as error:
             log.warning("a caller of the private pages could not be reviewed: %s", error)
             again = (("Retry-After", "1"),)
             raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "the API server gives no review now", again) from error
-        return status
 
     def _take(self) -> None:
         now = self._clock.monotonic()

@@ -20,7 +20,7 @@ import msgspec
 from carico import output
 from carico.clock import SystemClock
 from carico.errors import CaricoError, UsageError
-from carico.kube import binding, dry_run, flags
+from carico.kube import dry_run, flags, pods
 from carico.kube.client import ApiError, Client
 from carico.kube.objects import Pod
 from carico.scheduler import manifest, remote
@@ -133,7 +133,7 @@ async def _here(args: argparse.Namespace, pod: Pod | None, name: tuple[str, str]
 
 async def _pod(client: Client, namespace: str, name: str) -> Pod:
     try:
-        return await binding.get_pod(client, namespace, name)
+        return await pods.read(client, namespace, name)
     except ApiError as error:
         if error.status != HTTPStatus.NOT_FOUND:
             raise

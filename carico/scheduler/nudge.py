@@ -17,13 +17,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from carico.clock import Clock
+from carico.kube import nodes
 from carico.kube.binding import now_text
-from carico.kube.client import MERGE_PATCH, Client, Fence
-from carico.kube.paths import segment
+from carico.kube.client import Client, Fence
 from carico.kube.writer import ApiWriter
 from carico.kube.writes import Urgency, Write
 from carico.types import Vector
@@ -102,25 +101,24 @@ class ExtenderWakeup:
 
     def _risen(self) -> list[str]:
         """Nodes that have what one of the pods needs, and had less in the meantime."""
-        nodes = list(self._low)
-        if not nodes or not self._refused:
+        names = list(self._low)
+        if not names or not self._refused:
             return []
         needs = {tuple(refused.least().tolist()) for refused in self._refused.values()}
-        has, low = np.array([self._has[node] for node in nodes]), np.array([self._low[node] for node in nodes])
-        risen = np.zeros(len(nodes), dtype=np.bool_)
+        has, low = np.array([self._has[node] for node in names]), np.array([self._low[node] for node in names])
+        risen = np.zeros(len(names), dtype=np.bool_)
         for need in needs:
             risen |= (has >= need).all(axis=1) & ~(low >= need).all(axis=1)
-        return [nodes[i] for i in np.flatnonzero(risen)]
+        return [names[i] for i in np.flatnonzero(risen)]
 
     def _annotate(self, node: str) -> None:
         """Sent by any replica: kube-scheduler calls one of them, which need not hold the Lease."""
         if self._client is None or self._writer is None:
             return
         client, at = self._client, now_text(self._clock.wall())
-        body = msgspec.json.encode({"metadata": {"annotations": {ANNOTATION: at}}})
 
         async def send(fence: Fence) -> None:
-            await client.call("PATCH", f"/api/v1/nodes/{segment(node)}", body, MERGE_PATCH, urgent=True, fence=fence)
+            await nodes.annotate(client, node, {ANNOTATION: at}, fence=fence)
 
         def ended(error: Exception | None) -> None:
             if error is not None:

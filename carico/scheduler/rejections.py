@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from carico.clock import Clock
+from carico.kube import calls
 from carico.kube.client import Client
 from carico.kube.meta import KubeStruct, NamedObject
 from carico.kube.watch import WatchedResource
@@ -63,7 +64,7 @@ class FailedPod(NamedObject, frozen=True):
 
 
 FAILED: WatchedResource[FailedPod] = WatchedResource(
-    "/api/v1/pods", FailedPod, "&fieldSelector=status.phase=Failed", title="failed pods"
+    calls.FOLLOW_PODS, FailedPod, "&fieldSelector=status.phase=Failed", title="failed pods"
 )
 
 

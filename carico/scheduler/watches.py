@@ -1,4 +1,4 @@
-"""The watches of the scheduler: every kind of object that it follows, with its API path."""
+"""The watches of the scheduler: every kind of object that it follows, with the type it is decoded to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from carico.clock import Clock
-from carico.kube import objects, storage
+from carico.kube import calls, objects, storage
 from carico.kube.client import Client
 from carico.kube.delivery import Change
 from carico.kube.meta import NamedObject
@@ -18,23 +18,23 @@ from carico.scheduler.metrics import SchedulerMetrics
 
 # Pods that have ended take no room: with this selector the API server sends a deletion event when a pod ends.
 LIVE = "&fieldSelector=status.phase!=Succeeded,status.phase!=Failed"
-PODS: WatchedResource[objects.Pod] = WatchedResource("/api/v1/pods", objects.Pod, LIVE)
-NODES: WatchedResource[objects.Node] = WatchedResource("/api/v1/nodes", objects.Node)
+PODS: WatchedResource[objects.Pod] = WatchedResource(calls.FOLLOW_PODS, objects.Pod, LIVE)
+NODES: WatchedResource[objects.Node] = WatchedResource(calls.FOLLOW_NODES, objects.Node)
 OTHERS: tuple[WatchedResource[Any], ...] = (
-    WatchedResource("/api/v1/namespaces", objects.Namespace),
-    WatchedResource("/api/v1/services", objects.Service),
-    WatchedResource("/api/v1/replicationcontrollers", objects.ReplicationController),
-    WatchedResource("/apis/apps/v1/replicasets", objects.ReplicaSet),
-    WatchedResource("/apis/apps/v1/statefulsets", objects.StatefulSet),
-    WatchedResource("/apis/policy/v1/poddisruptionbudgets", objects.PodDisruptionBudget),
-    WatchedResource("/apis/resource.k8s.io/v1/deviceclasses", objects.DeviceClass, optional=True),
-    WatchedResource("/api/v1/persistentvolumeclaims", storage.PersistentVolumeClaim),
-    WatchedResource("/api/v1/persistentvolumes", storage.PersistentVolume),
-    WatchedResource("/apis/storage.k8s.io/v1/storageclasses", storage.StorageClass),
-    WatchedResource("/apis/storage.k8s.io/v1/csinodes", storage.CSINode),
-    WatchedResource("/apis/storage.k8s.io/v1/csidrivers", storage.CSIDriver),
-    WatchedResource("/apis/storage.k8s.io/v1/csistoragecapacities", storage.CSIStorageCapacity),
-    WatchedResource("/apis/storage.k8s.io/v1/volumeattachments", storage.VolumeAttachment),
+    WatchedResource(calls.FOLLOW_NAMESPACES, objects.Namespace),
+    WatchedResource(calls.FOLLOW_SERVICES, objects.Service),
+    WatchedResource(calls.FOLLOW_REPLICATION_CONTROLLERS, objects.ReplicationController),
+    WatchedResource(calls.FOLLOW_REPLICA_SETS, objects.ReplicaSet),
+    WatchedResource(calls.FOLLOW_STATEFUL_SETS, objects.StatefulSet),
+    WatchedResource(calls.FOLLOW_DISRUPTION_BUDGETS, objects.PodDisruptionBudget),
+    WatchedResource(calls.FOLLOW_DEVICE_CLASSES, objects.DeviceClass),
+    WatchedResource(calls.FOLLOW_CLAIMS, storage.PersistentVolumeClaim),
+    WatchedResource(calls.FOLLOW_VOLUMES, storage.PersistentVolume),
+    WatchedResource(calls.FOLLOW_STORAGE_CLASSES, storage.StorageClass),
+    WatchedResource(calls.FOLLOW_CSI_NODES, storage.CSINode),
+    WatchedResource(calls.FOLLOW_CSI_DRIVERS, storage.CSIDriver),
+    WatchedResource(calls.FOLLOW_STORAGE_CAPACITIES, storage.CSIStorageCapacity),
+    WatchedResource(calls.FOLLOW_ATTACHMENTS, storage.VolumeAttachment),
 )
 
 

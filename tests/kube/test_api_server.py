@@ -14,7 +14,7 @@ from cluster.fixtures import AnyCluster
 from faulty import CUT, LOSE, FaultyServer
 
 from carico.clock import SystemClock
-from carico.kube import binding, credentials, pod_writes
+from carico.kube import calls, credentials, pod_writes, pods
 from carico.kube.binding import Binding, BindResult
 from carico.kube.client import ApiError, Client
 from carico.kube.events import Event, EventRecorder
@@ -37,7 +37,7 @@ class Place:
         self.changes: list[tuple[Pod | None, Pod | None]] = []
         self.reflector = Reflector(
             client,
-            WatchedResource(f"/api/v1/namespaces/{namespace}/pods", Pod),
+            WatchedResource(calls.FOLLOW_PODS, Pod, namespace=namespace),
             lambda old, new: self.changes.append((old, new)),
         )
 
@@ -215,7 +215,7 @@ def test_a_binding_survives_passing_faults_and_happens_once(play: Callable[[Scen
         place.proxy.fault = fault
         outcome = await Binding(place.client, pod, "kwok-0001", CLOCK).send()
         assert outcome.bound is BindResult.DONE
-        assert (await binding.get_pod(place.client, place.namespace, "p")).spec.node_name == "kwok-0001"
+        assert (await pods.read(place.client, place.namespace, "p")).spec.node_name == "kwok-0001"
 
     play(scenario)
 
@@ -231,7 +231,7 @@ def test_bindings_that_cannot_be(play: Callable[[Scenario], None]) -> None:
         assert (await Binding(place.client, gone, "kwok-0001", CLOCK).send()).bound is BindResult.GONE
         await place.pod("gone")  # the same name, another pod
         assert (await Binding(place.client, gone, "kwok-0001", CLOCK).send()).bound is BindResult.GONE
-        assert not (await binding.get_pod(place.client, place.namespace, "gone")).spec.node_name
+        assert not (await pods.read(place.client, place.namespace, "gone")).spec.node_name
 
     play(scenario)
 
@@ -242,7 +242,7 @@ def test_the_condition_that_autoscalers_read(play: Callable[[Scenario], None]) -
         clock = ManualClock()  # its wall clock stands in the past: the second time is another one
         await pod_writes.condition(place.client, pod, "Unschedulable", "0/5 nodes …", clock).send(always)
         await pod_writes.nomination(place.client, pod, "kwok-0003").send(always)
-        pod = await binding.get_pod(place.client, place.namespace, "p")
+        pod = await pods.read(place.client, place.namespace, "p")
         [condition] = [c for c in pod.status.conditions if c.type == "PodScheduled"]
         said = (condition.status, condition.reason, condition.message)
         assert (*said, pod.status.nominated_node_name) == ("False", "Unschedulable", "0/5 nodes …", "kwok-0003")
@@ -250,7 +250,7 @@ def test_the_condition_that_autoscalers_read(play: Callable[[Scenario], None]) -
         clock.advance(60)
         await pod_writes.condition(place.client, pod, "Unschedulable", "again", clock).send(always)
         await pod_writes.nomination(place.client, pod, "").send(always)
-        status = (await binding.get_pod(place.client, place.namespace, "p")).status
+        status = (await pods.read(place.client, place.namespace, "p")).status
         assert (status.conditions[-1].message, status.nominated_node_name) == ("again", "")
         assert await _waits_since(place) == since == "2023-11-14T22:13:20Z"
 
@@ -271,10 +271,10 @@ def test_an_evicted_pod_is_told_why_and_only_that_pod_goes(play: Callable[[Scena
         await pod_writes.eviction(place.client, old, "carico", CLOCK).send(
             always
         )  # another pod of that name: left alone
-        assert not (await binding.get_pod(place.client, place.namespace, "victim")).terminating
+        assert not (await pods.read(place.client, place.namespace, "victim")).terminating
         await pod_writes.eviction(place.client, new, "carico", CLOCK).send(always)
         with pytest.raises(ApiError, match="404"):
-            await binding.get_pod(place.client, place.namespace, "victim")
+            await pods.read(place.client, place.namespace, "victim")
 
     play(scenario)
 
@@ -377,7 +377,7 @@ def test_a_binding_whose_leader_fell_while_it_waited_for_its_turn_is_not_sent(pl
             await asyncio.sleep(0)
             leads[0] = False
             assert (await bound).bound is BindResult.FAILED
-            assert not (await binding.get_pod(place.client, place.namespace, "late")).spec.node_name
+            assert not (await pods.read(place.client, place.namespace, "late")).spec.node_name
         finally:
             await client.close()
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from played import PlayedServer
 
+from carico.kube import calls
 from carico.kube.delivery import AT_ONCE, FIRST_PAUSE, LONGEST_PAUSE, Delivery, Firewall
 from carico.kube.meta import NamedObject, ObjectName
 from carico.kube.objects import Pod
@@ -171,7 +172,7 @@ def test_a_watch_outlives_its_handler() -> None:
         server = PlayedServer([[pod("bad", 1), pod("good", 2)]], [[*events], []])
         pods = Reflector(
             server,  # type: ignore[arg-type]
-            WatchedResource("/api/v1/pods", Pod),
+            WatchedResource(calls.FOLLOW_PODS, Pod),
             changed,
             count_handler_error=lambda: errors.append(1),
         )

@@ -9,7 +9,8 @@ import pytest
 
 from carico.clock import SystemClock
 from carico.errors import CaricoError
-from carico.kube.binding import Binding, BindResult, get_pod, pod_path
+from carico.kube import calls, pods
+from carico.kube.binding import Binding, BindResult
 from carico.kube.client import Client
 from carico.kube.credentials import fixed
 from carico.kube.meta import ObjectMeta
@@ -70,7 +71,7 @@ def test_a_name_cannot_end_the_request_and_begin_another() -> None:
     async def scenario(client: Client) -> None:
         outcome = await Binding(client, pod(SMUGGLED), "n1", SystemClock()).send()
         assert outcome.bound is BindResult.DONE
-        await get_pod(client, "default", "a/../../b?c")
+        await pods.read(client, "default", "a/../../b?c")
 
     (bound, bound_trusted), (got, got_trusted) = recorded(scenario)
     assert bound.startswith("POST /api/v1/namespaces/default/pods/x%20HTTP%2F1.1%0D%0AHost")
@@ -96,4 +97,4 @@ def test_a_name_that_means_another_path_is_none(name: str) -> None:
     with pytest.raises(CaricoError, match="no name"):
         segment(name)
     with pytest.raises(CaricoError, match="no name"):
-        pod_path(pod(name))
+        calls.GET_POD.path("default", name)

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from played import PlayedServer
 
+from carico.kube import calls
 from carico.kube.decode import text_at
 from carico.kube.meta import ObjectName
 from carico.kube.objects import Pod
 from carico.kube.watch import HEALTHY_AFTER, LONGEST_PAUSE, Reflector, WatchedResource
 from carico.testing import ManualClock
 
-PODS = WatchedResource("/api/v1/pods", Pod)
+PODS = WatchedResource(calls.FOLLOW_PODS, Pod)
 Tree = dict[str, Any]
 
 

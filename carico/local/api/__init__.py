@@ -13,6 +13,7 @@ same requests to both.
 - binding.py: the pods/binding subresource
 - discovery.py: version, API groups and resources, minimal OpenAPI
 - event_forms.py: conversion between core/v1 and events.k8s.io/v1 Events
+- eviction.py: the pods/eviction subresource
 - forms.py: response formats: object, view of another group, Table
 - history.py: journal of changes per kind, limited in length
 - http.py: HTTP/1.1 connections, authentication, streams

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from carico.clock import Clock
-from carico.local.api import binding, discovery, forms, logs, refusal, routes, selection
+from carico.local.api import binding, discovery, eviction, forms, logs, refusal, routes, selection
 from carico.local.api.forms import Form
 from carico.local.api.history import ObjectRecord, Plain
 from carico.local.api.http import ApiRequest, ApiResponse, ApiStream
@@ -38,8 +38,9 @@ class Answers:
             return self._about(request)
         if target.kind.hidden:
             return self._review(request, target)
-        if target.sub in ("binding", "log"):
-            return self._bind(request, target) if target.sub == "binding" else self._log(request, target)
+        special = {"binding": self._bind, "eviction": self._evict, "log": self._log}.get(target.sub)
+        if special is not None:
+            return special(request, target)
         method = {
             "GET": self._get,
             "POST": self._create,
@@ -150,7 +151,7 @@ class Answers:
         return self._one(200, request, target, record)
 
     def _delete(self, request: ApiRequest, target: Target) -> ApiResponse:
-        options = _delete_options(request)
+        options = _delete_options(request, _decoded(request) if request.body.strip() else {})
         if not target.name:
             return self._delete_all(request, target, options)
         record = self._verbs.delete(target.kind, (target.namespace, target.name), options)
@@ -175,6 +176,14 @@ class Answers:
         binding.bind(self._store, self._verbs.read(PODS, key), asked, self._clock.wall(), _dry(request))
         success = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
         return ApiResponse(201, msgspec.json.encode(success))
+
+    def _evict(self, request: ApiRequest, target: Target) -> ApiResponse:
+        if request.method != "POST":
+            raise refusal.METHOD_NOT_ALLOWED
+        key = (target.namespace, target.name)
+        options = _delete_options(request, eviction.check(key, _decoded(request)))
+        status = eviction.evict(self._verbs, key, options, self._clock.wall())
+        return ApiResponse(201, msgspec.json.encode(status))
 
     def _log(self, request: ApiRequest, target: Target) -> ApiResponse | ApiStream:
         if request.method != "GET":
@@ -228,8 +237,7 @@ def _dry(request: ApiRequest) -> bool:
     return wanted == "All"
 
 
-def _delete_options(request: ApiRequest) -> DeleteOptions:
-    body = _decoded(request) if request.body.strip() else {}
+def _delete_options(request: ApiRequest, body: Any) -> DeleteOptions:
     if not isinstance(body, dict):
         raise bad_request("DeleteOptions are an object")
     grace = body.get("gracePeriodSeconds", logs.whole_number(request.query, "gracePeriodSeconds"))

@@ -72,11 +72,16 @@ def _subs(kind: ApiKind) -> tuple[str, ...]:
 
 
 def _sub_kind(kind: ApiKind, sub: str) -> str:
-    return "Binding" if sub == "binding" else kind.kind
+    return {"binding": "Binding", "eviction": "Eviction"}.get(sub, kind.kind)
+
+
+def _sub_group(sub: str) -> tuple[str, str]:
+    """Group and version of the objects that a subresource takes, where they are not those of its resource."""
+    return ("policy", "v1") if sub == "eviction" else ("", "")
 
 
 def _sub_verbs(sub: str) -> list[str]:
-    return {"binding": ["create"], "log": ["get"]}.get(sub, ["get", "patch", "update"])
+    return {"binding": ["create"], "eviction": ["create"], "log": ["get"]}.get(sub, ["get", "patch", "update"])
 
 
 def _verbs(kind: ApiKind) -> list[str]:
@@ -94,7 +99,9 @@ def _resource_list(root: str) -> Plain:
             entry["categories"] = list(kind.categories)
         entries.append(entry)
         for sub in _subs(kind):
-            name = {"name": f"{kind.plural}/{sub}", "singularName": "", "namespaced": kind.namespaced}
+            name: Plain = {"name": f"{kind.plural}/{sub}", "singularName": "", "namespaced": kind.namespaced}
+            if all(_sub_group(sub)):
+                name |= dict(zip(("group", "version"), _sub_group(sub), strict=True))
             entries.append(name | {"kind": _sub_kind(kind, sub), "verbs": _sub_verbs(sub)})
     number = _of(root)[0].api_version
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": number, "resources": entries}
@@ -115,7 +122,8 @@ def _entry(kind: ApiKind) -> Plain:
     subs = [
         {
             "subresource": sub,
-            "responseKind": {"group": "", "version": "", "kind": _sub_kind(kind, sub)},
+            "responseKind": dict(zip(("group", "version"), _sub_group(sub), strict=True))
+            | {"kind": _sub_kind(kind, sub)},
             "verbs": _sub_verbs(sub),
         }
         for sub in _subs(kind)

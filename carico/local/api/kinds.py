@@ -69,7 +69,15 @@ class ApiKind:
 _ALL = ("all",)
 _EVENT_VIEW = KindView(event_forms.to_core, event_forms.from_core)
 PODS = ApiKind(
-    "", "v1", "pods", "Pod", short=("po",), status=True, more=("binding", "log"), categories=_ALL, gives_deleted=True
+    "",
+    "v1",
+    "pods",
+    "Pod",
+    short=("po",),
+    status=True,
+    more=("binding", "eviction", "log"),
+    categories=_ALL,
+    gives_deleted=True,
 )
 NODES = ApiKind("", "v1", "nodes", "Node", namespaced=False, short=("no",), status=True)
 NAMESPACES = ApiKind(
@@ -84,6 +92,7 @@ JOBS = ApiKind("batch", "v1", "jobs", "Job", status=True, categories=_ALL)
 PRIORITY_CLASSES = ApiKind(
     "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False, short=("pc",)
 )
+DISRUPTION_BUDGETS = ApiKind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", short=("pdb",), status=True)
 TOKEN_REVIEWS = ApiKind("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False, hidden=True)
 SUBJECT_ACCESS_REVIEWS = ApiKind(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False, hidden=True
@@ -114,7 +123,7 @@ KINDS: tuple[ApiKind, ...] = (
     ApiKind("apps", "v1", "daemonsets", "DaemonSet", short=("ds",), status=True, categories=_ALL),
     ApiKind("apps", "v1", "replicasets", "ReplicaSet", short=("rs",), status=True, categories=_ALL),
     ApiKind("apps", "v1", "statefulsets", "StatefulSet", short=("sts",), status=True, categories=_ALL),
-    ApiKind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", short=("pdb",), status=True),
+    DISRUPTION_BUDGETS,
     PRIORITY_CLASSES,
     ApiKind(
         "storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False,

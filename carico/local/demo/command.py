@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from carico.errors import CaricoError, UsageError
-from carico.kube import credentials
+from carico.kube import credentials, pods
 from carico.kube.client import Client
 from carico.local.cluster import LocalCluster, free_port
 from carico.local.demo import figures, picture
@@ -192,7 +192,7 @@ async def _server_beside(client: Client, node: str) -> AsyncIterator[int]:
             "containers": [{"name": "web", "image": "local", "command": program("serve", str(port))}],
         },
     }
-    await client.call("POST", NAMESPACE, json.dumps(pod).encode())
+    await pods.create(client, NAMESPACE, pod)
     try:
         await until_it_answers(port)
     except TimeoutError:

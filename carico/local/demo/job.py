@@ -6,18 +6,18 @@ Times are taken here, on watch events: Kubernetes' time stamps have whole second
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from carico.errors import CaricoError
+from carico.kube import calls, pods
 from carico.kube.client import Client
 from carico.kube.objects import Pod
 from carico.kube.watch import Reflector, WatchedResource
 
-NAMESPACE = "/api/v1/namespaces/default/pods"
+NAMESPACE = "default"
 JOB_LABEL = "batch.kubernetes.io/job-name"
 GONE_WITHIN = 30.0  # s for the pods of a run to be deleted
 
@@ -111,7 +111,7 @@ class DemoJob:
                 gone.set()
 
         reflector = self._reflector(look)
-        await self._client.call("DELETE", f"{NAMESPACE}?{self._selector}")
+        await pods.delete_all(self._client, NAMESPACE, self._selector)
         watching = asyncio.create_task(reflector.run())
         try:
             async with asyncio.timeout(GONE_WITHIN):
@@ -125,11 +125,11 @@ class DemoJob:
             await asyncio.gather(watching, return_exceptions=True)
 
     def _reflector(self, on_change: Callable[[Pod | None, Pod | None], None]) -> Reflector[Pod]:
-        return Reflector(self._client, WatchedResource("/api/v1/pods", Pod, f"&{self._selector}"), on_change)
+        return Reflector(self._client, WatchedResource(calls.FOLLOW_PODS, Pod, f"&{self._selector}"), on_change)
 
     async def _create(self, name: str, command: list[str]) -> None:
         self.run.pods[name] = PodTimes(time.monotonic())
-        await self._client.call("POST", NAMESPACE, json.dumps(manifest(self.run.way, name, command)).encode())
+        await pods.create(self._client, NAMESPACE, manifest(self.run.way, name, command))
 
     def _seen(self, _: Pod | None, pod: Pod | None) -> None:
         if pod is None or (times := self.run.pods.get(pod.name)) is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from carico.kube import calls
 from carico.kube.paths import segment
 from carico.kube.watch import Reflector, WatchedResource
 from carico.local.node.objects import RunPod
@@ -22,7 +23,7 @@ class EmbeddedKubelet:
         self._tasks: set[asyncio.Task[None]] = set()
         self._pods = Reflector(
             tools.client,
-            WatchedResource("/api/v1/pods", RunPod, f"&fieldSelector=spec.nodeName%3D{segment(node)}"),
+            WatchedResource(calls.FOLLOW_PODS, RunPod, f"&fieldSelector=spec.nodeName%3D{segment(node)}"),
             self._changed,
             clock=tools.clock,
         )

@@ -14,9 +14,9 @@ import msgspec
 from carico import __version__
 from carico.clock import Clock
 from carico.errors import CaricoError
+from carico.kube import leases, nodes
 from carico.kube.binding import now_text
-from carico.kube.client import STRATEGIC_PATCH, ApiError, Client
-from carico.kube.paths import segment
+from carico.kube.client import ApiError, Client
 from carico.local.node.command import ADDRESS
 from carico.local.node.status import seconds_text
 from carico.types import NodeSize
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 RENEW_EVERY = 10.0  # s
 STATUS_EVERY = 30  # renewals between two writes of an unchanged status: five minutes, as a kubelet
 LEASE_SECONDS = 40
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+LEASES = "kube-node-lease"  # the namespace of the nodes' Leases
 MOST_PODS = 110
 RETRY = 0.5  # s between two attempts to register
 WELL = {
@@ -74,12 +74,12 @@ class Registration:
     async def _create(self) -> None:
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self._name, "labels": self._labels()}}
         try:
-            made = await self._client.call("POST", "/api/v1/nodes", msgspec.json.encode(body))
+            made = await nodes.create(self._client, body)
         except ApiError as error:
             if error.status != 409:
                 raise
-            made = await self._client.call("GET", f"/api/v1/nodes/{segment(self._name)}")
-        self._uid = msgspec.json.decode(made)["metadata"]["uid"]
+            made = await nodes.read(self._client, self._name)
+        self._uid = made["metadata"]["uid"]
 
     def _labels(self) -> dict[str, str]:
         return {
@@ -89,8 +89,7 @@ class Registration:
         }
 
     async def _write_status(self) -> None:
-        body = msgspec.json.encode({"status": self.status()})
-        await self._client.call("PATCH", f"/api/v1/nodes/{segment(self._name)}/status", body, STRATEGIC_PATCH)
+        await nodes.patch_status(self._client, self._name, self.status())
 
     def status(self) -> dict[str, Any]:
         room = self._room()
@@ -133,18 +132,18 @@ class Registration:
         lease: dict[str, Any] = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": {"name": self._name, "namespace": "kube-node-lease", "ownerReferences": [owner]},
+            "metadata": {"name": self._name, "namespace": LEASES, "ownerReferences": [owner]},
             "spec": spec,
         }
         try:
-            held = msgspec.json.decode(await self._client.call("GET", f"{LEASES}/{segment(self._name)}"))
+            held = msgspec.json.decode(await leases.read(self._client, LEASES, self._name))
         except ApiError as error:
             if error.status != 404:
                 raise
-            await self._client.call("POST", LEASES, msgspec.json.encode(lease))
+            await leases.create(self._client, LEASES, msgspec.json.encode(lease))
             return
         lease["metadata"]["resourceVersion"] = held["metadata"]["resourceVersion"]
-        await self._client.call("PUT", f"{LEASES}/{segment(self._name)}", msgspec.json.encode(lease))
+        await leases.update(self._client, LEASES, self._name, msgspec.json.encode(lease))
 
 
 def cores_text(cores: float) -> str:

@@ -6,18 +6,16 @@ import asyncio
 import logging
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from carico.clock import Clock
 from carico.errors import CaricoError
+from carico.kube import pods
 from carico.kube.binding import NOT_THIS_POD
-from carico.kube.client import STRATEGIC_PATCH, ApiError, Client
-from carico.kube.paths import segment
+from carico.kube.client import ApiError, Client
 from carico.local.node.container import ContainerState, LocalContainer, Terminated
 from carico.local.node.objects import RunContainer, RunPod
 from carico.local.node.runtime import LocalSandbox, Runtime
@@ -200,23 +198,17 @@ class Worker:
         return status_of(named(self._inits), named(self._containers), self._conditions, self._start, self._verdict, now)
 
     async def _patch(self) -> bool:
-        body = msgspec.json.encode({"metadata": {"uid": self.pod.uid}, "status": self._status()})
-        return await self._call("PATCH", self._path("/status"), body, STRATEGIC_PATCH)
+        return await self._written_or_gone(pods.patch_status(self._tools.client, self.pod, self._status()))
 
     async def _confirm(self) -> None:
         """The pod's processes have ended, so the object is deleted."""
-        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.pod.uid}}
-        body = msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions"} | options)
-        while not await self._call("DELETE", self._path(), body, "application/json"):
+        while not await self._written_or_gone(pods.delete(self._tools.client, self.pod, grace=0)):
             await self._tools.clock.sleep(RETRY)
 
-    def _path(self, sub: str = "") -> str:
-        return f"/api/v1/namespaces/{segment(self.pod.namespace)}/pods/{segment(self.pod.name)}{sub}"
-
-    async def _call(self, method: str, path: str, body: bytes, content_type: str) -> bool:
-        """Whether nothing is left to do: the call succeeded, or this pod does not exist any more."""
+    async def _written_or_gone(self, request: Awaitable[None]) -> bool:
+        """Whether nothing is left to do: the request succeeded, or this pod does not exist any more."""
         try:
-            await self._tools.client.call(method, path, body, content_type)
+            await request
         except ApiError as error:
             if error.status in NOT_THIS_POD:
                 return True

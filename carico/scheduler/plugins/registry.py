@@ -16,6 +16,7 @@ from importlib.metadata import entry_points
 
 from carico.clock import Clock
 from carico.errors import UsageError
+from carico.kube.volumes import ApiCaller
 from carico.scheduler.class_costs import ClassCostTable
 from carico.scheduler.framework import Plugin
 from carico.scheduler.ledger import Ledger
@@ -36,7 +37,6 @@ from carico.scheduler.plugins.taints import NodeUnschedulable, TaintToleration
 from carico.scheduler.plugins.unsupported import Unsupported
 from carico.scheduler.plugins.volume_binding import VolumeBinding
 from carico.scheduler.plugins.volume_restrictions import VolumeRestrictions
-from carico.scheduler.plugins.volume_writing import ApiCaller
 from carico.scheduler.plugins.volume_zone import VolumeZone
 from carico.scheduler.snapshot import Snapshot
 from carico.scheduler.waiting import WaitingPods

@@ -17,12 +17,13 @@ import numpy as np
 from carico.clock import Clock
 from carico.errors import CaricoError
 from carico.kube.storage import PersistentVolumeClaim, StorageClass
+from carico.kube.volumes import ApiCaller
 from carico.scheduler.changes import Action, EventInterest
 from carico.scheduler.framework import OK, SKIP, Cycle, Reason, Reuse, Status, Verdict, error, unresolvable
 from carico.scheduler.plugins import volume_matching
 from carico.scheduler.plugins.volume_matching import Match, Wish
 from carico.scheduler.plugins.volume_progress import progress
-from carico.scheduler.plugins.volume_writing import ApiCaller, changed, write
+from carico.scheduler.plugins.volume_writing import changed, write
 from carico.scheduler.plugins.volumes import bound_volume, claim_uses, made_for, missing, reaches, uses_claim
 from carico.scheduler.rows import RowArray
 from carico.scheduler.snapshot import Snapshot

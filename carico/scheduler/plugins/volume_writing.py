@@ -1,12 +1,10 @@
-"""The choice of volumes as changed objects, and the requests that write them to the API server."""
+"""The choice of volumes as changed objects, and their writes to the API server."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
 import msgspec
 
-from carico.kube.paths import segment
+from carico.kube import volumes
 from carico.kube.storage import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
@@ -16,30 +14,18 @@ from carico.kube.storage import (
 )
 from carico.scheduler.plugins.volume_matching import Match, reserved_for
 
-MERGE_PATCH = "application/merge-patch+json"
 
-
-class ApiCaller(Protocol):
-    """The part of kube/client.py that binding volumes needs."""
-
-    async def call(self, method: str, path: str, body: bytes = ..., content_type: str = ...) -> bytes: ...
-
-
-async def write(client: ApiCaller, thing: PersistentVolume | PersistentVolumeClaim) -> None:
+async def write(client: volumes.ApiCaller, thing: PersistentVolume | PersistentVolumeClaim) -> None:
     if isinstance(thing, PersistentVolume):
-        path, body = f"/api/v1/persistentvolumes/{segment(thing.name)}", _volume_patch(thing)
+        await volumes.reserve(client, thing)
     else:
-        path = f"/api/v1/namespaces/{segment(thing.namespace)}/persistentvolumeclaims/{segment(thing.name)}"
-        body = {"metadata": {"annotations": {SELECTED_NODE: thing.metadata.annotations[SELECTED_NODE]}}}
-    # The resourceVersion makes the API server reject the patch if the object was changed in the meantime.
-    body["metadata"]["resourceVersion"] = thing.metadata.resource_version
-    await client.call("PATCH", path, msgspec.json.encode(body), MERGE_PATCH)
+        await volumes.select_node(client, thing)
 
 
 def changed(match: Match, node: str) -> list[PersistentVolume | PersistentVolumeClaim]:
     """The objects as they will be once the match is written."""
-    volumes = [_claimed(volume, claim) for claim, volume in match.static]
-    return [*volumes, *(_selected(claim, node) for claim in match.dynamic)]
+    claimed = [_claimed(volume, claim) for claim, volume in match.static]
+    return [*claimed, *(_selected(claim, node) for claim in match.dynamic)]
 
 
 def _claimed(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
@@ -57,19 +43,3 @@ def _claimed(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Persiste
 def _selected(claim: PersistentVolumeClaim, node: str) -> PersistentVolumeClaim:
     notes = {**claim.metadata.annotations, SELECTED_NODE: node}
     return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, annotations=notes))
-
-
-def _volume_patch(volume: PersistentVolume) -> dict[str, Any]:
-    ref = volume.spec.claim_ref
-    assert ref is not None
-    notes = {
-        key: volume.metadata.annotations[key] for key in (BOUND_BY_CONTROLLER,) if key in volume.metadata.annotations
-    }
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "name": ref.name,
-        "namespace": ref.namespace,
-        "uid": ref.uid,
-    }
-    return {"metadata": {"annotations": notes}, "spec": {"claimRef": claim}}

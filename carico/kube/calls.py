@@ -1,0 +1,227 @@
+"""Every request to the API server that Carico makes, who needs it, and why.
+
+Paths of the API are built here and nowhere else: a function that sends a request takes its path from one of these
+entries. What `carico doctor` checks and what the scheduler's ClusterRole grants is generated from the list (rights.py,
+roles.py), so neither can lack a request that the code makes. `/version` is in no list: every client may read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from enum import Enum
+
+from carico.errors import CaricoError
+from carico.kube.paths import segment
+
+VERSION_PATH = "/version"
+_METHODS = {
+    "get": "GET",
+    "list": "GET",
+    "watch": "GET",
+    "create": "POST",
+    "update": "PUT",
+    "patch": "PATCH",
+    "delete": "DELETE",
+    "deletecollection": "DELETE",
+}
+_ON_COLLECTIONS = ("list", "watch", "deletecollection")
+
+
+class NeededBy(Enum):
+    """The part of Carico that sends a request. The first four are one process, depending on its settings."""
+
+    SCHEDULER = "scheduler"
+    ELECTION = "leader election"
+    EXTENDER = "extender"
+    PRIVATE_PAGES = "private pages"  # on an address that other hosts reach
+    DESCHEDULING = "descheduling"
+    COMMANDS = "commands"  # `carico explain`, `doctor` and others, with the rights of the user who runs them
+    EMBEDDED = "embedded cluster"  # its nodes, the simulated nodes and the demo
+
+
+@dataclass(frozen=True)
+class ApiResource:
+    group: str  # "": the core group
+    version: str
+    plural: str
+    namespaced: bool = True
+    root: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        object.__setattr__(self, "root", root)
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """
+        >>> PODS.path(), PODS.path("a"), NODES.path(name="n", subresource="status")
+        ('/api/v1/pods', '/api/v1/namespaces/a/pods', '/api/v1/nodes/n/status')
+        """
+        where = f"/namespaces/{segment(namespace)}" if namespace else ""
+        what = f"/{segment(name)}" if name else ""
+        sub = f"/{subresource}" if subresource else ""
+        return f"{self.root}{where}/{self.plural}{what}{sub}"
+
+
+@dataclass(frozen=True)
+class ApiCall:
+    """A verb of RBAC on a resource. `optional`: without this right, or this resource, everything else works."""
+
+    verb: str
+    resource: ApiResource
+    subresource: str
+    needed_by: frozenset[NeededBy]
+    why: str
+    optional: bool = False
+
+    @property
+    def method(self) -> str:
+        return _METHODS[self.verb]
+
+    def path(self, namespace: str = "", name: str = "") -> str:
+        """The path of one such request.
+
+        An empty name would make another request of it: to delete one object without a name is to delete all of them.
+
+        >>> BIND_POD.path("team", "web"), CREATE_TOKEN_REVIEW.path()
+        ('/api/v1/namespaces/team/pods/web/binding', '/apis/authentication.k8s.io/v1/tokenreviews')
+        """
+        collection = self.verb in _ON_COLLECTIONS
+        named = not collection and (self.verb != "create" or bool(self.subresource))
+        if named != bool(name):
+            raise CaricoError(f"{self} {'needs' if named else 'takes no'} name of an object")
+        if self.resource.namespaced and not collection and not namespace:
+            raise CaricoError(f"{self} needs a namespace")
+        return self.resource.path(namespace, name, self.subresource)
+
+    def __str__(self) -> str:
+        """
+        >>> str(BIND_POD), str(CREATE_EVENT)
+        ('create pods/binding', 'create events.events.k8s.io')
+        """
+        resource = self.resource
+        name = f"{resource.plural}/{self.subresource}" if self.subresource else resource.plural
+        return f"{self.verb} {name}{f'.{resource.group}' if resource.group else ''}"
+
+
+@dataclass(frozen=True)
+class FollowedResource:
+    """A resource that is listed and then watched."""
+
+    list: ApiCall
+    watch: ApiCall
+
+    @property
+    def resource(self) -> ApiResource:
+        return self.list.resource
+
+
+_calls: list[ApiCall] = []
+
+
+def _call(
+    verb: str,
+    resource: ApiResource,
+    needed_by: Collection[NeededBy],
+    why: str,
+    sub: str = "",
+    *,
+    optional: bool = False,
+) -> ApiCall:
+    call = ApiCall(verb, resource, sub, frozenset(needed_by), why, optional)
+    _calls.append(call)
+    return call
+
+
+def _followed(
+    resource: ApiResource, needed_by: Collection[NeededBy], why: str, *, optional: bool = False
+) -> FollowedResource:
+    return FollowedResource(
+        _call("list", resource, needed_by, why, optional=optional),
+        _call("watch", resource, needed_by, why, optional=optional),
+    )
+
+
+SCHEDULER, ELECTION, EXTENDER, PRIVATE_PAGES, DESCHEDULING, COMMANDS, EMBEDDED = NeededBy
+_READERS = (SCHEDULER, COMMANDS)  # `carico explain` evaluates a pod by itself if no scheduler can be reached
+
+PODS = ApiResource("", "v1", "pods")
+NODES = ApiResource("", "v1", "nodes", namespaced=False)
+CLAIMS = ApiResource("", "v1", "persistentvolumeclaims")
+VOLUMES = ApiResource("", "v1", "persistentvolumes", namespaced=False)
+EVENTS = ApiResource("events.k8s.io", "v1", "events")
+LEASES = ApiResource("coordination.k8s.io", "v1", "leases")
+TOKEN_REVIEWS = ApiResource("authentication.k8s.io", "v1", "tokenreviews", namespaced=False)
+SUBJECT_ACCESS_REVIEWS = ApiResource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
+SELF_REVIEWS = ApiResource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
+
+FOLLOW_PODS = _followed(PODS, (*_READERS, EMBEDDED), "pods to place, and what the placed ones take of their nodes")
+FOLLOW_NODES = _followed(NODES, _READERS, "labels, taints and allocatable resources")
+FOLLOW_NAMESPACES = _followed(
+    ApiResource("", "v1", "namespaces", namespaced=False), _READERS, "namespaceSelector of a pod affinity term"
+)
+FOLLOW_SERVICES = _followed(ApiResource("", "v1", "services"), _READERS, "default spread of a service's pods")
+FOLLOW_REPLICATION_CONTROLLERS = _followed(
+    ApiResource("", "v1", "replicationcontrollers"), _READERS, "default spread of its pods"
+)
+FOLLOW_REPLICA_SETS = _followed(ApiResource("apps", "v1", "replicasets"), _READERS, "default spread of its pods")
+FOLLOW_STATEFUL_SETS = _followed(ApiResource("apps", "v1", "statefulsets"), _READERS, "default spread of its pods")
+FOLLOW_DISRUPTION_BUDGETS = _followed(
+    ApiResource("policy", "v1", "poddisruptionbudgets"), _READERS, "victims of preemption whose budget allows it"
+)
+FOLLOW_DEVICE_CLASSES = _followed(
+    ApiResource("resource.k8s.io", "v1", "deviceclasses", namespaced=False),
+    _READERS,
+    "extended resources that a device class stands for",
+    optional=True,
+)
+FOLLOW_CLAIMS = _followed(CLAIMS, _READERS, "volumes of a pod")
+FOLLOW_VOLUMES = _followed(VOLUMES, _READERS, "volumes that a claim can get, and where they can be attached")
+FOLLOW_STORAGE_CLASSES = _followed(
+    ApiResource("storage.k8s.io", "v1", "storageclasses", namespaced=False), _READERS, "when and where a claim is bound"
+)
+FOLLOW_CSI_NODES = _followed(
+    ApiResource("storage.k8s.io", "v1", "csinodes", namespaced=False), _READERS, "volumes that a node can attach"
+)
+FOLLOW_CSI_DRIVERS = _followed(
+    ApiResource("storage.k8s.io", "v1", "csidrivers", namespaced=False), _READERS, "whether a driver tells its capacity"
+)
+FOLLOW_STORAGE_CAPACITIES = _followed(
+    ApiResource("storage.k8s.io", "v1", "csistoragecapacities"), _READERS, "room for a new volume, by topology"
+)
+FOLLOW_ATTACHMENTS = _followed(
+    ApiResource("storage.k8s.io", "v1", "volumeattachments", namespaced=False), _READERS, "volumes that are attached"
+)
+
+GET_POD = _call("get", PODS, _READERS, "the outcome of a binding or write whose response was lost")
+CREATE_POD = _call("create", PODS, (COMMANDS, EMBEDDED), "dry run: what a new pod would be stored as; the demo's pods")
+BIND_POD = _call("create", PODS, (SCHEDULER,), "assigns a pod to its node", "binding")
+EVICT_POD = _call("create", PODS, (DESCHEDULING,), "evicts a pod within its disruption budget", "eviction")
+DELETE_POD = _call("delete", PODS, (SCHEDULER, EMBEDDED), "a victim of preemption; a pod whose processes have ended")
+DELETE_PODS = _call("deletecollection", PODS, (EMBEDDED,), "the pods of a run of the demo")
+PATCH_POD_STATUS = _call(
+    "patch", PODS, (SCHEDULER, EMBEDDED), "conditions and the nominated node; the status of a pod that runs", "status"
+)
+
+GET_NODE = _call("get", NODES, (EMBEDDED,), "a Node that exists from an earlier start")
+CREATE_NODE = _call("create", NODES, (EMBEDDED,), "registers a node")
+PATCH_NODE = _call("patch", NODES, (EXTENDER,), "an annotation that makes kube-scheduler retry pods")
+PATCH_NODE_STATUS = _call("patch", NODES, (EMBEDDED,), "the node's conditions and sizes", "status")
+
+PATCH_CLAIM = _call("patch", CLAIMS, (SCHEDULER,), "the node for which a volume is to be provisioned")
+PATCH_VOLUME = _call("patch", VOLUMES, (SCHEDULER,), "the claim that a volume is reserved for")
+
+CREATE_EVENT = _call("create", EVENTS, (SCHEDULER,), "Scheduled, FailedScheduling, Preempted")
+PATCH_EVENT = _call("patch", EVENTS, (SCHEDULER,), "the count of a repeated Event")
+
+GET_LEASE = _call("get", LEASES, (ELECTION, COMMANDS, EMBEDDED), "who leads")
+CREATE_LEASE = _call("create", LEASES, (ELECTION, EMBEDDED), "the first leader's Lease; a node's heartbeat")
+UPDATE_LEASE = _call("update", LEASES, (ELECTION, EMBEDDED), "takes, renews and releases the Lease")
+
+CREATE_TOKEN_REVIEW = _call("create", TOKEN_REVIEWS, (PRIVATE_PAGES,), "authenticates a caller of the private pages")
+CREATE_SUBJECT_ACCESS_REVIEW = _call(
+    "create", SUBJECT_ACCESS_REVIEWS, (PRIVATE_PAGES,), "authorizes a caller of the private pages"
+)
+CREATE_SELF_REVIEW = _call("create", SELF_REVIEWS, (COMMANDS,), "which of these rights the scheduler's user has")
+
+CALLS: tuple[ApiCall, ...] = tuple(_calls)
