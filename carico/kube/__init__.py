@@ -32,6 +32,7 @@ Objects
     selectors      label selectors
     decode         JSON to objects, with Go's nulls accepted
     protobuf       Bindings and Events in protobuf
+    messages/      their generated code
 
 Requests
     calls          the list of all requests: verb, resource, who needs it, why; builds their paths

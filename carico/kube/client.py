@@ -31,6 +31,7 @@ from carico.kube.http import Response
 from carico.kube.identity import ClientIdentity, Credentials
 from carico.kube.network import Connect, NetworkConnection, over_sockets
 from carico.kube.pool import ConnectionPool
+from carico.kube.protobuf import StatusText
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -105,17 +106,17 @@ def api_error(response: Response) -> ApiError:
     said = _said(response)
     wait = response.headers.get(b"retry-after", b"0")
     retry_after = min(float(wait), RETRY_AFTER_LIMIT) if wait.isdigit() else 0.0
-    causes = {cause.reason: cause.message for cause in said.details.causes}
-    return ApiError(response.status, said.reason, said.message, retry_after, causes)
+    return ApiError(response.status, said.reason, said.message, retry_after, said.causes)
 
 
-def _said(response: Response) -> _Status:
+def _said(response: Response) -> StatusText:
     try:
         if response.body.startswith(protobuf.MAGIC):
-            return _Status(*protobuf.read_status(response.body))
-        return decode(_Status, response.body)
+            return protobuf.read_status(response.body)
+        status = decode(_Status, response.body)
     except (msgspec.DecodeError, CaricoError):
-        return _Status(message=response.body[:200].decode(errors="replace").strip())
+        return StatusText("", response.body[:200].decode(errors="replace").strip(), {})
+    return StatusText(status.reason, status.message, {cause.reason: cause.message for cause in status.details.causes})
 
 
 class RateLimit:

@@ -12,7 +12,7 @@ import pytest
 import carico
 
 ROOT = Path(carico.__file__).parent
-GENERATED = {ROOT / "wire" / "v1", ROOT / "runtime" / "api"}
+GENERATED = {ROOT / "wire" / "v1", ROOT / "runtime" / "api", ROOT / "kube" / "messages"}
 
 
 def packages() -> list[Path]:

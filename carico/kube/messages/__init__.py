@@ -1,0 +1,1 @@
+"""Generated from protos/carico/kube/messages by `make protos`. protobuf.py uses it; nothing else does."""
