@@ -26,7 +26,8 @@ Each process has them at `/metrics` of its `--listen`, as Prometheus' text or Op
 A name begins with whose it is: `carico_agent_`, `carico_aggregator_`, `carico_scheduler_` and `carico_extender_` are
 about a process, `carico_node_` about a node. What several processes have in the same sense has the label `component`.
 `carico_usage_ratio`, `carico_baseline_ratio`, `carico_pod_cost_ratio` and `carico_signal_k` are the signal of a node,
-`carico_undecodable_objects_total` is the scheduler's. Other beginnings are those of the projects whose names are used:
+`carico_undecodable_objects_total` is the scheduler's, and `carico_evictions_total` counts the evictions of every part
+that evicts pods. Other beginnings are those of the projects whose names are used:
 kube-scheduler (`scheduler_`), client-go (`rest_client_`, `leader_election_`), go-grpc-prometheus (`grpc_server_`),
 prometheus_client (`process_`, `python_`).
 

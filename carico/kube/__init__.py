@@ -12,7 +12,7 @@ Connections and requests
     tls            trusted CAs and the client certificate
     url            URLs of the API server and of a proxy
     paths          names as segments of a path
-    metrics        client-go's request metrics
+    metrics        client-go's request metrics; evictions
 
 Credentials
     credentials    finds them: a kubeconfig or the pod's service account

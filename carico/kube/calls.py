@@ -7,7 +7,7 @@ roles.py), so neither can lack a request that the code makes. `/version` is in n
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -63,16 +63,19 @@ class ApiResource:
         return f"{self.root}{where}/{self.plural}{what}{sub}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ApiCall:
     """A verb of RBAC on a resource. `optional`: without this right, or this resource, everything else works."""
 
     verb: str
     resource: ApiResource
     subresource: str
-    needed_by: frozenset[NeededBy]
-    why: str
+    why: Mapping[NeededBy, str]  # who needs it, and for what
     optional: bool = False
+
+    @property
+    def needed_by(self) -> Set[NeededBy]:
+        return self.why.keys()
 
     @property
     def method(self) -> str:
@@ -120,30 +123,26 @@ _calls: list[ApiCall] = []
 
 
 def _call(
-    verb: str,
-    resource: ApiResource,
-    needed_by: Collection[NeededBy],
-    why: str,
-    sub: str = "",
-    *,
-    optional: bool = False,
+    verb: str, resource: ApiResource, why: Mapping[NeededBy, str], sub: str = "", *, optional: bool = False
 ) -> ApiCall:
-    call = ApiCall(verb, resource, sub, frozenset(needed_by), why, optional)
+    call = ApiCall(verb, resource, sub, why, optional)
     _calls.append(call)
     return call
 
 
-def _followed(
-    resource: ApiResource, needed_by: Collection[NeededBy], why: str, *, optional: bool = False
-) -> FollowedResource:
+def _followed(resource: ApiResource, why: Mapping[NeededBy, str], *, optional: bool = False) -> FollowedResource:
     return FollowedResource(
-        _call("list", resource, needed_by, why, optional=optional),
-        _call("watch", resource, needed_by, why, optional=optional),
+        _call("list", resource, why, optional=optional), _call("watch", resource, why, optional=optional)
     )
 
 
 SCHEDULER, ELECTION, EXTENDER, PRIVATE_PAGES, DESCHEDULING, COMMANDS, EMBEDDED = NeededBy
-_READERS = (SCHEDULER, COMMANDS)  # `carico explain` evaluates a pod by itself if no scheduler can be reached
+
+
+def _to_place(why: str) -> dict[NeededBy, str]:
+    """For the scheduler, and for `carico explain` where no scheduler can be reached."""
+    return {SCHEDULER: why, COMMANDS: why}
+
 
 PODS = ApiResource("", "v1", "pods")
 NODES = ApiResource("", "v1", "nodes", namespaced=False)
@@ -155,73 +154,83 @@ TOKEN_REVIEWS = ApiResource("authentication.k8s.io", "v1", "tokenreviews", names
 SUBJECT_ACCESS_REVIEWS = ApiResource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
 SELF_REVIEWS = ApiResource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
 
-FOLLOW_PODS = _followed(PODS, (*_READERS, EMBEDDED), "pods to place, and what the placed ones take of their nodes")
-FOLLOW_NODES = _followed(NODES, _READERS, "labels, taints and allocatable resources")
+FOLLOW_PODS = _followed(
+    PODS, _to_place("pods to place, and what placed pods take of their nodes") | {EMBEDDED: "pods bound to its nodes"}
+)
+FOLLOW_NODES = _followed(NODES, _to_place("labels, taints and allocatable resources"))
 FOLLOW_NAMESPACES = _followed(
-    ApiResource("", "v1", "namespaces", namespaced=False), _READERS, "namespaceSelector of a pod affinity term"
+    ApiResource("", "v1", "namespaces", namespaced=False), _to_place("namespaceSelector of pod affinity terms")
 )
-FOLLOW_SERVICES = _followed(ApiResource("", "v1", "services"), _READERS, "default spread of a service's pods")
+FOLLOW_SERVICES = _followed(ApiResource("", "v1", "services"), _to_place("default spread of a service's pods"))
 FOLLOW_REPLICATION_CONTROLLERS = _followed(
-    ApiResource("", "v1", "replicationcontrollers"), _READERS, "default spread of its pods"
+    ApiResource("", "v1", "replicationcontrollers"), _to_place("default spread of its pods")
 )
-FOLLOW_REPLICA_SETS = _followed(ApiResource("apps", "v1", "replicasets"), _READERS, "default spread of its pods")
-FOLLOW_STATEFUL_SETS = _followed(ApiResource("apps", "v1", "statefulsets"), _READERS, "default spread of its pods")
+FOLLOW_REPLICA_SETS = _followed(ApiResource("apps", "v1", "replicasets"), _to_place("default spread of its pods"))
+FOLLOW_STATEFUL_SETS = _followed(ApiResource("apps", "v1", "statefulsets"), _to_place("default spread of its pods"))
 FOLLOW_DISRUPTION_BUDGETS = _followed(
-    ApiResource("policy", "v1", "poddisruptionbudgets"), _READERS, "victims of preemption whose budget allows it"
+    ApiResource("policy", "v1", "poddisruptionbudgets"), _to_place("victims of preemption that no budget protects")
 )
 FOLLOW_DEVICE_CLASSES = _followed(
     ApiResource("resource.k8s.io", "v1", "deviceclasses", namespaced=False),
-    _READERS,
-    "extended resources that a device class stands for",
+    _to_place("extended resources that a device class stands for"),
     optional=True,
 )
-FOLLOW_CLAIMS = _followed(CLAIMS, _READERS, "volumes of a pod")
-FOLLOW_VOLUMES = _followed(VOLUMES, _READERS, "volumes that a claim can get, and where they can be attached")
+FOLLOW_CLAIMS = _followed(CLAIMS, _to_place("volumes of a pod"))
+FOLLOW_VOLUMES = _followed(VOLUMES, _to_place("volumes that a claim can get, and the nodes that reach them"))
 FOLLOW_STORAGE_CLASSES = _followed(
-    ApiResource("storage.k8s.io", "v1", "storageclasses", namespaced=False), _READERS, "when and where a claim is bound"
+    ApiResource("storage.k8s.io", "v1", "storageclasses", namespaced=False),
+    _to_place("when a claim is bound, and in which topology"),
 )
 FOLLOW_CSI_NODES = _followed(
-    ApiResource("storage.k8s.io", "v1", "csinodes", namespaced=False), _READERS, "volumes that a node can attach"
+    ApiResource("storage.k8s.io", "v1", "csinodes", namespaced=False), _to_place("how many volumes a node can attach")
 )
 FOLLOW_CSI_DRIVERS = _followed(
-    ApiResource("storage.k8s.io", "v1", "csidrivers", namespaced=False), _READERS, "whether a driver tells its capacity"
+    ApiResource("storage.k8s.io", "v1", "csidrivers", namespaced=False), _to_place("whether a driver reports capacity")
 )
 FOLLOW_STORAGE_CAPACITIES = _followed(
-    ApiResource("storage.k8s.io", "v1", "csistoragecapacities"), _READERS, "room for a new volume, by topology"
+    ApiResource("storage.k8s.io", "v1", "csistoragecapacities"), _to_place("room for a new volume, by topology")
 )
 FOLLOW_ATTACHMENTS = _followed(
-    ApiResource("storage.k8s.io", "v1", "volumeattachments", namespaced=False), _READERS, "volumes that are attached"
+    ApiResource("storage.k8s.io", "v1", "volumeattachments", namespaced=False), _to_place("volumes that are attached")
 )
 
-GET_POD = _call("get", PODS, _READERS, "the outcome of a binding or write whose response was lost")
-CREATE_POD = _call("create", PODS, (COMMANDS, EMBEDDED), "dry run: what a new pod would be stored as; the demo's pods")
-BIND_POD = _call("create", PODS, (SCHEDULER,), "assigns a pod to its node", "binding")
-EVICT_POD = _call("create", PODS, (DESCHEDULING,), "evicts a pod within its disruption budget", "eviction")
-DELETE_POD = _call("delete", PODS, (SCHEDULER, EMBEDDED), "a victim of preemption; a pod whose processes have ended")
-DELETE_PODS = _call("deletecollection", PODS, (EMBEDDED,), "the pods of a run of the demo")
+GET_POD = _call(
+    "get",
+    PODS,
+    {SCHEDULER: "the outcome of a request whose response was lost", COMMANDS: "the pod that a command is asked about"},
+)
+CREATE_POD = _call(
+    "create", PODS, {COMMANDS: "dry run: what a new pod would be stored as", EMBEDDED: "the demo's pods"}
+)
+BIND_POD = _call("create", PODS, {SCHEDULER: "assigns a pod to its node"}, "binding")
+EVICT_POD = _call("create", PODS, {DESCHEDULING: "evicts a pod within its PodDisruptionBudget"}, "eviction")
+DELETE_POD = _call(
+    "delete", PODS, {SCHEDULER: "victims of preemption", EMBEDDED: "a deleted pod whose processes have ended"}
+)
+DELETE_PODS = _call("deletecollection", PODS, {EMBEDDED: "the pods of one run of the demo"})
 PATCH_POD_STATUS = _call(
-    "patch", PODS, (SCHEDULER, EMBEDDED), "conditions and the nominated node; the status of a pod that runs", "status"
+    "patch", PODS, {SCHEDULER: "conditions and the nominated node", EMBEDDED: "what its containers do"}, "status"
 )
 
-GET_NODE = _call("get", NODES, (EMBEDDED,), "a Node that exists from an earlier start")
-CREATE_NODE = _call("create", NODES, (EMBEDDED,), "registers a node")
-PATCH_NODE = _call("patch", NODES, (EXTENDER,), "an annotation that makes kube-scheduler retry pods")
-PATCH_NODE_STATUS = _call("patch", NODES, (EMBEDDED,), "the node's conditions and sizes", "status")
+GET_NODE = _call("get", NODES, {EMBEDDED: "a Node from an earlier start"})
+CREATE_NODE = _call("create", NODES, {EMBEDDED: "registers a node"})
+PATCH_NODE = _call("patch", NODES, {EXTENDER: "an annotation that makes kube-scheduler retry pods"})
+PATCH_NODE_STATUS = _call("patch", NODES, {EMBEDDED: "conditions and sizes"}, "status")
 
-PATCH_CLAIM = _call("patch", CLAIMS, (SCHEDULER,), "the node for which a volume is to be provisioned")
-PATCH_VOLUME = _call("patch", VOLUMES, (SCHEDULER,), "the claim that a volume is reserved for")
+PATCH_CLAIM = _call("patch", CLAIMS, {SCHEDULER: "the node for which a volume is to be provisioned"})
+PATCH_VOLUME = _call("patch", VOLUMES, {SCHEDULER: "the claim that a volume is reserved for"})
 
-CREATE_EVENT = _call("create", EVENTS, (SCHEDULER,), "Scheduled, FailedScheduling, Preempted")
-PATCH_EVENT = _call("patch", EVENTS, (SCHEDULER,), "the count of a repeated Event")
+CREATE_EVENT = _call("create", EVENTS, {SCHEDULER: "Scheduled, FailedScheduling, Preempted"})
+PATCH_EVENT = _call("patch", EVENTS, {SCHEDULER: "the count of a repeated Event"})
 
-GET_LEASE = _call("get", LEASES, (ELECTION, COMMANDS, EMBEDDED), "who leads")
-CREATE_LEASE = _call("create", LEASES, (ELECTION, EMBEDDED), "the first leader's Lease; a node's heartbeat")
-UPDATE_LEASE = _call("update", LEASES, (ELECTION, EMBEDDED), "takes, renews and releases the Lease")
+GET_LEASE = _call("get", LEASES, {ELECTION: "who leads", COMMANDS: "who leads", EMBEDDED: "a node's heartbeat"})
+CREATE_LEASE = _call("create", LEASES, {ELECTION: "the first leader's Lease", EMBEDDED: "a node's heartbeat"})
+UPDATE_LEASE = _call("update", LEASES, {ELECTION: "takes, renews and releases it", EMBEDDED: "a node's heartbeat"})
 
-CREATE_TOKEN_REVIEW = _call("create", TOKEN_REVIEWS, (PRIVATE_PAGES,), "authenticates a caller of the private pages")
+CREATE_TOKEN_REVIEW = _call("create", TOKEN_REVIEWS, {PRIVATE_PAGES: "authenticates callers of the private pages"})
 CREATE_SUBJECT_ACCESS_REVIEW = _call(
-    "create", SUBJECT_ACCESS_REVIEWS, (PRIVATE_PAGES,), "authorizes a caller of the private pages"
+    "create", SUBJECT_ACCESS_REVIEWS, {PRIVATE_PAGES: "authorizes callers of the private pages"}
 )
-CREATE_SELF_REVIEW = _call("create", SELF_REVIEWS, (COMMANDS,), "which of these rights the scheduler's user has")
+CREATE_SELF_REVIEW = _call("create", SELF_REVIEWS, {COMMANDS: "`carico doctor`: which rights a user has"})
 
 CALLS: tuple[ApiCall, ...] = tuple(_calls)

@@ -1,10 +1,33 @@
-"""Requests to the API server, under client-go's names, labels and buckets."""
+"""Requests to the API server, under client-go's names, labels and buckets; and the pods that Carico evicts."""
 
 from __future__ import annotations
+
+from enum import Enum
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)  # s
+
+
+class EvictionReason(Enum):
+    PREEMPTION = "preemption"
+
+
+class EvictionMetrics:
+    """One counter for every part of Carico that evicts pods, so that their sum is what users lose."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._evictions = Counter(
+            "carico_evictions",
+            "Pods whose deletion or eviction the API server has accepted from Carico, by reason.",
+            ["reason"],
+            registry=registry,
+        )
+        for reason in EvictionReason:
+            self._evictions.labels(reason.value)
+
+    def accepted(self, reason: EvictionReason) -> None:
+        self._evictions.labels(reason.value).inc()
 
 
 class RequestMetrics:

@@ -67,9 +67,13 @@ def eviction(
     *,
     wanted: Wanted = always,
     on_end: OnEnd = nothing,
+    on_accepted: Callable[[], object] = lambda: None,
     patience: float = 300.0,
 ) -> Write:
-    """Deletes a victim of preemption, after a condition in its status. A partial attempt can be repeated in full."""
+    """Deletes a victim of preemption, after a condition in its status. A partial attempt can be repeated in full.
+
+    `on_accepted` is called if the API server accepts the deletion; `on_end` also if the pod is gone already.
+    """
     said = {
         "type": "DisruptionTarget",
         "status": "True",
@@ -91,6 +95,8 @@ def eviction(
             await pods.delete(client, victim, fence=fence)
         except ApiError as error:
             await _look(client, victim, error)
+        else:
+            on_accepted()
 
     return Write(("eviction", victim.uid), Urgency.EVICTION, send, wanted, on_end, patience)
 

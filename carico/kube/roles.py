@@ -20,9 +20,9 @@ def manifests(
     """YAML of a ClusterRole and, where a Lease is needed, of a Role in its namespace."""
     calls = [call for call in CALLS if call.needed_by & set(needed_by)]
     everywhere = [call for call in calls if call.resource is not LEASES]
-    documents = [_document("ClusterRole", name, "", _rules(everywhere))]
+    documents = [_document("ClusterRole", name, "", _rules(everywhere, needed_by))]
     if leases := [call for call in calls if call.resource is LEASES]:
-        documents.append(_document("Role", name, lease_namespace, _lease_rules(leases, lease_name)))
+        documents.append(_document("Role", name, lease_namespace, _lease_rules(leases, needed_by, lease_name)))
     return "---\n".join(documents)
 
 
@@ -32,23 +32,23 @@ def _document(kind: str, name: str, namespace: str, rules: Iterable[str]) -> str
     return "\n".join([*head, "rules:", *rules]) + "\n"
 
 
-def _rules(calls: Iterable[ApiCall]) -> Iterator[str]:
+def _rules(calls: Iterable[ApiCall], parts: Collection[NeededBy]) -> Iterator[str]:
     def of(call: ApiCall) -> tuple[str, str, str]:
         return call.resource.group, call.resource.plural, call.subresource
 
     in_order = sorted(calls, key=of)
     for _, same in groupby(in_order, key=of):
-        yield from _rule(list(same))
+        yield from _rule(list(same), parts)
 
 
-def _lease_rules(calls: list[ApiCall], lease_name: str) -> Iterator[str]:
+def _lease_rules(calls: list[ApiCall], parts: Collection[NeededBy], lease_name: str) -> Iterator[str]:
     """RBAC cannot restrict `create` to a name: the request has none when it is authorized."""
-    yield from _rule([call for call in calls if call.verb == "create"])
-    yield from _rule([call for call in calls if call.verb != "create"], lease_name)
+    yield from _rule([call for call in calls if call.verb == "create"], parts)
+    yield from _rule([call for call in calls if call.verb != "create"], parts, lease_name)
 
 
-def _rule(calls: list[ApiCall], only: str = "") -> Iterator[str]:
-    for why, same in groupby(calls, key=lambda call: call.why):
+def _rule(calls: list[ApiCall], parts: Collection[NeededBy], only: str = "") -> Iterator[str]:
+    for why, same in groupby(calls, key=lambda call: "; ".join(call.why[part] for part in call.why if part in parts)):
         yield f"# {', '.join(call.verb for call in same)}: {why}"
     first = calls[0]
     resource = f"{first.resource.plural}/{first.subresource}" if first.subresource else first.resource.plural

@@ -13,6 +13,7 @@ from carico.clock import Clock
 from carico.kube import pod_writes
 from carico.kube.client import Client
 from carico.kube.events import Event, EventRecorder
+from carico.kube.metrics import EvictionMetrics, EvictionReason
 from carico.kube.writer import ApiWriter
 from carico.scheduler.cluster import ClusterCache
 from carico.scheduler.framework import Nomination
@@ -23,10 +24,16 @@ log = logging.getLogger(__name__)
 
 class Evictions:
     def __init__(
-        self, client: Client, cluster: ClusterCache, writer: ApiWriter, recorder: EventRecorder, clock: Clock
+        self,
+        client: Client,
+        cluster: ClusterCache,
+        writer: ApiWriter,
+        recorder: EventRecorder,
+        metrics: EvictionMetrics,
+        clock: Clock,
     ) -> None:
         self._client, self._cluster, self._writer, self._recorder = client, cluster, writer, recorder
-        self._clock = clock
+        self._metrics, self._clock = metrics, clock
         self._preemptors: dict[str, dict[str, PodInfo]] = {}  # victim to its preemptors, by UID
         self._left: dict[str, set[str]] = {}  # preemptor to victims with an open eviction
 
@@ -56,6 +63,7 @@ class Evictions:
         write = pod_writes.eviction(
             self._client, victim.pod, preemptor.pod.spec.scheduler_name, self._clock,
             wanted=partial(self._is_wanted, victim.uid), on_end=partial(self._ended, victim, node),
+            on_accepted=partial(self._metrics.accepted, EvictionReason.PREEMPTION),
         )  # fmt: skip
         self._writer.put(write)
 

@@ -35,7 +35,7 @@ class Failures:
     ) -> None:
         self._client, self._cluster, self._writer, self._recorder = client, cluster, writer, recorder
         self._metrics, self._clock = metrics, clock
-        self.evictions = Evictions(client, cluster, writer, recorder, clock)
+        self.evictions = Evictions(client, cluster, writer, recorder, metrics.evictions, clock)
 
     def handle(self, queued: Queued, decision: Decision) -> None:
         info = decision.cycle.pod

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from carico.kube.metrics import EvictionMetrics
 from carico.kube.writes import Urgency
 from carico.scheduler.plugin_times import PluginTimes
 
@@ -70,6 +71,7 @@ class SchedulerMetrics:
         self.victims = histogram(
             "scheduler_preemption_victims", "Number of selected preemption victims.", exponential(1, 2, 7)
         )
+        self.evictions = EvictionMetrics(registry)
         self.incoming = counter(
             "scheduler_queue_incoming_pods", "Pods added to scheduling queues by event and queue.", "queue", "event"
         )

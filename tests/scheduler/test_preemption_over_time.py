@@ -91,6 +91,8 @@ def test_a_node_that_a_pod_of_unknown_content_closes_stays_nominated(after: int)
                 await second(world, 100 + step)
             assert world.api.pods["high"]["spec"].get("nodeName") == there
             assert len(world.api.deleted) == 2
+            counted = world.parts.registry.get_sample_value("carico_evictions_total", {"reason": "preemption"})
+            assert counted == 2
 
     asyncio.run(story())
 
