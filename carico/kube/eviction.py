@@ -8,31 +8,24 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-import msgspec
-
 from carico.kube import pods
 from carico.kube.client import ApiError, Client, Fence
-from carico.kube.decode import decode
 from carico.kube.objects import Pod
 
 BUDGET_CAUSE = "DisruptionBudget"  # metav1.StatusCause of a 429 that is no rate limit
+TWO_BUDGETS = "more than one PodDisruptionBudget"  # in the message of a 500 that no retry changes; it has no reason
 
 
 class EvictionResult(Enum):
     ACCEPTED = "accepted"  # the pod is being deleted; in a dry run: it would be
     GONE = "gone"  # it was deleted, or re-created under its name
-    DISALLOWED = "disallowed"  # by its PodDisruptionBudget, now
+    DISALLOWED = "disallowed"  # by its PodDisruptionBudget now, or because it has several
 
 
 class EvictionOutcome(NamedTuple):
     result: EvictionResult
     why: str = ""  # the API server's message
     retry_after: float = 0.0  # s, if the API server names a time
-
-
-class _Status(msgspec.Struct):
-    status: str = ""
-    message: str = ""
 
 
 async def evict(
@@ -44,11 +37,9 @@ async def evict(
     it could be evicted although not all of them can.
     """
     try:
-        answer = decode(_Status, await pods.evict(client, pod, grace=grace, dry_run=dry_run, fence=fence))
+        await pods.evict(client, pod, grace=grace, dry_run=dry_run, fence=fence)
     except ApiError as error:
         return await _outcome_of(client, pod, error)
-    if answer.status == "Failure":  # sent with code 201: the pod has more than one budget
-        return EvictionOutcome(EvictionResult.DISALLOWED, answer.message)
     return EvictionOutcome(EvictionResult.ACCEPTED)
 
 
@@ -57,6 +48,8 @@ async def _outcome_of(client: Client, pod: Pod, error: ApiError) -> EvictionOutc
         return EvictionOutcome(EvictionResult.GONE, error.message)
     if error.status == 429 and BUDGET_CAUSE in error.causes:
         return EvictionOutcome(EvictionResult.DISALLOWED, error.causes[BUDGET_CAUSE], error.retry_after)
+    if error.status == 500 and TWO_BUDGETS in error.message:
+        return EvictionOutcome(EvictionResult.DISALLOWED, error.message)
     if error.status == 409 and await _is_another(client, pod):
         return EvictionOutcome(EvictionResult.GONE, error.message)
     raise error

@@ -49,13 +49,13 @@ async def delete_all(client: Client, namespace: str, selector: str) -> None:
 
 async def evict(
     client: Client, pod: Pod, *, grace: int | None = None, dry_run: bool = False, fence: Fence | None = None
-) -> bytes:
-    """The Status in the response; eviction.py reads what it and an ApiError mean."""
+) -> None:
+    """One attempt; eviction.py reads what an ApiError means."""
     options = _delete_options(pod, grace) | ({"dryRun": ["All"]} if dry_run else {})
     meta = {"name": pod.name, "namespace": pod.namespace}
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta, "deleteOptions": options}
     path = calls.EVICT_POD.path(pod.namespace, pod.name)
-    return await client.call("POST", path, msgspec.json.encode(body), fence=fence)
+    await client.call("POST", path, msgspec.json.encode(body), fence=fence)
 
 
 async def patch_status(

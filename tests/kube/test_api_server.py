@@ -328,7 +328,7 @@ def test_an_eviction_keeps_the_disruption_budget(play: Callable[[Scenario], None
             pod = next(iter(reflector.store.values()))
             await _budget(place, "tight", 1, 0)
             await _until_evicted(place, pod, EvictionResult.DISALLOWED, "needs 1 healthy pods and has 1 currently")
-            await _budget(place, "loose", 0, 1)  # with two of them the API server answers 201 and a failure
+            await _budget(place, "loose", 0, 1)
             await _until_evicted(place, pod, EvictionResult.DISALLOWED, "more than one PodDisruptionBudget")
             assert not (await pods.read(place.client, place.namespace, "web")).terminating
             await place.client.call("DELETE", f"{root}/tight")

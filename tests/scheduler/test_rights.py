@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +11,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pytest
 from binding_world import a_claim, a_class, a_volume, of_claim
+from cluster.cluster import Cluster, pod
+from cluster.fixtures import needs_scale
+from cluster.ports import free_port
+from fleet import SchedulerProcess
 from request_log import ApiRequestName, RecordingNetwork, name_of_call
 from scheduling import make_node, make_pod
 
@@ -20,6 +26,7 @@ from carico.kube.client import MERGE_PATCH, Client
 from carico.kube.credentials import fixed
 from carico.kube.events import Event
 from carico.kube.meta import KubeObject
+from carico.kube.roles import manifests
 from carico.kube.storage import PersistentVolume
 from carico.scheduler.access import AccessReview
 from carico.scheduler.nudge import ExtenderWakeup
@@ -158,3 +165,63 @@ def test_the_list_of_calls_is_what_a_scheduler_sends_no_more_and_no_less(tmp_pat
         assert listed - sent == {NOT_SERVED}
 
     asyncio.run(scenario())
+
+
+# --- on a real kube-apiserver, whose RBAC decides ---
+
+
+class Account:
+    """A ServiceAccount with the generated roles and nothing else."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster, self.namespace = cluster, namespace
+        self.lease = ("--leader-elect-resource-namespace", namespace, "--leader-elect-resource-name", "ours")
+        parts = {NeededBy.SCHEDULER, NeededBy.ELECTION}
+        cluster.kubectl("apply", "-f", "-", stdin=manifests(parts, namespace, "ours", name=namespace))
+        self.kubeconfig = cluster.kubeconfig_of_account("scheduler", namespace, namespace=namespace)
+        account = {"kind": "ServiceAccount", "name": "scheduler", "namespace": namespace}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": namespace}
+        body = {"metadata": {"name": "scheduler"}, "roleRef": role, "subjects": [account]}
+        cluster.api.post(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings", body)
+
+    def pod(self, name: str, **spec: Any) -> None:
+        item = pod(name, ["x"], schedulerName="carico", nodeSelector={"kubernetes.io/hostname": "kwok-0001"}, **spec)
+        item["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "30"}}
+        self.cluster.create(item, self.namespace)
+
+    def node_of(self, name: str) -> str:
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{name}"
+        return str(
+            self.cluster.wait_for(f"{name} to be bound", lambda: self.cluster.api.get(path)["spec"].get("nodeName"))
+        )
+
+    def has_event(self, reason: str) -> None:
+        path = f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events"
+        self.cluster.wait_for(
+            f"the Event {reason}", lambda: any(one["reason"] == reason for one in self.cluster.api.get(path)["items"])
+        )
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@needs_scale
+def test_a_scheduler_with_the_generated_roles_works(scale_cluster: Callable[[int], Cluster]) -> None:
+    cluster = scale_cluster(5)
+    with cluster.namespace() as namespace:
+        cluster.api.post("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": namespace}, "value": 1000})
+        account = Account(cluster, namespace)
+        process = SchedulerProcess(account.kubeconfig, free_port(), *account.lease, "--on-stale", "requests")
+        try:
+            account.pod("low")
+            account.node_of("low")
+            account.pod("high", priorityClassName=namespace)
+            assert account.node_of("high") == "kwok-0001"
+            for reason in ("Scheduled", "Preempted", "FailedScheduling"):
+                account.has_event(reason)
+            assert "orbidden" not in process.log()
+        finally:
+            process.stop(signal.SIGKILL)
+            cluster.api.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/{namespace}")
+            for kind in ("clusterroles", "clusterrolebindings"):
+                name = namespace if kind == "clusterroles" else f"scheduler-{namespace}"
+                cluster.api.delete(f"/apis/rbac.authorization.k8s.io/v1/{kind}/{name}")

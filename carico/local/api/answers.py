@@ -22,6 +22,7 @@ from carico.local.api.watching import ApiWatch, Wanted
 
 OPEN_LISTS = 64  # lists with a continue token; the oldest is dropped first
 YES = ("true", "1")
+CREATED: Plain = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 HEALTH = ("/healthz", "/livez", "/readyz")
 
 
@@ -174,16 +175,15 @@ class Answers:
         key, asked = (target.namespace, target.name), _decoded(request)
         binding.check(key, asked)
         binding.bind(self._store, self._verbs.read(PODS, key), asked, self._clock.wall(), _dry(request))
-        success = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
-        return ApiResponse(201, msgspec.json.encode(success))
+        return ApiResponse(201, msgspec.json.encode(CREATED))
 
     def _evict(self, request: ApiRequest, target: Target) -> ApiResponse:
         if request.method != "POST":
             raise refusal.METHOD_NOT_ALLOWED
         key = (target.namespace, target.name)
         options = _delete_options(request, eviction.check(key, _decoded(request)))
-        status = eviction.evict(self._verbs, key, options, self._clock.wall())
-        return ApiResponse(201, msgspec.json.encode(status))
+        eviction.evict(self._verbs, key, options, self._clock.wall())
+        return ApiResponse(201, msgspec.json.encode(CREATED))
 
     def _log(self, request: ApiRequest, target: Target) -> ApiResponse | ApiStream:
         if request.method != "GET":

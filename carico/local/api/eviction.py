@@ -1,8 +1,8 @@
 """The pods/eviction subresource: deletes a pod if its PodDisruptionBudget allows it.
 
 As kube-apiserver does (pkg/registry/core/pod/storage/eviction.go): the budget is checked and charged before the
-preconditions, a pod that does not run needs no budget, and a pod with two budgets is answered with code 201 and a
-Status that says Failure. No controller updates budgets here: a new one allows nothing until a client writes its status.
+preconditions, a pod that does not run needs no budget, and a pod with two budgets is answered
+with 500. No controller updates budgets here: a new one allows nothing until a client writes its status.
 """
 
 from __future__ import annotations
@@ -20,15 +20,7 @@ from carico.local.api.refusal import StatusError, bad_request, forbidden
 from carico.local.api.store import Key
 from carico.local.api.verbs import DeleteOptions, Verbs
 
-SUCCESS: Plain = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
-TWO_BUDGETS: Plain = {
-    "kind": "Status",
-    "apiVersion": "v1",
-    "metadata": {},
-    "status": "Failure",
-    "message": "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
-    "code": 500,
-}
+_TWO_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 _VIOLATES = "Cannot evict pod as it would violate the pod's disruption budget."
 _SOON = 10  # s after which a client should retry while a budget is not processed yet
 _CONDITION = {
@@ -51,13 +43,12 @@ def check(key: Key, body: Any) -> Plain:
     return options
 
 
-def evict(verbs: Verbs, key: Key, options: DeleteOptions, wall: float) -> Plain:
-    """The response's Status."""
+def evict(verbs: Verbs, key: Key, options: DeleteOptions, wall: float) -> None:
     record = verbs.read(PODS, key)
     if not _needs_no_budget(record.plain):
         budgets = _budgets(verbs, record)
         if len(budgets) > 1:
-            return TWO_BUDGETS
+            raise StatusError(500, "", _TWO_BUDGETS)
         for budget in budgets:
             if not _is_spared(record.plain, budget.plain):
                 _charge(verbs, budget, key[1], wall, options.dry)
@@ -65,7 +56,6 @@ def evict(verbs: Verbs, key: Key, options: DeleteOptions, wall: float) -> Plain:
         _check_preconditions(record, options)
         verbs.store.put(PODS, _with_condition(record.plain, wall))
     verbs.delete(PODS, key, options._replace(version="") if not options.dry else options)
-    return SUCCESS
 
 
 def _needs_no_budget(pod: Plain) -> bool:
