@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from carico.kube.client import ResponseStream
+from network import Asked, client_of
 
 Object = dict[str, Any]
 
@@ -23,6 +23,7 @@ class PlayedServer:
         self._said: asyncio.Queue[Object | bytes] = asyncio.Queue()
         self.watched_from: list[str] = []
         self.lists = 0
+        self.client = client_of(self.list, self.watch)
         self.quiet = asyncio.Event()  # all events so far were handled
 
     def say(self, *events: Object | bytes) -> None:
@@ -34,15 +35,14 @@ class PlayedServer:
         """Wait until all events were handled."""
         await asyncio.wait_for(self.quiet.wait(), 60)
 
-    async def call(self, _method: str, _path: str) -> bytes:
+    async def list(self, _: Asked) -> bytes:
         self.lists += 1
         items = self._lists.pop(0) if len(self._lists) > 1 else self._lists[0]
         return json.dumps({"metadata": {"resourceVersion": "10"}, "items": items}).encode()
 
-    async def open_stream(self, path: str) -> ResponseStream:
+    def watch(self, path: str) -> AsyncIterator[bytes]:
         self.watched_from.append(path.partition("resourceVersion=")[2].partition("&")[0])
-        events = self._streams.pop(0) if self._streams else []
-        return ResponseStream(_Closing(), self._parts(events))  # type: ignore[arg-type]
+        return self._parts(self._streams.pop(0) if self._streams else [])
 
     async def _parts(self, events: list[Object | bytes]) -> AsyncIterator[bytes]:
         for event in events:
@@ -55,8 +55,3 @@ class PlayedServer:
 
 def _line(event: Object | bytes) -> bytes:
     return event if isinstance(event, bytes) else json.dumps(event).encode() + b"\n"
-
-
-class _Closing:
-    def close(self) -> None:
-        """Nothing is open."""

@@ -1,4 +1,4 @@
-"""A client whose responses a test sets, and a writer that uses it."""
+"""An API server whose responses a test sets, and a writer that sends to it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-import msgspec
+from network import Asked, client_of
 
-from carico.kube.client import ApiError, FencedError
+from carico.kube.client import ApiError
 from carico.kube.writer import ApiWriter
 from carico.testing import ManualClock
 
@@ -49,25 +49,17 @@ def one_after_the_other(*answers: Answer) -> Answer:
     return answer
 
 
-class ScriptedClient:
+class ScriptedApi:
+    """Answers every request with `answer`; `client` sends to it."""
+
     def __init__(self, clock: ManualClock, answer: Answer = good) -> None:
         self._clock, self.answer = clock, answer
+        self.client = client_of(self._exchange, clock=clock)
         self.sent: list[Sent] = []
         self.in_flight = self.most_in_flight = 0
 
-    async def turn(self) -> None:
-        """There is no rate limit here."""
-
-    async def call(self, method: str, path: str, body: bytes = b"", _: str = "", **options: Any) -> bytes:
-        return await self._exchange(method, path, msgspec.json.decode(body) if body else None, options.get("fence"))
-
-    async def create(self, path: str, _: Any, thing: dict[str, Any], **options: Any) -> None:
-        await self._exchange("POST", path, thing, options.get("fence"))
-
-    async def _exchange(self, method: str, path: str, body: Any, fence: Any) -> bytes:
-        if fence is not None and not fence():
-            raise FencedError
-        sent = Sent(method, path, body, self._clock.monotonic())
+    async def _exchange(self, asked: Asked) -> bytes:
+        sent = Sent(*asked, self._clock.monotonic())
         self.sent.append(sent)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
@@ -85,7 +77,8 @@ class Desk:
 
     def __init__(self, **options: Any) -> None:
         self.clock = ManualClock()
-        self.client: Any = ScriptedClient(self.clock)
+        self.api = ScriptedApi(self.clock)
+        self.client = self.api.client
         self.leads = True
         options = {"jitter": lambda: 1.0} | options
         self.writer = ApiWriter(self.client, self.clock, lambda: self.leads, **options)

@@ -171,7 +171,7 @@ def test_a_watch_outlives_its_handler() -> None:
         events = [{"type": "ADDED", "object": pod("bad", 11)}, {"type": "MODIFIED", "object": pod("good", 12)}]
         server = PlayedServer([[pod("bad", 1), pod("good", 2)]], [[*events], []])
         pods = Reflector(
-            server,  # type: ignore[arg-type]
+            server.client,
             WatchedResource(calls.FOLLOW_PODS, Pod),
             changed,
             count_handler_error=lambda: errors.append(1),

@@ -36,7 +36,7 @@ class Office(Desk):
 
     @property
     def sent(self) -> list[Sent]:
-        return list(self.client.sent)
+        return list(self.api.sent)
 
     async def settle(self) -> None:
         await self.until(lambda: not len(self.writer))
@@ -104,18 +104,18 @@ def test_what_is_said_again_while_it_is_in_flight_is_sent_after_it() -> None:
             await go_on.wait()
             return b""
 
-        office.client.answer = wait
+        office.api.answer = wait
         pod = a_pod("p")
         async with office.at_work():
             office.recorder.put(failed(pod))
-            await office.until(lambda: office.client.in_flight == 1)
+            await office.until(lambda: office.api.in_flight == 1)
             for _ in range(3):
                 office.recorder.put(failed(pod))
             go_on.set()
             await office.settle()
             assert [sent.method for sent in office.sent] == ["POST", "PATCH"]
             assert office.sent[-1].body["series"]["count"] == 4
-            assert office.client.most_in_flight == 1
+            assert office.api.most_in_flight == 1
 
     run(scenario)
 
@@ -150,7 +150,7 @@ def test_a_store_of_events_that_is_down_for_ten_minutes() -> None:
         async def answer(sent: Sent) -> bytes:
             return await (bad(503) if down and "/events" in sent.path else good)(sent)
 
-        office.client.answer = answer
+        office.api.answer = answer
         bound, waiting = [a_pod(f"b{i}") for i in range(5000)], [a_pod(f"w{i}") for i in range(3000)]
         async with office.at_work(office.recorder.run()):
             for i, pod in enumerate(bound):
@@ -164,10 +164,10 @@ def test_a_store_of_events_that_is_down_for_ten_minutes() -> None:
                     await office.clock.turn(1.2)
             counts = office.writer.counts()
             assert counts[Urgency.CONDITION] == counts[Urgency.EVICTION] == 0, "they do not wait for Events"
-            assert office.client.count("DELETE") == 3000
+            assert office.api.count("DELETE") == 3000
             assert len(office.recorder) <= 1000 + 4500 + 50
             assert office.recorder.lost >= 3000 - 1050 + 5000 - 4550
-            assert office.client.count("POST") < 50 + 600, "it is asked gently"
+            assert office.api.count("POST") < 50 + 600, "it is asked gently"
             before, down = len(office.sent), False
             await office.until(lambda: not len(office.writer), within=60.0)
             told = Counter(sent.body["reason"] for sent in office.sent[before:])
@@ -188,15 +188,15 @@ def test_a_store_of_events_that_hangs_takes_only_its_own_requests() -> None:
                 raise TimeoutError
             return b""
 
-        office.client.answer = answer
+        office.api.answer = answer
         async with office.at_work():
             for i in range(200):
                 office.recorder.put(scheduled(a_pod(f"p{i}")))
-            await office.until(lambda: office.client.in_flight == 20)
+            await office.until(lambda: office.api.in_flight == 20)
             office.writer.put(pod_writes.condition(office.client, a_pod("p"), "Unschedulable", "", office.clock))
             await office.until(lambda: not office.writer.counts()[Urgency.CONDITION])
             await office.clock.turn(31)
-            assert office.client.in_flight <= 1, "one after the other is asked while none answers"
+            assert office.api.in_flight <= 1, "one after the other is asked while none answers"
 
     run(scenario)
 
@@ -204,7 +204,7 @@ def test_a_store_of_events_that_hangs_takes_only_its_own_requests() -> None:
 def test_an_event_keeps_its_name_until_it_has_arrived() -> None:
     async def scenario() -> None:
         office = Office()
-        office.client.answer = one_after_the_other(bad(500), bad(429), bad(409))
+        office.api.answer = one_after_the_other(bad(500), bad(429), bad(409))
         async with office.at_work():
             office.recorder.put(scheduled(a_pod("p")))
             await office.clock.turn(5)
@@ -221,7 +221,7 @@ def test_a_series_whose_event_has_expired_begins_anew() -> None:
         async def answer(sent: Sent) -> bytes:
             return await (bad(404) if sent.method == "PATCH" else good)(sent)
 
-        office.client.answer = answer
+        office.api.answer = answer
         async with office.at_work():
             for _ in range(2):
                 office.recorder.put(failed(a_pod("p")))
@@ -236,7 +236,7 @@ def test_a_series_whose_event_has_expired_begins_anew() -> None:
 def test_an_event_that_is_refused_for_good_is_counted(status: int) -> None:
     async def scenario() -> None:
         office = Office()
-        office.client.answer = bad(status)
+        office.api.answer = bad(status)
         async with office.at_work():
             for _ in range(30):
                 office.recorder.put(failed(a_pod("p")))

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from network import Asked, PlayedNetwork
 
 from carico.kube.client import ApiError, Client
 from carico.kube.credentials import fixed
@@ -26,35 +27,27 @@ class Api:
         self.error: Exception | None = None
         self.nonsense: bytes | None = None
         self.hangs = False
-        self.patience = 0.0
-        self.closed = False
+        self.network = PlayedNetwork(self.answer, kept=True)
 
-    def apart(self, patience: float) -> Api:
-        self.patience = patience
-        return self
-
-    async def close(self) -> None:
-        self.closed = True
-
-    async def call(self, method: str, _path: str, body: bytes = b"") -> bytes:
+    async def answer(self, asked: Asked) -> bytes:
         if self.hangs:
             await asyncio.Event().wait()
         if self.error is not None:
             raise self.error
         if self.nonsense is not None:
             return self.nonsense
-        if method == "GET":
+        if asked.method == "GET":
             if self.lease is None:
                 raise ApiError(404, "NotFound", "")
             return json.dumps(self.lease).encode()
-        new = json.loads(body)
+        new = asked.body
         had = self.lease["metadata"]["resourceVersion"] if self.lease is not None else ""
-        if method == "PUT" and new["metadata"]["resourceVersion"] != had:
+        if asked.method == "PUT" and new["metadata"]["resourceVersion"] != had:
             raise ApiError(409, "Conflict", "")
         self.version += 1
         new["metadata"]["resourceVersion"] = str(self.version)
         self.lease = new
-        return body
+        return json.dumps(new).encode()
 
     @property
     def holder(self) -> str:
@@ -63,7 +56,7 @@ class Api:
 
 
 def election(api: Api, clock: ManualClock, identity: str = "me") -> Election:
-    return Election(api, "kube-system", "carico", identity, clock, TIMES)  # type: ignore[arg-type]
+    return Election(api.network.client(clock=clock), "kube-system", "carico", identity, clock, TIMES)
 
 
 Scenario = Callable[[Api, ManualClock], Awaitable[None]]
@@ -141,8 +134,8 @@ def test_a_short_fault_costs_nothing() -> None:
 
 def test_one_request_may_take_a_third_of_the_time_to_renew() -> None:
     async def scenario(api: Api, clock: ManualClock) -> None:
-        election(api, clock)
-        assert 0 < api.patience <= TIMES.renew / 3
+        made = election(api, clock)
+        assert 0 < made._client._patience <= TIMES.renew / 3
 
     play(scenario)
 
@@ -157,7 +150,8 @@ def test_the_lease_is_kept_for_what_is_under_way_until_it_is_released() -> None:
         await clock.turn(60)
         assert leader.leading
         await leader.release()
-        assert (leader.leading, api.holder, api.closed) == (False, "", True)
+        assert (leader.leading, api.holder) == (False, "")
+        assert all(connection.closed for connection in api.network.made)
         assert await asyncio.wait_for(election(api, clock, "next").acquire(), 60) is None
 
     play(scenario)
@@ -196,7 +190,7 @@ def test_a_lease_with_nulls_and_nothing_else_is_taken() -> None:
 def test_others_wait_at_least_as_long_as_was_asked_for() -> None:
     async def scenario(api: Api, clock: ManualClock) -> None:
         times = LeaseTimes(duration=1.4, renew=1.2, retry=0.2)
-        await Election(api, "n", "l", "me", clock, times).acquire()  # type: ignore[arg-type]
+        await Election(api.network.client(), "n", "l", "me", clock, times).acquire()
         assert api.lease is not None
         assert api.lease["spec"]["leaseDurationSeconds"] >= times.duration
 

@@ -46,14 +46,14 @@ def play(answer: Answer, seconds: float, *, victim: Pod = VICTIM) -> tuple[list[
     desk = Desk()
 
     async def scenario() -> None:
-        desk.client.answer = answer
+        desk.api.answer = answer
         async with desk.at_work():
             write = pod_writes.eviction(desk.client, victim, "carico", desk.clock, on_end=ended.append)
             desk.writer.put(write)
             await desk.clock.turn(seconds)
 
     run(scenario)
-    return [sent.method for sent in desk.client.sent], ended
+    return [sent.method for sent in desk.api.sent], ended
 
 
 def test_an_eviction_that_is_told_to_wait_is_tried_again() -> None:
@@ -109,12 +109,12 @@ def test_a_replica_that_lost_its_lease_between_the_two_halves_deletes_nobody() -
             desk.leads = False
             return b"{}"
 
-        desk.client.answer = answer
+        desk.api.answer = answer
         async with desk.at_work():
             write = pod_writes.eviction(desk.client, VICTIM, "carico", desk.clock, on_end=ended.append)
             desk.writer.put(write)
             await desk.clock.turn(60)
-        assert [sent.method for sent in desk.client.sent] == ["PATCH"]
+        assert [sent.method for sent in desk.api.sent] == ["PATCH"]
         assert [type(error) for error in ended] == [FencedError]
 
     run(scenario)
@@ -131,7 +131,7 @@ def said(pod: Pod) -> Any:
             await desk.clock.turn(1)
 
     run(scenario)
-    [sent] = desk.client.sent
+    [sent] = desk.api.sent
     assert sent.body["metadata"] == {"uid": pod.uid}
     [condition] = sent.body["status"]["conditions"]
     return condition
@@ -153,7 +153,7 @@ def test_a_nomination_does_not_stand_behind_conditions_and_is_not_replaced_by_on
         assert desk.writer.counts()[Urgency.CONDITION] == 20
         async with desk.at_work():
             await desk.until(lambda: not len(desk.writer))
-        first, *_, last = (sent.body["status"] for sent in desk.client.sent)
+        first, *_, last = (sent.body["status"] for sent in desk.api.sent)
         assert first == {"nominatedNodeName": "n"}
         assert last["conditions"][0]["message"] == "again"
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from network import Asked
 from played import PlayedServer
 
 from carico.kube import calls
@@ -41,7 +42,7 @@ class Follower:
         self.undecodable: list[tuple[str, str | None]] = []  # UID, and node while it cannot be decoded
         self.counted = 0
         self.reflector = Reflector(
-            server,  # type: ignore[arg-type]
+            server.client,
             PODS,
             self._changed,
             on_undecodable=self._undecodable,
@@ -232,7 +233,7 @@ def test_an_event_of_a_type_that_does_not_exist_yet_is_passed_over() -> None:
 
 def test_a_list_without_a_version_is_not_taken_and_no_hot_loop() -> None:
     class Odd(PlayedServer):
-        async def call(self, _method: str, _path: str) -> bytes:
+        async def list(self, _: Asked) -> bytes:
             self.lists += 1
             return b'{"metadata": {}, "items": []}'
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from network import Asked, client_of
 
-from carico.errors import CaricoError
 from carico.http.head import RequestHead, parse
 from carico.http.message import RefusedError
+from carico.kube.chunked import HttpError
 from carico.scheduler.access import BURST, KEPT, REMEMBERED, AccessReview
 from carico.testing import ManualClock
 
@@ -24,13 +25,11 @@ class ApiServer:
         self.reviews: list[tuple[str, dict[str, Any]]] = []
         self.away = False
 
-    async def call(self, method: str, path: str, body: bytes, *, urgent: bool) -> bytes:
-        assert (method, urgent) == ("POST", True)
+    async def answer(self, asked: Asked) -> bytes:
         if self.away:
-            raise CaricoError("away")
-        asked = msgspec.json.decode(body)
-        self.reviews.append((path, asked["spec"]))
-        return msgspec.json.encode({"status": getattr(self, asked["kind"])(asked["spec"])})
+            raise HttpError("away")
+        self.reviews.append((asked.path, asked.body["spec"]))
+        return msgspec.json.encode({"status": getattr(self, asked.body["kind"])(asked.body["spec"])})
 
     def TokenReview(self, spec: dict[str, Any]) -> dict[str, Any]:
         user = {"username": "alice", "uid": "1", "groups": ["people"], "extra": {"scopes": ["a"]}}
@@ -43,7 +42,7 @@ class ApiServer:
 class World:
     def __init__(self) -> None:
         self.server, self.clock = ApiServer(), ManualClock()
-        self.access = AccessReview(self.server, self.clock)  # type: ignore[arg-type]
+        self.access = AccessReview(client_of(self.server.answer), self.clock)
 
     async def ask(self, token: str, path: str = "/debug/queue", method: str = "GET") -> int:
         head = parse(f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode())

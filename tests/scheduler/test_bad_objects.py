@@ -76,7 +76,7 @@ class Stage:
         self.parts.cluster.pod_changed(None, make_pod("waiting"))
         self.refuse()
         clock = ManualClock()
-        watches = Informers(self.server, self.parts.cluster, clock, self.parts.metrics)  # type: ignore[arg-type]
+        watches = Informers(self.server.client, self.parts.cluster, clock, self.parts.metrics)
         self.reflector = next(r for r in watches.all if r.resource.type is kind)
 
     def refuse(self) -> None:

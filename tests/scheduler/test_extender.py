@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from network import Asked, client_of
 from scheduling import make_node, make_pod, make_report
 
 from carico.http.message import Request
@@ -31,21 +32,16 @@ class ApiServer:
         self.annotated: list[str] = []
         self.refuse = 0
 
-    async def turn(self) -> None:
-        """There is no rate limit here."""
-
-    async def create(self, path: str, _: Any, thing: dict[str, Any], *, urgent: bool, fence: Any) -> None:
-        assert urgent, "it has had its turn"
-        assert fence()
-        if self.refuse:
-            raise ApiError(self.refuse, "", "made up by a test")
-        self.bound.append((path.split("/")[-2], thing["target"]["name"]))
-
-    async def call(self, method: str, path: str, body: bytes = b"", _: str = "", **_options: Any) -> bytes:
-        assert method == "PATCH"
-        assert ANNOTATION.encode() in body
-        self.annotated.append(path.rpartition("/")[2])
-        return b""
+    async def answer(self, asked: Asked) -> bytes:
+        if asked.path.endswith("/binding"):
+            if self.refuse:
+                raise ApiError(self.refuse, "", "made up by a test")
+            self.bound.append((asked.path.split("/")[-2], asked.body["target"]["name"]))
+        else:
+            assert asked.method == "PATCH"
+            assert ANNOTATION in asked.body["metadata"]["annotations"]
+            self.annotated.append(asked.path.rpartition("/")[2])
+        return b"{}"
 
 
 class Tandem:
@@ -57,11 +53,12 @@ class Tandem:
         for name, capacity in nodes.items():
             self.parts.cluster.node_changed(None, make_node(name))
             self.report(name, capacity)
-        self.writer = ApiWriter(self.server, self.clock, lambda: False)  # type: ignore[arg-type]
+        self.client = client_of(self.server.answer, clock=self.clock)
+        self.writer = ApiWriter(self.client, self.clock, lambda: False)
         self.extender = self.new_extender()
 
     def new_extender(self) -> Extender:
-        return Extender(self.parts, self.clock, self.pods, self.server, self.writer, lambda: self.leads)  # type: ignore[arg-type]
+        return Extender(self.parts, self.clock, self.pods, self.client, self.writer, lambda: self.leads)
 
     def pod(self, name: str, **options: Any) -> Pod:
         """One of the stock scheduler, which the watch knows."""

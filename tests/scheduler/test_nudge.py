@@ -26,7 +26,7 @@ class Stage(Desk):
 
     def annotated(self) -> list[str]:
         """Nodes since the last look."""
-        sent, self.client.sent = self.client.sent, []
+        sent, self.api.sent = self.api.sent, []
         assert all(ANNOTATION in one.body["metadata"]["annotations"] for one in sent)
         return [one.path.rpartition("/")[2] for one in sent]
 
@@ -121,12 +121,12 @@ def test_so_many_nodes_a_second_and_none_forgotten() -> None:
 def test_an_annotation_that_fails_is_tried_again_by_any_replica() -> None:
     async def scenario(stage: Stage) -> None:
         stage.leads = False
-        stage.client.answer = one_after_the_other(bad(429, 3.0), bad(500), good)
+        stage.api.answer = one_after_the_other(bad(429, 3.0), bad(500), good)
         stage.refused("p", 1.0)
         stage.free("a", 1.0)
         await stage.clock.turn(10)
         assert stage.annotated() == ["a", "a", "a"]
-        stage.client.answer = bad(500)
+        stage.api.answer = bad(500)
         stage.free("a", 0.0)
         stage.free("a", 1.0)
         await stage.clock.turn(5)

@@ -29,7 +29,7 @@ def counted(listed: list[dict[str, Any]], added: list[dict[str, Any]]) -> tuple[
         registry = CollectorRegistry()
         server = PlayedServer([listed], [[{"type": "ADDED", "object": thing} for thing in added]])
         metrics = SchedulerMetrics(registry)
-        rejections = Rejections(server, metrics, ManualClock(), {"carico": 1})  # type: ignore[arg-type]
+        rejections = Rejections(server.client, metrics, ManualClock(), {"carico": 1})
         task = asyncio.create_task(rejections.run())
         await server.heard()
         task.cancel()
