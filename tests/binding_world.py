@@ -10,9 +10,9 @@ import asyncio
 from typing import Any
 
 import msgspec
+from network import Asked, PlayedNetwork
 from scheduling import make_node, make_report
 
-from carico.kube import client
 from carico.kube.chunked import HttpError
 from carico.kube.client import ApiError
 from carico.kube.objects import Pod
@@ -25,7 +25,7 @@ TAKE, LOSE, DROP, AWAY = "take", "lose", "drop", "away"
 
 
 class PlayedServer:
-    """The part of kube/client.py that bindings use. `mode` sets what happens to a binding:
+    """Pods and their bindings; `client` sends to it. `mode` sets what happens to a binding:
 
     TAKE accepts it, LOSE accepts it and loses the response, DROP loses the request itself, AWAY rejects connections,
     and a number is the status of the response; `modes` is the same for single pods.
@@ -39,6 +39,7 @@ class PlayedServer:
         self.writes: list[str] = []
         self.open = asyncio.Event()  # cleared: bindings wait
         self.open.set()
+        self.network = PlayedNetwork(self.answer, refused=self._reached)
         self.most = self.now = 0  # bindings in flight, at most and now
 
     def add(self, pod: Pod) -> None:
@@ -47,29 +48,29 @@ class PlayedServer:
     def node_of(self, name: str) -> str:
         return str(self.pods[name]["spec"].get("nodeName", ""))
 
-    host = "played"
-
-    def certificate(self) -> bytes:
-        return b""
-
-    def apart(self, **_: float) -> PlayedServer:
-        return self
-
-    async def turn(self) -> None:
-        """There is no rate limit here."""
-
-    async def create(self, path: str, _: Any, thing: Any, *, urgent: bool = False, fence: Any = None) -> None:
-        assert urgent
+    def _reached(self) -> None:
         if self.mode == AWAY:
             raise HttpError("the API server cannot be reached")
-        if fence is not None and not fence():
-            raise client.FencedError
-        self.posts.append(path.split("/")[-2])
+
+    async def answer(self, asked: Asked) -> bytes:
+        if asked.path.endswith("/binding"):
+            await self._binding(asked.path.split("/")[-2], asked.body)
+        elif asked.method != "GET":
+            self.writes.append(asked.path)
+        else:
+            pod = self.pods.get(asked.path.split("/")[-1])
+            if pod is None:
+                raise ApiError(404, "NotFound", "there is no such pod")
+            return msgspec.json.encode(pod)
+        return b"{}"
+
+    async def _binding(self, name: str, thing: Any) -> None:
+        self.posts.append(name)
         self.now += 1
         self.most = max(self.most, self.now)
         try:
             await self.open.wait()
-            self._bind(path.split("/")[-2], thing)
+            self._bind(name, thing)
         finally:
             self.now -= 1
 
@@ -91,26 +92,13 @@ class PlayedServer:
             raise ApiError(409, "Conflict", "it is bound, or another one")
         pod["spec"]["nodeName"] = node
 
-    async def call(self, method: str, path: str, *_: Any, fence: Any = None, **__: Any) -> bytes:
-        if fence is not None and not fence():
-            raise client.FencedError
-        if method != "GET":
-            self.writes.append(path)
-            return b"{}"
-        if self.mode == AWAY:
-            raise HttpError("the API server cannot be reached")
-        pod = self.pods.get(path.split("/")[-1])
-        if pod is None:
-            raise ApiError(404, "NotFound", "there is no such pod")
-        return msgspec.json.encode(pod)
-
 
 class BindingWorld:
     def __init__(self, nodes: dict[str, float], *, labels: Any = None, **settings: Any) -> None:
         self.clock, self.server = ManualClock(now=100.0), PlayedServer()
         usual = {"leader_elect": False, "plaintext": True, "validate": True, "startup_limit": 999}
         used = SchedulerSettings(**usual | {"startup_limit_idle": 999} | settings)
-        self.scheduler = Scheduler(used, self.clock, self.server)  # type: ignore[arg-type]
+        self.scheduler = Scheduler(used, self.clock, self.server.network.client(clock=self.clock))
         self.parts, self.binder = self.scheduler.parts, self.scheduler.binder
         self.cluster, self.queue, self.ledger = self.parts.cluster, self.parts.queue, self.parts.ledger
         self._seen: dict[str, Pod] = {}

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from network import Asked, client_of
 from scheduling import make_cost, make_node, make_report
 
 from carico.kube.chunked import HttpError
@@ -41,7 +42,7 @@ REST = 90  # s within which everything must be at rest; far less than the interv
 
 
 class Api:
-    """Pods and nodes as the API server has them; also the scheduler's client."""
+    """Pods and nodes as the API server has them; `client` sends to it."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
@@ -54,35 +55,25 @@ class Api:
         self.slow_patches = 0.0  # s
         self.deleted: list[str] = []  # pods for which a DELETE was sent
         self.ends_at: dict[str, float] = {}  # pod to the end of its grace period
+        self.client = client_of(self.answer, clock=clock)
         self.undecodable: set[str] = set()  # pods whose events have a value of a wrong type
         self._version = 0
 
-    # --- the scheduler's client ---
+    # --- requests of the scheduler ---
 
-    host = "played"
-
-    def certificate(self) -> bytes:
-        return b""
-
-    async def turn(self) -> None:
-        pass
-
-    def apart(self, **_: float) -> Api:
-        return self
-
-    async def close(self) -> None:
-        pass
-
-    async def call(self, method: str, path: str, body: bytes = b"", *_: str, **__: Any) -> bytes:
-        if "/events" in path:
+    async def answer(self, asked: Asked) -> bytes:
+        if "/events" in asked.path:
             return b"{}"
-        name = path.split("/pods/")[1].split("/")[0]
+        name = asked.path.split("/pods/")[1].split("/")[0]
+        if asked.path.endswith("/binding"):
+            self._binding(asked.body)
+            return b"{}"
         if name not in self.pods:
             raise ApiError(404, "NotFound", f"pods {name!r} not found")
-        if method == "PATCH":
+        if asked.method == "PATCH":
             await self.clock.sleep(self.slow_patches)
-            self._patch_status(name, json.loads(body)["status"])
-        elif method == "DELETE":
+            self._patch_status(name, asked.body["status"])
+        elif asked.method == "DELETE":
             if self.evictions_fail:
                 self.evictions_fail -= 1
                 raise ApiError(429, "TooManyRequests", "try later", 1.0)
@@ -92,9 +83,7 @@ class Api:
             self.delete(name)
         return msgspec.json.encode(self.pods.get(name))
 
-    async def create(self, path: str, _: Any, thing: dict[str, Any], **__: Any) -> None:
-        if "/events" in path:
-            return
+    def _binding(self, thing: dict[str, Any]) -> None:
         name, node = thing["metadata"]["name"], thing["target"]["name"]
         fault = self.faults.popleft() if self.faults else ""
         if fault == "refused":
@@ -187,7 +176,7 @@ class World:
         self.clock = ManualClock(now=100.0)
         self.api = Api(self.clock)
         self.settings = SchedulerSettings(leader_elect=False, page=False, plaintext=True, validate=True, **settings)
-        self.scheduler = Scheduler(self.settings, self.clock, self.api)  # type: ignore[arg-type]
+        self.scheduler = Scheduler(self.settings, self.clock, self.api.client)
         self.scheduler._rng = np.random.default_rng(0)
         self.parts = self.scheduler.parts
         for profile in self.parts.profiles.values():

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from network import Asked, client_of
 from scheduling import make_cost, make_pod, make_report
 
 from carico import cli
@@ -72,7 +73,7 @@ def test_other_forms_and_one_namespace(capsys: pytest.CaptureFixture[str]) -> No
 def test_metrics_name_the_hundred_dearest_classes_only() -> None:
     clock = ManualClock(now=100.0)
     settings = SchedulerSettings(leader_elect=False, plaintext=True)
-    scheduler = Scheduler(settings, clock, _NoClient())  # type: ignore[arg-type]
+    scheduler = Scheduler(settings, clock, client_of(_nothing))
     cluster = scheduler.parts.cluster
     costs = [make_cost(f"default/c{number}", 0.1 + number, 1e9) for number in range(150)]
     cluster.aggregated({cost.key: cost for cost in costs}, ("cpu", "memory"))
@@ -86,6 +87,5 @@ def test_metrics_name_the_hundred_dearest_classes_only() -> None:
     assert families["carico_scheduler_classes"].samples[0].value == 150
 
 
-class _NoClient:
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_, **__: self
+async def _nothing(asked: Asked) -> bytes:
+    raise AssertionError(f"{asked} was sent")

@@ -29,7 +29,7 @@ class Tandem:
             self.parts.cluster.node_changed(None, make_node(name))
             self.parts.ledger.report(make_report(name, capacity), self.clock.monotonic())
         self.pods: dict[str, Pod] = {}  # as the watch has them
-        self.extender = Extender(self.parts, self.clock, self.pods, self.server)  # type: ignore[arg-type]
+        self.extender = Extender(self.parts, self.clock, self.pods, self.server.network.client(clock=self.clock))
 
     def pod(self, name: str) -> Pod:
         pod = make_pod(name, schedulerName="default-scheduler")

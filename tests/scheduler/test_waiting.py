@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from binding_world import BindingWorld, a_claim, a_class, a_volume, of_claim
+from network import Asked
 from scheduling import make_node, make_pod
 
 from carico.scheduler.changes import Action, EventInterest
@@ -87,13 +88,12 @@ def test_a_pod_that_is_terminating_gives_its_node_back() -> None:
 def test_a_pod_that_was_deleted_while_its_volumes_were_written_does_not_begin_to_wait() -> None:
     async def scenario(world: BindingWorld) -> None:
         answer = asyncio.Event()
-        call = world.server.call
 
-        async def slow(*args: Any, **more: Any) -> bytes:
+        async def slow(asked: Asked) -> bytes:
             await answer.wait()
-            return await call(*args, **more)
+            return await world.server.answer(asked)
 
-        world.server.call = slow  # type: ignore[method-assign]
+        world.server.network.answer = slow
         await hang(world, 1)
         world.see_deleted("db0")
         answer.set()
