@@ -27,6 +27,11 @@ def binding(node: str = "nowhere", **meta: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Binding", "metadata": whole, "target": {"kind": "Node", "name": node}}
 
 
+def eviction(name: str, **options: Any) -> dict[str, Any]:
+    whole = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    return whole | ({"deleteOptions": options} if options else {})
+
+
 def made(name: str = "p", **spec: Any) -> Step:
     return Step("POST", PODS, pod(name, **spec), keep=(name, "metadata.uid"))
 
@@ -138,6 +143,24 @@ CONVERSATIONS: dict[str, list[Step]] = {
         made("unbound"),
         Step("DELETE", PODS + "/unbound"),
         Step("GET", PODS + "/unbound"),
+    ],
+    "an eviction": [
+        made(),
+        Step("POST", PODS + "/p/eviction", eviction("other")),
+        Step("POST", PODS + "/none/eviction", eviction("none")),
+        Step("POST", PODS + "/p/eviction", eviction("p", preconditions={"uid": ELSE})),
+        Step("POST", PODS + "/p/eviction", eviction("p", dryRun=["All"])),
+        Step("POST", PODS + "/p/eviction?dryRun=All", eviction("p")),
+        Step("GET", PODS + "/p"),
+        Step("POST", PODS + "/p/eviction", eviction("p", preconditions={"uid": "{p}"})),
+        Step("GET", PODS + "/p"),
+        made("q"),
+        Step("POST", PODS + "/q/binding", binding("far-away") | {"metadata": {"name": "q"}}),
+        Step("PATCH", PODS + "/q/status", RUNS, STRATEGIC),
+        Step("POST", PODS + "/q/eviction", eviction("q", gracePeriodSeconds=5)),
+        Step("GET", PODS + "/q"),
+        Step("POST", PODS + "/q/eviction", eviction("q")),
+        Step("GET", PODS + "/q/eviction"),
     ],
     "a finalizer holds an object": [
         Step("POST", PODS, pod() | {"metadata": {"name": "p", "finalizers": ["carico.test/hold"]}}),

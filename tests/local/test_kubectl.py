@@ -93,6 +93,18 @@ def test_the_server_tells_what_it_is(kubectl: Kubectl) -> None:
     assert kubectl("cluster-info").startswith("Kubernetes control plane is running at https://127.0.0.1:")
 
 
+def test_drain_evicts(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", stdin=MANIFEST)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
+    path = f"/api/v1/namespaces/{kubectl.namespace}/pods/web"
+    kubectl.cluster.api.patch(path, {"metadata": {"ownerReferences": [owner]}})  # kubectl warns of pods without one
+    kubectl.bind("web", "kwok-0001")
+    said = kubectl("drain", "kwok-0001", "--pod-selector=app=web", "--grace-period=0", "--timeout=60s")
+    assert f"evicting pod {kubectl.namespace}/web" in said
+    assert said.endswith("node/kwok-0001 drained\n")
+    kubectl("uncordon", "kwok-0001")
+
+
 def test_apply_creates_then_changes_then_rests(kubectl: Kubectl) -> None:
     assert kubectl("apply", "-f", "-", stdin=MANIFEST) == "pod/web created\n"
     assert kubectl("apply", "-f", "-", stdin=MANIFEST) == "pod/web unchanged\n"
