@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from operator import gt
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from carico.estimate.class_cost import cost_of
 from carico.pod_class import DEFAULT_IGNORED, class_of, needs_images
-from carico.scheduler.charge import NUMBER, Charge, Claim, vector
+from carico.scheduler.charge import NUMBER, Charge, Claim, in_order, vector
 from carico.scheduler.class_merge import merged
 from carico.scheduler.requests import CPU, MEMORY
 from carico.scheduler.template import PodInfo
@@ -51,9 +52,9 @@ class ClassCostTable:
         max_age: float = 86400.0,
         ignored: tuple[str, ...] = DEFAULT_IGNORED,
     ) -> None:
-        self._first = vector(("cpu", "memory"), (first_cores, first_memory))
-        self._guess: list[float] = self._first.tolist()
-        self._largest = np.zeros_like(self._first)  # size of the largest node that reported
+        self._first = in_order(("cpu", "memory"), (first_cores, first_memory))
+        self._guess = self._first
+        self._largest = [0.0] * len(self._first)  # size of the largest node that reported
         self._max_age, self._ignored = max_age, ignored
         self._aggregated: dict[ClassKey, ClassFigures] = {}
         self._heard = -np.inf  # s, monotonic: the aggregator's last message
@@ -174,11 +175,13 @@ class ClassCostTable:
         return charge
 
     def _note_size(self, report: NodeReport) -> None:
-        full = vector(report.dimensions, report.full)
-        if (full > self._largest).any():
-            self._largest = np.maximum(self._largest, full)
+        full = in_order(report.dimensions, report.full)
+        if any(map(gt, full, self._largest)):
+            self._largest = list(map(max, full, self._largest))
             # At most half of the largest node: a pod that fits no node is never measured.
-            self._guess = np.where(self._largest > 0, np.minimum(self._first, self._largest / 2), self._first).tolist()
+            self._guess = [
+                min(first, size / 2) if size else first for first, size in zip(self._first, self._largest, strict=True)
+            ]
             self._guesses.clear()
 
     def _class_of(self, info: PodInfo) -> ClassKey:

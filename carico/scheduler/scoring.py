@@ -25,8 +25,8 @@ class Scoring:
     def run(self, cycle: Cycle, rows: RowArray) -> Vector:
         total: Vector | None = None
         for _, weight, scores in self.table(cycle, rows):
-            weighed = weight * scores
-            total = weighed if total is None else np.add(total, weighed, out=total)
+            weighed = scores if weight == 1 else weight * scores  # never written to: it may be the plugin's own array
+            total = weighed if total is None else total + weighed
         return np.zeros(len(rows)) if total is None else total
 
     def table(self, cycle: Cycle, rows: RowArray) -> Iterator[tuple[str, float, Vector]]:

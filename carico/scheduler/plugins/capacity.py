@@ -160,10 +160,12 @@ class Capacity:
         limit, ledger = self.rules.unmeasured_per_node, self._ledger
         if not ledger.nodes_with_room:
             return
+        known, supposed = ledger.probes.rows(key, limit), cycle.state.get(self.name, {})
+        if not len(known) and not supposed:
+            return
         taken: Mask = np.zeros(len(cycle.snapshot), dtype=np.bool_)
-        known = ledger.probes.rows(key, limit)
         taken[known[known < len(taken)]] = True
-        for row, change in cycle.state.get(self.name, {}).items():
+        for row, change in supposed.items():
             taken[row] = ledger.probes.on(key, row) + change.probes[key] >= limit
         taken &= ledger.has_room[: len(taken)]
         bits |= (taken if rows is None else taken.take(rows)).view(np.uint8) << np.uint8(3)
@@ -238,12 +240,12 @@ class Capacity:
         """Proportional to how many pods like it fit; a node judged by requests alone scores 0."""
         self._ledger.extend()
         free = self._fitting(cycle, rows, self.charge(cycle.pod))
-        np.maximum(free, 0.0, out=free)
-        if self._ledger.nodes_with_room:
-            np.minimum(free, MOST, out=free)
         if self.rules.on_stale == "requests":
             free[~_pick(self._ledger.fresh(self._now()), cycle, rows)] = 0.0
         most = float(free.max(initial=0.0))
+        if most > MOST or free.min(initial=0.0) < 0:  # rare, and reading is cheaper than writing
+            np.clip(free, 0.0, MOST, out=free)
+            most = min(most, MOST)
         if most > 0:
             free *= MAX_SCORE / most
         return free

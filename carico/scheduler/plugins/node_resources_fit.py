@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -93,16 +94,22 @@ def _numbered(wanted: Requests) -> _Wanted:
     >>> [bit for _, _, bit in many.resources][:2], {bit for _, _, bit in many.resources[30:]}, many.reasons[62].text
     ([2, 4], {62}, 'Insufficient example.com/29 or another of 10 resources')
     """
-    names = sorted((name for name, amount in wanted.items() if amount > 0), key=lambda name: "/" in name)
+    names = tuple(sorted((name for name, amount in wanted.items() if amount > 0), key=lambda name: "/" in name))
+    resources = tuple((name, wanted[name], 2 + 2 * min(i, PAIRS - 1)) for i, name in enumerate(names))
+    return _Wanted(resources, *_reasons(names))
+
+
+@lru_cache(maxsize=1024)
+def _reasons(names: tuple[str, ...]) -> tuple[tuple[Reason, ...], Any]:
+    """The reasons, and the unsigned type that has a bit for each: the same for most templates."""
     texts = [f"Insufficient {name}" for name in names]
     if len(names) > PAIRS:
         shared = len(names) - PAIRS + 1
         texts[PAIRS - 1 :] = [f"{texts[PAIRS - 1]} or another of {shared} resources"]
-    resources = tuple((name, wanted[name], 2 + 2 * min(i, PAIRS - 1)) for i, name in enumerate(names))
     pairs = ((Reason(text), Reason(text, unresolvable=True)) for text in texts)
     reasons = (TOO_MANY, UNKNOWN, *(reason for pair in pairs for reason in pair))
     widths = (np.uint8, np.uint16, np.uint32, np.uint64)
-    return _Wanted(resources, reasons, next(kind for kind in widths if np.iinfo(kind).bits >= len(reasons)))
+    return reasons, next(kind for kind in widths if np.iinfo(kind).bits >= len(reasons))
 
 
 def _mark(bits: Bits, where: Mask, bit: int) -> None:
