@@ -11,7 +11,12 @@ stream of class costs open, and three schedulers receive all changes. What nodes
 classes: more than any agent sends: with every question three of them, with random figures, ± 25 to 33 %;
 agents: recorded from real class tables and the agents' own rule, on nodes that start a pod every 50 s.
 
-CASE=nodes, classes or agents, or several separated by commas, runs only these parts.
+CASE=nodes, classes or agents, or several separated by commas, runs only these parts. NODES=500 makes the latter two
+smaller.
+
+A request without a response counts with its age, and a stream that ends counts as lost: neither may improve a figure.
+The nodes ignore `next_ask_seconds`, which real agents obey, so the load does not fall when the server is overloaded.
+Beside a loaded machine compare the server's processor time per exchange and per message of class costs, not p99.
 """
 
 from __future__ import annotations
@@ -22,15 +27,18 @@ import itertools
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
+from grpc import aio
 
 from bench.synthetic import CASES, record
 from bench.synthetic_classes import ClassNode
@@ -50,12 +58,15 @@ CASES_PLAYED = (".08/.03", ".02/.005", "bursts", "overload")
 JOIN_RATE = 400  # new nodes per second between two sizes
 WARM_UP, MEASURE = 6.0, 12.0  # s, for each size
 CLASS_WARM_UP = 120  # s in which a node measures its classes before its trace begins
+TOLD_LIMIT = 60.0  # s
+RECONNECT = 2.0  # s, at most: that of the real client
 SATURATE = 8.0  # s
 IN_FLIGHT = 256  # streams that ask again as soon as they have the response
 P99_LIMIT = 100.0  # ms
 METHOD = "/carico.wire.v1.Aggregation/Exchange"
 CLASSES_METHOD = "/carico.wire.v1.Aggregation/Classes"
-CLASS_NODES, CLASSES, CLASSES_PER_NODE, CLASSES_TOLD, SCHEDULERS = 5_000, 2_000, 30, 3, 3
+CLASS_NODES = int(os.environ.get("NODES", "5000"))
+CLASSES, CLASSES_PER_NODE, CLASSES_TOLD, SCHEDULERS = 2_000, 30, 3, 3
 SIZE = NodeSize(8, 2.0**35)
 
 
@@ -86,12 +97,14 @@ def run() -> dict[str, float]:
         pair = authority.issue("carico:aggregator", "127.0.0.1")
         figures: dict[str, float] = {}
         for name in wanted:
-            server, port = _server(pair.cert, pair.key)
+            log = Path(folder, f"{name}.log")
+            server, port = _server(pair.cert, pair.key, log)
             try:
                 figures |= parts[name](server, port, str(authority.cert))
             finally:
                 server.terminate()
-                server.wait(10)
+                server.wait(60)
+                print("".join(f"server: {line}\n" for line in log.read_text().splitlines()[1:20]), end="", flush=True)
         return figures
 
 
@@ -144,12 +157,19 @@ def _with_classes(server: psutil.Popen, port: int, authority: str) -> dict[str, 
         "p99_ms_classes": round(answer["p99"], 1),
         "kb_per_class": round(answer["kb"], 1),
         "class_told_s": round(answer["told"], 2),
+        "server_us_per_exchange_classes": round(answer["us"], 0),
+        "streams_lost_classes": answer["lost"],
     }
 
 
 def _with_agents(server: psutil.Popen, port: int, authority: str) -> dict[str, float]:
     answer = _class_load(server, port, authority, "classes by the agents' rule", "agents")
-    return {"p99_ms_agents": round(answer["p99"], 1), "class_told_s_agents": round(answer["told"], 2)}
+    return {
+        "p99_ms_agents": round(answer["p99"], 1),
+        "class_told_s_agents": round(answer["told"], 2),
+        "server_us_per_exchange_agents": round(answer["us"], 0),
+        "streams_lost_agents": answer["lost"],
+    }
 
 
 def _class_load(server: psutil.Popen, port: int, authority: str, what: str, case: str) -> dict[str, float]:
@@ -160,17 +180,22 @@ def _class_load(server: psutil.Popen, port: int, authority: str, what: str, case
         generator.ask("tell_classes")
         per_class = (server.memory_info().rss - before) / 1024 / CLASSES
         generator.ask("listen")
+        print(f"measuring for {MEASURE:.0f} s", flush=True)
         cpu = server.cpu_times()
         answer = generator.ask("measure", seconds=MEASURE)
     finally:
         generator.end()
-    core = _cpu(server, cpu) / answer["seconds"]
+    used = _cpu(server, cpu)
+    core = used / answer["seconds"]
+    answer["us"] = used * 1e6 / max(answer["rate"] * answer["seconds"], 1.0)
     print(
         f"{what}: {CLASS_NODES} nodes, {CLASSES} classes, a stream of class costs to each: "
         f"{answer['rate']:.0f} questions/s with {answer['class_rate']:.0f} class costs/s, "
         f"p50 {answer['p50']:.1f} ms, p99 {answer['p99']:.1f} ms; a new class reaches a scheduler after "
         f"{answer['told']:.2f} s (worst of {answer['tries']:.0f}); {answer['pushed']:.0f} messages of class costs/s; "
-        f"server core {core:.0%}, generator {answer['core']:.0%}; {per_class:.1f} kB for a class",
+        f"server core {core:.0%}, generator {answer['core']:.0%}; {per_class:.1f} kB for a class; "
+        f"{answer['us']:.0f} us of the server per exchange; {answer['lost']:.0f} streams lost, "
+        f"{answer['pending']:.0f} requests without a response; load average {os.getloadavg()[0]:.1f}",
         flush=True,
     )
     return answer | {"kb": per_class}
@@ -207,20 +232,20 @@ def _cpu(process: psutil.Popen, before: Any) -> float:
     return float(now.user + now.system - before.user - before.system)
 
 
-def _server(cert: Path, key: Path) -> tuple[psutil.Popen, int]:
+def _server(cert: Path, key: Path, log: Path) -> tuple[psutil.Popen, int]:
     flags = ["--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0", "--tls-cert", str(cert), "--tls-key", str(key)]
     flags.append("--allow-anonymous-clients")  # each connection carries many nodes
     command = [sys.executable, "-m", "carico.cli", "aggregator", *flags]
     cores = _cores()
     os.sched_setaffinity(0, cores[:1])  # inherited by every thread of the child; gRPC starts several
-    server = psutil.Popen(command, stderr=subprocess.PIPE, text=True)
+    with log.open("w") as file:  # not a pipe: the server would stop at a full one
+        server = psutil.Popen(command, stderr=file, text=True)
     os.sched_setaffinity(0, cores)
-    said = []
-    for line in server.stderr:
-        if "gRPC on port" in line:
-            return server, int(line.split("gRPC on port ")[1].split(",")[0])
-        said.append(line)
-    raise RuntimeError(f"the aggregator did not start: {''.join(said)}")
+    while server.poll() is None:
+        if (found := re.search(r"gRPC on port (\d+)", log.read_text())) is not None:
+            return server, int(found[1])
+        time.sleep(0.1)
+    raise RuntimeError(f"the aggregator did not start: {log.read_text()}")
 
 
 def _cores() -> list[int]:
@@ -298,7 +323,8 @@ class _Load:
         self._by_rule = case == "agents"
         self._traces = _traces(with_classes=self._by_rule)
         self._tasks: list[asyncio.Task[None]] = []
-        self._calls: list[Any] = []
+        self._calls: dict[int, Any] = {}  # the open stream of each node
+        self._lost: Counter[str] = Counter()  # streams that the server or the connection ended, by reason
         self._sequence = itertools.count(1)
         self._latency: list[float] = []
         self._tells_classes = False
@@ -306,6 +332,7 @@ class _Load:
         self._heard: dict[str, float] = {}  # a new class, and when a scheduler received it
         self._pushed = 0
         self._told = 0
+        self._asked_at: dict[int, float] = {}  # nodes that wait for a response
 
     def rate(self) -> dict[str, float]:
         questions = [question for trace in self._traces for question in trace.questions]
@@ -322,29 +349,47 @@ class _Load:
 
     async def _node(self, i: int) -> None:
         trace = self._traces[i % len(self._traces)]
-        call = self._channels[i % CONNECTIONS].stream_stream(METHOD)()
-        self._calls.append(call)
         dice = random.Random(i)
         questions = trace.questions
         start = dice.randrange(len(questions))
-        await self._ask(call, i, questions[start])
+        await self._ask(i, questions[start])
         # Part of the gap that was in progress when this node joined is over.
         await asyncio.sleep(dice.random() * questions[(start + 1) % len(questions)].gap)
         for question in itertools.islice(itertools.cycle(questions), start + 1, None):
-            await self._ask(call, i, question)
+            await self._ask(i, question)
             await asyncio.sleep(question.gap)
 
-    async def _ask(self, call: Any, i: int, question: Question) -> None:
+    async def _ask(self, i: int, question: Question) -> None:
+        """A node whose stream is lost opens another one, as the real client does; the time counts from the first."""
+        began = self._asked_at[i] = time.perf_counter()
+        while not await self._exchanged(i, question):  # noqa: ASYNC110
+            await asyncio.sleep(random.uniform(0.5, 1.0) * RECONNECT)
+        self._latency.append(time.perf_counter() - began)
+        del self._asked_at[i]
+
+    async def _exchanged(self, i: int, question: Question) -> bool:
+        is_new = i not in self._calls
+        if is_new:
+            self._calls[i] = self._channels[i % CONNECTIONS].stream_stream(METHOD)()
         said = local.parse(question.message)
         said.node, said.sequence = f"node-{i}", next(self._sequence)
         if self._tells_classes:
             said.class_costs.extend(self._recorded(i, question) if self._by_rule else self._drawn(i))
             self._told += len(said.class_costs)
             self._told_all.add(i)
-        began = time.perf_counter()
-        await call.write(said.SerializeToString())
-        await call.read()
-        self._latency.append(time.perf_counter() - began)
+        try:
+            await self._calls[i].write(said.SerializeToString())
+            if await self._calls[i].read() is not aio.EOF:
+                return True
+            self._lose("ended", is_new=is_new)
+        except (aio.AioRpcError, asyncio.InvalidStateError) as error:
+            self._lose(_why(error), is_new=is_new)
+        del self._calls[i]
+        self._told_all.discard(i)
+        return False
+
+    def _lose(self, why: str, *, is_new: bool) -> None:
+        self._lost[f"{why}, {'before' if is_new else 'after'} the first response"] += 1
 
     def _drawn(self, i: int) -> list[Any]:
         """All of the node's classes at first, then some with changed figures."""
@@ -362,7 +407,7 @@ class _Load:
     async def tell_classes(self) -> dict[str, float]:
         """Send class costs from now on; returns when every node has sent all of its classes."""
         self._tells_classes = True
-        while len(self._told_all) < len(self._tasks):  # noqa: ASYNC110
+        while any(i not in self._told_all and not task.done() for i, task in enumerate(self._tasks)):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         await asyncio.sleep(WARM_UP)
         return {}
@@ -380,16 +425,24 @@ class _Load:
         return {}
 
     async def _hear(self, i: int, query: classes.Query) -> None:
-        call = self._listening[i % len(self._listening)].stream_stream(CLASSES_METHOD)()
-        self._calls.append(call)
-        await call.write(classes.encode_query(query))
         while True:
-            message = await call.read()
-            self._pushed += 1
-            if not query.limit:
-                now = time.perf_counter()
-                for cost in classes.decode(message).costs:
-                    self._heard.setdefault(cost.key.family, now)
+            await self._heard_until_lost(self._listening[i % len(self._listening)], query)
+            await asyncio.sleep(random.uniform(0.5, 1.0) * RECONNECT)
+
+    async def _heard_until_lost(self, channel: Any, query: classes.Query) -> None:
+        call, is_new = channel.stream_stream(CLASSES_METHOD)(), True
+        try:
+            await call.write(classes.encode_query(query))
+            while (message := await call.read()) is not aio.EOF:
+                is_new = False
+                self._pushed += 1
+                if not query.limit:
+                    now = time.perf_counter()
+                    for cost in classes.decode(message).costs:
+                        self._heard.setdefault(cost.key.family, now)
+            self._lose("ended", is_new=is_new)
+        except (aio.AioRpcError, asyncio.InvalidStateError) as error:
+            self._lose(_why(error), is_new=is_new)
 
     async def measure(self, seconds: float) -> dict[str, float]:
         self._latency.clear()
@@ -400,10 +453,15 @@ class _Load:
             if self._pushed:
                 told.append(await self._new_class(f"new-{len(told)}"))
         took = time.perf_counter() - began
-        p50, p99 = np.percentile(self._latency, [50, 99]) * 1000
+        now = time.perf_counter()
+        for why, count in self._lost.items():
+            print(f"{count} streams lost: {why}", file=sys.stderr)
+        pending = [now - at for at in self._asked_at.values()]
+        p50, p99 = np.percentile(self._latency + [age for age in pending if age > P99_LIMIT / 1000], [50, 99]) * 1000
         core = (time.process_time() - cpu) / took
         answer = {"seconds": took, "rate": len(self._latency) / took, "p50": p50, "p99": p99, "core": core}
         answer |= {"pushed": (self._pushed - pushed) / took, "class_rate": (self._told - costs) / took}
+        answer |= {"lost": self._lost.total(), "pending": len(pending)}
         return answer | {"told": max(told, default=0.0), "tries": len(told)}
 
     async def _new_class(self, name: str) -> float:
@@ -415,25 +473,29 @@ class _Load:
         began = time.perf_counter()
         await call.write(said.SerializeToString())
         await call.read()
-        while f"team-a/{name}" not in self._heard:  # noqa: ASYNC110
+        while f"team-a/{name}" not in self._heard and time.perf_counter() < began + TOLD_LIMIT:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         call.cancel()
-        return self._heard[f"team-a/{name}"] - began
+        return self._heard.get(f"team-a/{name}", time.perf_counter()) - began
 
     async def saturate(self) -> dict[str, float]:
         """Replace the nodes by streams that ask again as soon as they have the response."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._asked_at.clear()
         self._tasks = [asyncio.create_task(self._for_ever(i)) for i in range(IN_FLIGHT)]
         await asyncio.sleep(2.0)
         return {}
 
     async def _for_ever(self, i: int) -> None:
-        call = self._channels[i % CONNECTIONS].stream_stream(METHOD)()
         question = self._traces[0].questions[10]
         while True:
-            await self._ask(call, 1_000_000 + i, question)
+            await self._ask(1_000_000 + i, question)
+
+
+def _why(error: Exception) -> str:
+    return f"{error.code().name} {error.details()}" if isinstance(error, aio.AioRpcError) else repr(error)
 
 
 def _classes_of(i: int) -> list[str]:

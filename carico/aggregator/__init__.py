@@ -13,6 +13,7 @@ pace.py         how often nodes may send while this replica is busy
 state.py        all of it together, driven by messages and the time: no I/O
 door.py         bytes to state and back, rejections
 peers.py        the streams to the other replicas
+garbage.py      when the garbage collector runs
 pages.py        metrics and the debug page
 process.py      `carico aggregator`
 """

@@ -17,7 +17,7 @@ import socket
 from prometheus_client import CollectorRegistry
 
 from carico import __version__, metrics
-from carico.aggregator import pages, peers
+from carico.aggregator import garbage, pages, peers
 from carico.aggregator.door import AggregationService
 from carico.aggregator.state import AggregatorState
 from carico.certificate_metrics import CertificateCollector, from_file
@@ -128,10 +128,12 @@ async def _serve(settings: AggregatorSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end.set)
     await aggregator.start()
+    collecting = asyncio.create_task(garbage.run(SystemClock()))
     try:
         await aggregator.until(end)
     finally:
         log.info("ending")
+        collecting.cancel()
         await aggregator.stop()
 
 

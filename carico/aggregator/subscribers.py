@@ -27,6 +27,7 @@ from carico.wire.server import Outlet
 EVERY = 0.5  # s between two messages to a scheduler
 EVERY_WANTED = 1.0  # s between two messages to a node about classes that it named
 MATTERS = 0.1  # share by which such a class must move since it was last sent immediately: a node's own threshold
+WANTED_AT_ONCE = 500  # nodes that are sent such changes in one call; the others follow in the next ones
 IN_TURN = 100.0  # nodes per second that are sent other changes
 NODE_LIMIT = 1024  # classes that a node may request at first
 TOP_EVERY = 5.0  # s between two rankings of the classes by pods
@@ -55,7 +56,8 @@ class Subscribers:
         self._schedulers: dict[Subscriber, None] = {}
         self._nodes: dict[Subscriber, None] = {}  # the one that is next in turn first
         self._wanted_by: defaultdict[ClassName, set[Subscriber]] = defaultdict(set)
-        self._urgent: set[Subscriber] = set()  # nodes that named a class which has changed
+        # Nodes that named a class which has changed, those that wait for longest first.
+        self._urgent: dict[Subscriber, None] = {}
         self._noted: dict[ClassName, ClassCost] = {}  # classes that nodes named, as they were when they last mattered
         self._seen = classes.published.version
         self._turns = 0.0  # nodes that may be sent other changes now
@@ -92,7 +94,7 @@ class Subscribers:
     def remove(self, subscriber: Subscriber) -> None:
         self._schedulers.pop(subscriber, None)
         self._nodes.pop(subscriber, None)
-        self._urgent.discard(subscriber)
+        self._urgent.pop(subscriber, None)
         for name in subscriber.wanted:
             self._unwant(name, subscriber)
 
@@ -114,13 +116,14 @@ class Subscribers:
         if published.version != self._seen:
             for change in published.since(self._seen):
                 if change.name in self._wanted_by and self._matters(change):
-                    self._urgent |= self._wanted_by[change.name]
+                    self._urgent |= dict.fromkeys(self._wanted_by[change.name])
             self._seen = published.version
         for subscriber in [one for one in self._schedulers if one.is_due(now, EVERY)]:
             self._tell(subscriber, now)
-        for subscriber in [one for one in self._urgent if one.is_due(now, EVERY_WANTED)]:
+        due = (one for one in self._urgent if one.is_due(now, EVERY_WANTED))
+        for subscriber in list(itertools.islice(due, WANTED_AT_ONCE)):
             self._tell(subscriber, now)
-            self._urgent.discard(subscriber)
+            del self._urgent[subscriber]
         for subscriber in self._in_turn(now):
             self._tell(subscriber, now)
 

@@ -13,6 +13,7 @@ classes_client.py   receives class costs, for nodes and schedulers
 report_client.py    the node's side towards the schedulers
 report_server.py    the scheduler's side
 server.py           the gRPC server, with bytes in and bytes out
+turns.py            how many messages the server processes at once
 client.py           gRPC streams that are kept open
 channel.py          addresses of a name, and gRPC channels to them
 tls.py              certificates of both sides

@@ -30,6 +30,8 @@ LONGEST_PAUSE_AFTER_SILENCE = 30.0  # s
 LONGEST_PATIENCE = 60.0  # s; the timeout is doubled as well
 STATUS_WITHIN = 0.5  # s
 MOST_SILENCES = 16  # that are counted
+# The status of a stream that an overloaded server ends before its first response: INTERNAL if that broke a write.
+REFUSALS = ("CANCELLED", "RESOURCE_EXHAUSTED", "INTERNAL")
 SAME_TIME = 1e-6  # s: two sums for the same time may differ by rounding
 END: Any = aio.EOF  # type: ignore[attr-defined]
 RESOLVE_EVERY = 5.0  # s between two lookups of the addresses behind a name
@@ -82,6 +84,7 @@ class StreamClient:
         self._news = asyncio.Event()
         self._pausing_until: float | None = None  # s, monotonic; None while not pausing
         self._unanswered_since: float | None = None
+        self._heard = False  # whether this stream has brought a message
         self.address: str | None = None  # the other side, once it has received or sent something
 
     def wake(self) -> None:
@@ -134,12 +137,15 @@ class StreamClient:
                 return f"no answer within {patience:g} s"
             if self._is_old():
                 return None
-            return await _status(call)
+            why = await _status(call)
+            if why.startswith(REFUSALS) and not self._heard:
+                self._silences = min(self._silences + 1, MOST_SILENCES)
+            return why
         finally:
             await channel.close()
 
     async def _talk(self, call: Any, address: str) -> None:
-        self._unanswered_since = None
+        self._unanswered_since, self._heard = None, False
         self._talker.opened(self._clock.monotonic())
         listening = asyncio.create_task(self._listen(call, address))
         try:
@@ -189,7 +195,7 @@ class StreamClient:
     async def _listen(self, call: Any, address: str) -> None:
         try:
             while (message := await call.read()) is not END:
-                self._unanswered_since, self._silences = None, 0
+                self._unanswered_since, self._silences, self._heard = None, 0, True
                 self._reached(address)
                 self._hear(message)
                 self._news.set()

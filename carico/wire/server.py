@@ -24,6 +24,7 @@ from carico.wire import tls
 from carico.wire.codec.checks import Undecodable
 from carico.wire.identity import Caller, CallerIdentity, Unauthenticated
 from carico.wire.metrics import GrpcServerMetrics
+from carico.wire.turns import MessageTurns
 
 MESSAGE_LIMIT = 2**20  # bytes: a replica's aggregate with all its points of cost; nodes' messages are far smaller
 STREAMS_PER_CONNECTION = 256  # an agent has one; the simulated nodes share a connection among 250 of them
@@ -32,11 +33,24 @@ STREAMS_PER_NODE = 8
 STREAMS_OF_REPLICAS = 64  # all replicas of the aggregator have one identity, and all schedulers another
 READ_WITHIN = 5.0  # s in which the other side must make room for a message
 LOOK_EVERY = 1.0  # s between two checks of the messages that wait for room
+LATE = 0.5  # s by which a check may be late; beyond it this process cannot tell who is slow
+# Where more streams than FEW wait, and more than this share of all, a few slow readers are not the cause, but this
+# machine, the network or one program behind all of them: then the time is CROWD_TIMES as long.
+CROWD = 0.1
+FEW = 16
+CROWD_TIMES = 12
+ANSWERS_AT_ONCE = 16  # messages of a method in one iteration of the event loop: a few milliseconds
+ANNOUNCEMENTS_AT_ONCE = 8
 CONNECTION_AGE = 6 * 3600  # s; then a new one is made, and certificates are verified again
 OPTIONS = [
     ("grpc.max_receive_message_length", MESSAGE_LIMIT),
     ("grpc.so_reuseport", 0),  # a second server on the same port is an error, not a silent share of its calls
     ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION),
+    # New streams that wait to be accepted, one every two or three iterations of the event loop. gRPC cancels some beyond
+    # the first number and all beyond the second. Its own are 1,000 and 3,000, but thousands of nodes return at once
+    # after a restart. One takes about 10 kB.
+    ("grpc.server.max_pending_requests", 5_000),
+    ("grpc.server.max_pending_requests_hard_limit", 10_000),
     ("grpc.max_connection_idle_ms", 300_000),  # without a stream
     ("grpc.max_connection_age_ms", CONNECTION_AGE * 1000),
     ("grpc.max_connection_age_grace_ms", 5_000),
@@ -102,9 +116,12 @@ Context = Any  # grpc.aio.ServicerContext, whose type needs the message types th
 class _Stream:
     """One open stream: its requests and responses, and announcements in between."""
 
-    def __init__(self, context: Context, waiting: dict[_Stream, int]) -> None:
+    def __init__(
+        self, context: Context, waiting: dict[_Stream, int], answering: MessageTurns, announcing: MessageTurns
+    ) -> None:
         self._context = context
         self._waiting = waiting  # streams with a message that waits for room, and for how many checks it has
+        self._answering, self._announcing = answering, announcing
         self._turn = asyncio.Lock()  # gRPC allows one write at a time
         self._task = asyncio.current_task()
         self._end: End | None = None
@@ -117,6 +134,7 @@ class _Stream:
             if greeting is not None:
                 await self._write(greeting)
             async for message in requests:
+                await self._answering.take()
                 reply = session.answer(message)
                 if reply is not None:
                     await self._write(reply)
@@ -147,6 +165,7 @@ class _Stream:
             self._task.cancel()
 
     async def _announce(self, message: bytes) -> None:
+        await self._announcing.take()
         with suppress(aio.BaseError):  # the stream is just ending: its next one begins with a greeting
             await self._write(message)
 
@@ -167,6 +186,7 @@ class StreamMethod:
         self._sessions, self._refuse = sessions, refuse
         self._open: set[_Stream] = set()
         self._waiting: dict[_Stream, int] = {}
+        self._answering, self._announcing = MessageTurns(ANSWERS_AT_ONCE), MessageTurns(ANNOUNCEMENTS_AT_ONCE)
         self._of_caller: Counter[Caller] = Counter()  # streams, including those whose end has not been received
 
     @property
@@ -184,9 +204,11 @@ class StreamMethod:
         Checks are counted, not seconds: if this process itself was paused, thousands of messages are late at once, and
         no reader is the cause. What they have read meanwhile is processed before the next check.
         """
+        is_crowd = len(self._waiting) > max(FEW, CROWD * len(self._open))
+        within = READ_WITHIN * (CROWD_TIMES if is_crowd else 1)
         for stream, looks in list(self._waiting.items()):
             self._waiting[stream] = looks + 1
-            if looks * LOOK_EVERY >= READ_WITHIN:
+            if looks * LOOK_EVERY >= within:
                 stream.end(NOT_READING)
 
     def end(self) -> None:
@@ -215,7 +237,8 @@ class StreamMethod:
     async def _serve(self, caller: Caller, requests: AsyncIterator[bytes], context: Context) -> End | None:
         if self._of_caller[caller] > _streams_of(caller):
             return self._refused("streams", caller, TOO_MANY)
-        session, stream = self._sessions(caller), _Stream(context, self._waiting)
+        session = self._sessions(caller)
+        stream = _Stream(context, self._waiting, self._answering, self._announcing)
         self._open.add(stream)
         if isinstance(session, Speaker):
             session.attach(stream)
@@ -309,8 +332,12 @@ class GrpcServer:
         return port
 
     async def _look(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
+            due = loop.time() + LOOK_EVERY
             await asyncio.sleep(LOOK_EVERY)
+            if loop.time() > due + LATE:
+                continue
             for method in self._methods.values():
                 if isinstance(method, StreamMethod):
                     method.look()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 
 from carico.aggregator import class_rows, classes, subscribers
 from carico.aggregator.classes import Classes
 from carico.aggregator.state import CLASSES_AT_ONCE, TELL_AGAIN, Told
-from carico.aggregator.subscribers import Subscribers
+from carico.aggregator.subscribers import IN_TURN, WANTED_AT_ONCE, Subscribers
 from carico.types import ClassCost, ClassKey
 from carico.wire.classes_client import ClassesPolicy
 from carico.wire.codec import replica as replica_codec
@@ -430,6 +431,28 @@ def test_a_node_hears_at_once_of_changes_that_matter_and_of_others_in_turn(table
     for tick in range(60):
         refresh(table, audience, NOW + 5.0 + tick / 4)
     assert nodes[900].costs["a/mine"].mean[0] == 0.53
+
+
+def test_a_class_that_runs_on_all_nodes_is_sent_to_some_of_them_at_a_time(table, audience):
+    """As a DaemonSet-like sidecar: sending to thousands in one go delays every exchange."""
+    table.heard("n1", [cost("everywhere")], RESOURCES)
+    table.refresh(NOW)
+    nodes = [Client() for _ in range(3 * WANTED_AT_ONCE)]
+    for client in nodes:
+        audience.add(client, Query(0, 256, frozenset({name_of(cost("everywhere").key)})), NOW)
+    table.heard("n1", [cost("everywhere", cpu=1.0)], RESOURCES)
+
+    def told():
+        return sum(client.costs["a/everywhere"].mean[0] == 1.0 for client in nodes)
+
+    counts = [0]
+    for tick in range(4):
+        refresh(table, audience, NOW + 1.0 + tick / 4)
+        counts.append(told())
+    most = WANTED_AT_ONCE + IN_TURN
+    assert all(0 < after - before <= most for before, after in itertools.pairwise(counts[:4]))
+    assert counts[-1] == len(nodes), "within a second"
+    assert all(client.messages == 2 for client in nodes)
 
 
 def test_a_node_that_names_very_many_classes_hears_of_all_in_messages_that_it_takes(table, audience):

@@ -6,7 +6,9 @@ import asyncio
 import logging
 import math
 
+import grpc
 import pytest
+from grpc import aio
 from report_streams import PLAIN, running
 
 from carico.clock import SystemClock
@@ -192,6 +194,35 @@ async def test_patience_grows_with_each_silence_and_comes_back_with_an_answer(mo
     assert stream._patience_now() == 0.05
     await ended(task)
     await server.stop()
+
+
+@running
+async def test_a_stream_that_is_refused_is_not_tried_again_at_once(monkeypatch):
+    """A server that has too many streams: every further connection costs it more than an answer."""
+    monkeypatch.setattr(client, "PAUSE_AFTER_SILENCE", 0.01)
+    refuses = True
+
+    async def handle(requests, context):
+        if refuses:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams at once")
+        async for message in requests:
+            await context.write(message)
+
+    server = aio.server()
+    handlers = {"Talk": grpc.stream_stream_rpc_method_handler(handle)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    talker = Chatter(every=0.01)
+    stream = stream_to(f"127.0.0.1:{port}", talker, patience=None)
+    task = asyncio.create_task(stream.run())
+    await until(lambda: stream._silences >= 3)
+    assert stream._pause_after_silence() >= 0.04
+    refuses = False
+    await until(lambda: talker.heard_count)
+    assert stream._silences == 0
+    await ended(task)
+    await server.stop(None)
 
 
 @running

@@ -88,6 +88,60 @@ async def test_an_announcement_waits_for_no_stream(node_report):
 
 
 @running
+async def test_many_slow_streams_at_once_are_not_dropped_as_a_few_are(node_report, monkeypatch):
+    """A loaded machine or network, or one program behind all of them: dropping them would make them all return."""
+    monkeypatch.setattr(server, "LOOK_EVERY", 3600.0)  # the checks are made by hand
+    scheduler = Scheduler(PLAIN)
+    port = await scheduler.start()
+    method = scheduler.service.method
+
+    def look(times):
+        monkeypatch.setattr(server, "LOOK_EVERY", 1.0)
+        for _ in range(times):
+            method.look()
+        monkeypatch.setattr(server, "LOOK_EVERY", 3600.0)
+
+    async with aio.insecure_channel(f"127.0.0.1:{port}", options=SMALL_WINDOW) as channel:
+        calls = [channel.stream_stream(METHOD)() for _ in range(server.FEW + 2)]
+        for number, call in enumerate(calls):
+            await call.write(codec.encode(node_report(node=f"n{number}", sequence=1)))
+        await scheduler.until(lambda: len(scheduler.reports) == len(calls))
+        method.broadcast(bytes(2**20))  # more than the other side makes room for
+        await until(lambda: len(method._waiting) == len(calls))
+        look(int(server.READ_WITHIN) * 3)
+        await asyncio.sleep(0)
+        assert method.streams == len(calls)
+        for call in calls[2:]:
+            call.cancel()
+        await until(lambda: method.streams == len(method._waiting) == 2)
+        look(1)  # two are few, and have waited for long
+        await until(lambda: method.streams == 0)
+        assert scheduler.refused == ["not-reading"] * 2
+        for call in calls:
+            call.cancel()
+    await scheduler.server.stop()
+
+
+@running
+async def test_thousands_of_new_streams_wait_instead_of_being_cancelled():
+    """After a restart all nodes return at once; gRPC's own limit is 1,000 of them."""
+    scheduler = Scheduler(PLAIN)
+    port = await scheduler.start()
+    async with contextlib.AsyncExitStack() as stack:
+        channels = [
+            await stack.enter_async_context(aio.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.channel_id", i)]))
+            for i in range(12)
+        ]
+        calls = [channel.stream_stream(METHOD)() for channel in channels for _ in range(250)]
+        for answer in await asyncio.gather(*(call.read() for call in calls)):
+            assert answer is not aio.EOF
+        assert scheduler.service.method.streams == len(calls)
+        for call in calls:
+            call.cancel()
+    await scheduler.server.stop()
+
+
+@running
 async def test_a_dropped_stream_leaves_no_traceback_when_its_client_goes(node_report, caplog):
     scheduler = Scheduler(PLAIN)
     port = await scheduler.start()
