@@ -138,13 +138,18 @@ class ClassStats:
     # Learning
 
     def read(self, pod: PodTrack, i: int, demand: float, *, exact: bool) -> None:
-        """Processes a new reading of resource i. One that is not exact is a lower bound."""
+        """Processes a new reading of resource i. One that is not exact is a lower bound.
+
+        Demand by age includes the saturated seconds: pods saturate a node most of all while they start, so without
+        those seconds the curve would consist of different pods at different ages.
+        """
         level = pod.levels[i]
         if pod.age < WHOLE:
             return
         known = level.readings and not pod.provisional[i]
         if not exact and known and FALLEN * level.before <= demand <= DOUBLED * level.before:
             self._queue(i, demand, level.before)
+            self.profiles[i].read(pod.courses[i], pod.age, level.before)
             return
         if exact and pod.provisional[i]:
             level.forget()
@@ -154,8 +159,7 @@ class ClassStats:
         if not lasting and pod.age < self.start_ups[i] and demand < FALLEN * max(level.recent)[0]:
             pod.started_up[i] = True
         pod.provisional[i] = pod.provisional[i] or (not exact and level.readings <= 1.0)
-        if exact:
-            self.profiles[i].read(pod.courses[i], pod.age, demand)
+        self.profiles[i].read(pod.courses[i], pod.age, demand)
         if lasting:
             self._settle(pod, i)
             self._watch(pod, i)

@@ -134,6 +134,40 @@ def test_cpu_burnt_at_the_start_is_reserved_but_is_not_the_cost() -> None:
     assert cost_of(cost, RESOURCES, FIRST)[0] > 3.0
 
 
+def test_cpu_burnt_at_the_start_is_known_though_it_saturates_the_node() -> None:
+    """The pods saturate the node as they start, so without saturated seconds only their end would be known of some."""
+    classes = table()
+    for number in range(12):
+        for age in range(1, 40):
+            demand, full = (4.0 if age <= 6 else 0.2, 4 * GIB), number % 2 == 0 and age <= 6
+            classes.observe([pod(str(number), demand, age=float(age), exact=not full)], 100.0 * number + age)
+    assert classes.classes[WEB].surplus[0] == pytest.approx(3.8, rel=0.1)
+    assert classes.classes[WEB].start_ups[0] >= 6.0
+
+
+def test_a_ramp_is_known_on_a_node_that_is_always_full() -> None:
+    classes = table()
+    for number in range(6):
+        for age in range(1, 30):
+            ramped = min(age / 8, 1.0)
+            classes.observe([pod(str(number), (ramped, GIB), age=float(age), exact=False)], 100.0 * number + age)
+    assert 4.0 <= classes.classes[WEB].ramps[0] <= 12.0
+    young = pod("young", (0.25, GIB), age=2.0, exact=False)
+    classes.observe([young], 1000.0)
+    assert not classes.classes[WEB].pods["young"].settled[0], "a quarter of its load is not its level"
+
+
+def test_threads_that_queue_do_not_look_like_a_ramp() -> None:
+    """A known pod that demands half as much again because the node is full has not grown."""
+    classes = table()
+    for number in range(6):
+        for age in range(1, 60):
+            full = age >= 10
+            demand = (1.5 if full else 1.0, GIB)
+            classes.observe([pod(str(number), demand, age=float(age), exact=not full)], 100.0 * number + age)
+    assert classes.classes[WEB].ramps[0] == 0.0
+
+
 def test_saturated_seconds_do_not_lower_a_cost_nor_inflate_it() -> None:
     node = Node()
     node.seconds(10, [pod("1", (2.0, GIB))])
