@@ -41,7 +41,7 @@ ENOUGH = 4.0  # pods that make a profile; before that a start-up surplus is what
 SETTLES_BY = 20.0  # s after which a pod that still grows counts as measured
 COMES_UP = 1.2  # times the previous reading, above which cpu demand is still rising
 LITTLE = 0.02  # cores
-FEW = 3.0  # readings after a start-up below which there is no level yet
+FEW = 3.0  # readings below which there is no level yet after a start-up, or to compare saturated seconds with
 BRIEF = 0.3  # weight of a pod that ended before it settled: the only evidence of pods that live for seconds
 
 
@@ -148,7 +148,7 @@ class ClassStats:
             return
         known = level.readings and not pod.provisional[i]
         if not exact and known and FALLEN * level.before <= demand <= DOUBLED * level.before:
-            self._queue(i, demand, level.before)
+            self._queue(i, demand, level.before, level.readings)
             self.profiles[i].read(pod.courses[i], pod.age, level.before)
             return
         if exact and pod.provisional[i]:
@@ -193,9 +193,12 @@ class ClassStats:
             self._step(i)
         self.highest[i] = max(self.highest[i], level.now)
 
-    def _queue(self, i: int, demand: float, level: float) -> None:
-        """Updates `queueing` with demand read while threads queued, of a pod whose level was known before."""
-        if level > 0.0:
+    def _queue(self, i: int, demand: float, level: float, readings: float) -> None:
+        """Updates `queueing` with demand read while threads queued, of a pod whose level was known before.
+
+        A level of one or two readings may be the end of a ramp, and the rest of the ramp is no queueing.
+        """
+        if level > 0.0 and readings >= FEW:
             seen = min(max(demand / level, 1.0), DOUBLED)
             self.queueing[i] += QUEUE_SHARE * (seen - self.queueing[i])
 

@@ -168,6 +168,17 @@ def test_threads_that_queue_do_not_look_like_a_ramp() -> None:
     assert classes.classes[WEB].ramps[0] == 0.0
 
 
+def test_the_end_of_a_ramp_does_not_look_like_threads_that_queue() -> None:
+    """Then what pods demand on a full node would be divided by a growth that they have behind them."""
+    classes = table()
+    for number in range(12):
+        for second in range(1, 30):
+            age = second + number % 2 / 2
+            demand, full = (0.8 * min(age / 8, 1.0), GIB), not 5 <= age <= 6
+            classes.observe([pod(str(number), demand, age=age, exact=not full)], 100.0 * number + second)
+    assert classes.classes[WEB].queueing[0] <= 1.1
+
+
 def test_saturated_seconds_do_not_lower_a_cost_nor_inflate_it() -> None:
     node = Node()
     node.seconds(10, [pod("1", (2.0, GIB))])
