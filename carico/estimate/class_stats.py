@@ -145,6 +145,7 @@ class ClassStats:
         """
         level = pod.levels[i]
         if pod.age < WHOLE:
+            level.first = demand
             return
         known = level.readings and not pod.provisional[i]
         if not exact and known and FALLEN * level.before <= demand <= DOUBLED * level.before:
@@ -244,7 +245,8 @@ class ClassStats:
             self._refresh_age(i, mean)
         self.top = [self._top(i) for i in range(len(means))]
         self.swings = [
-            not peak and top > SWINGS * mean for peak, top, mean in zip(self._peaks, self.top, means, strict=True)
+            not peak and top > SWINGS * mean + LITTLE
+            for peak, top, mean in zip(self._peaks, self.top, means, strict=True)
         ]
         # A class that swings has no start-up: its bursts do not depend on age.
         found = [(0.0, 0.0) if swings else s for swings, s in zip(self.swings, self._surplus_found, strict=True)]
@@ -279,10 +281,21 @@ class ClassStats:
 
     def is_shown(self, pod: PodTrack, i: int) -> bool:
         """Whether the first pod of a class has shown its cpu demand: it no longer rises."""
-        recent = [demand for demand, _ in pod.levels[i].recent[-2:]]
-        if self._peaks[i] or self.cost is not None or len(recent) < 2:
+        if self._peaks[i] or self.cost is not None:
             return False
-        return recent[1] <= COMES_UP * recent[0] + LITTLE
+        level = pod.levels[i]
+        recent = [demand for demand, _ in level.recent[-2:]]
+        if len(recent) == 1 and level.first is not None:
+            recent.insert(0, level.first)
+        return len(recent) == 2 and recent[1] <= COMES_UP * recent[0] + LITTLE
+
+    def shown(self, guess: Values) -> Values:
+        """What to reserve for one more pod before the class has a cost: what its pods have shown, else the guess."""
+        return tuple([self._shown(i, amount) for i, amount in enumerate(guess)])
+
+    def _shown(self, i: int, guess: float) -> float:
+        found = [max(pod.levels[i].recent)[0] for pod in self.pods.values() if self.is_shown(pod, i)]
+        return (1.0 + FIRST_SPREAD) * max(found) if found else guess
 
     def _top(self, i: int) -> float:
         """Highest demand of a pod after its start-up: of ended pods, and of those that reached it and fell again."""

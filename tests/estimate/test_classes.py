@@ -179,6 +179,24 @@ def test_the_end_of_a_ramp_does_not_look_like_threads_that_queue() -> None:
     assert classes.classes[WEB].queueing[0] <= 1.1
 
 
+def test_a_class_that_hardly_uses_cpu_after_its_start_does_not_swing_and_its_second_pod_reserves_the_start() -> None:
+    """A hundredth of a core now and then is far above a mean of next to nothing."""
+    node = Node()
+    for age in range(1, 40):
+        node.second([pod("1", (1.0 if age <= 6 else 0.01 * (age % 4 == 0), 0.1 * GIB), age=float(age))])
+    node.seconds(10, [])
+    free = node.second([])
+    second = node.second([pod("2", None, age=0.5)])
+    assert free.room[0] - second.room[0] == pytest.approx(1.0, abs=0.3)
+
+
+def test_one_noisy_reading_is_no_burst_that_each_pod_reserves() -> None:
+    node = Node()
+    for age in range(1, 30):
+        node.second([pod("1", (1.6 if age == 7 else 1.0, GIB), age=float(age))])
+    assert cost_of(*node.pipeline.class_costs(), RESOURCES, FIRST)[0] < 1.3
+
+
 def test_saturated_seconds_do_not_lower_a_cost_nor_inflate_it() -> None:
     node = Node()
     node.seconds(10, [pod("1", (2.0, GIB))])
@@ -351,6 +369,24 @@ def test_a_new_class_is_not_guessed_dear_once_its_pod_shows_how_little_cpu_it_wa
     seen = [node.second([*heavy, pod("new", idle, age=age)]) for age in (1.2, 2.2)]
     assert seen[0].room[0] == pytest.approx(first.room[0], abs=0.5)
     assert seen[1].room[0] > first.room[0] + 0.8
+
+
+def test_the_next_pod_of_a_new_class_reserves_what_the_first_has_shown() -> None:
+    """Not the guess, which is the whole of a small node's cpu if other classes are expensive."""
+    node = Node()
+    node.seconds(30, [])
+    for age in (1.2, 2.2):
+        one = node.second([pod("first", (0.2, GIB), age=age)])
+    both = node.second([pod("first", (0.2, GIB), age=3.0), pod("next", None, age=0.0)])
+    assert one.room[0] - both.room[0] == pytest.approx(0.2, abs=0.1)
+
+
+def test_the_reading_of_its_first_second_is_one_of_the_two_that_show_a_pods_cpu() -> None:
+    node = Node()
+    node.seconds(30, [])
+    guessed = node.second([pod("new", (0.2, GIB), age=0.8)])
+    shown = node.second([pod("new", (0.2, GIB), age=1.8)])
+    assert shown.room[0] - guessed.room[0] == pytest.approx(0.8, abs=0.1), "the guess is 1.0"
 
 
 def test_a_new_class_that_still_comes_up_keeps_the_guess() -> None:
