@@ -27,7 +27,14 @@ class Measuring:
         self._clock = clock
         self._cri = CriStats(lambda: source.socket, clock)  # containerd serves CRI at its own socket
         budget = settings.measure_budget
-        self._meter = PodMeter(source.table.workload, self._stats(), sampler.stretch, settings.dimensions, budget)
+        self._meter = PodMeter(
+            source.table.workload,
+            self._stats(),
+            sampler.stretch,
+            settings.dimensions,
+            budget,
+            cores=lambda: sampler.cores,
+        )
         self.resources = tuple(name for name in settings.dimensions if name in ACCOUNTED)
         self.problem: str | None = None
 

@@ -36,8 +36,14 @@ class Baseline:
         self._line = LineKalman(FIRST, 1.0, FIRST_VARIANCE, GAMMA_VARIANCE, qb=WALK, qc=GAMMA_WALK)
         self._last = 0.0  # the previous residual, in standard deviations
 
-    def learn(self, usage: float, pods: float, noise: float, seconds: float, *, saturated: bool) -> None:
-        """`pods` is the sum of the pods' demands in the same second, `noise` the variance of usage less that sum."""
+    def learn(
+        self, usage: float, pods: float, noise: float, seconds: float, *, saturated: bool, may_miss: bool = False
+    ) -> None:
+        """`pods` is the sum of the pods' demands in the same second, `noise` the variance of usage less that sum.
+
+        `may_miss`: more threads are busy than there are processors. Pressure then shows only a part of their wait if
+        they are spread unevenly over the processors, so a usage far below the prediction says nothing.
+        """
         line = self._line
         line.predict(min(seconds, 60.0))
         r = noise + MODEL_ERROR
@@ -46,6 +52,8 @@ class Baseline:
             return
         variance = line.spread(pods) + r
         surprise = off / math.sqrt(variance)
+        if may_miss and surprise < -SURPRISE:
+            return
         if abs(surprise) > SURPRISE and self._last * surprise > 0.0 and abs(self._last) > SURPRISE:
             line.pbb = min(line.pbb + off * off, 1.0)
         self._last = surprise

@@ -32,9 +32,10 @@ READING_NOISE = 0.1  # deviation of one reading of a pod's demand, as a share of
 UNREAD = 10.0  # s; an older running pod without any reading means that there is no accounting
 SWINGING_READINGS = 30.0
 STUCK = 20.0  # s without a running container after which a pod that never ran is stuck
-STUCK_SHARE = 0.02  # share of the node that is reserved for all stuck pods together
+STUCK_SHARE = 0.01  # share of the node that is reserved for all stuck pods together
 ENDING = 8.0  # s for which a pod whose containers have ended is expected to be removed rather than restarted
 QUEUE_ERROR = 0.15  # of cpu usage beyond one busy thread per core: threads that sleep queue more than they demand
+BUSY = 0.5  # share of the node, in cpu, at which one thread per processor is busy
 SLACK = 0.015  # share of the node by which usage may exceed the sum of the pods' levels before it counts
 LEAST_COST = 1e-4  # share of the node
 
@@ -132,7 +133,10 @@ class ByClass:
         usage = second.mean[i]
         queued = QUEUE_ERROR * max(usage - 0.5, 0.0) if self._dimensions[i] == "cpu" else 0.0
         variance = second.noise[i] / second.clean + noise / whole**2 + queued * queued
-        self._baselines[j].learn(usage, total / whole, variance, passed, saturated=second.saturated[i])
+        queues = self._dimensions[i] == "cpu" and total / whole > BUSY
+        self._baselines[j].learn(
+            usage, total / whole, variance, passed, saturated=second.saturated[i], may_miss=queues
+        )
 
     def _running(self) -> list[tuple[ClassStats, PodTrack]]:
         found = []

@@ -41,7 +41,7 @@ ENOUGH = 4.0  # pods that make a profile; before that a start-up surplus is what
 SETTLES_BY = 20.0  # s after which a pod that still grows counts as measured
 COMES_UP = 1.2  # times the previous reading, above which cpu demand is still rising
 LITTLE = 0.02  # cores
-FEW = 3.0  # readings after a start-up below which there is no level yet
+FEW = 3.0  # readings below which there is no level yet after a start-up, or to compare saturated seconds with
 BRIEF = 0.3  # weight of a pod that ended before it settled: the only evidence of pods that live for seconds
 
 
@@ -138,13 +138,19 @@ class ClassStats:
     # Learning
 
     def read(self, pod: PodTrack, i: int, demand: float, *, exact: bool) -> None:
-        """Processes a new reading of resource i. One that is not exact is a lower bound."""
+        """Processes a new reading of resource i. One that is not exact is a lower bound.
+
+        Demand by age includes the saturated seconds: pods saturate a node most of all while they start, so without
+        those seconds the curve would consist of different pods at different ages.
+        """
         level = pod.levels[i]
         if pod.age < WHOLE:
+            level.first = demand
             return
         known = level.readings and not pod.provisional[i]
         if not exact and known and FALLEN * level.before <= demand <= DOUBLED * level.before:
-            self._queue(i, demand, level.before)
+            self._queue(i, demand, level.before, level.readings)
+            self.profiles[i].read(pod.courses[i], pod.age, level.before)
             return
         if exact and pod.provisional[i]:
             level.forget()
@@ -154,8 +160,7 @@ class ClassStats:
         if not lasting and pod.age < self.start_ups[i] and demand < FALLEN * max(level.recent)[0]:
             pod.started_up[i] = True
         pod.provisional[i] = pod.provisional[i] or (not exact and level.readings <= 1.0)
-        if exact:
-            self.profiles[i].read(pod.courses[i], pod.age, demand)
+        self.profiles[i].read(pod.courses[i], pod.age, demand)
         if lasting:
             self._settle(pod, i)
             self._watch(pod, i)
@@ -189,9 +194,12 @@ class ClassStats:
             self._step(i)
         self.highest[i] = max(self.highest[i], level.now)
 
-    def _queue(self, i: int, demand: float, level: float) -> None:
-        """Updates `queueing` with demand read while threads queued, of a pod whose level was known before."""
-        if level > 0.0:
+    def _queue(self, i: int, demand: float, level: float, readings: float) -> None:
+        """Updates `queueing` with demand read while threads queued, of a pod whose level was known before.
+
+        A level of one or two readings may be the end of a ramp, and the rest of the ramp is no queueing.
+        """
+        if level > 0.0 and readings >= FEW:
             seen = min(max(demand / level, 1.0), DOUBLED)
             self.queueing[i] += QUEUE_SHARE * (seen - self.queueing[i])
 
@@ -237,7 +245,8 @@ class ClassStats:
             self._refresh_age(i, mean)
         self.top = [self._top(i) for i in range(len(means))]
         self.swings = [
-            not peak and top > SWINGS * mean for peak, top, mean in zip(self._peaks, self.top, means, strict=True)
+            not peak and top > SWINGS * mean + LITTLE
+            for peak, top, mean in zip(self._peaks, self.top, means, strict=True)
         ]
         # A class that swings has no start-up: its bursts do not depend on age.
         found = [(0.0, 0.0) if swings else s for swings, s in zip(self.swings, self._surplus_found, strict=True)]
@@ -272,10 +281,21 @@ class ClassStats:
 
     def is_shown(self, pod: PodTrack, i: int) -> bool:
         """Whether the first pod of a class has shown its cpu demand: it no longer rises."""
-        recent = [demand for demand, _ in pod.levels[i].recent[-2:]]
-        if self._peaks[i] or self.cost is not None or len(recent) < 2:
+        if self._peaks[i] or self.cost is not None:
             return False
-        return recent[1] <= COMES_UP * recent[0] + LITTLE
+        level = pod.levels[i]
+        recent = [demand for demand, _ in level.recent[-2:]]
+        if len(recent) == 1 and level.first is not None:
+            recent.insert(0, level.first)
+        return len(recent) == 2 and recent[1] <= COMES_UP * recent[0] + LITTLE
+
+    def shown(self, guess: Values) -> Values:
+        """What to reserve for one more pod before the class has a cost: what its pods have shown, else the guess."""
+        return tuple([self._shown(i, amount) for i, amount in enumerate(guess)])
+
+    def _shown(self, i: int, guess: float) -> float:
+        found = [max(pod.levels[i].recent)[0] for pod in self.pods.values() if self.is_shown(pod, i)]
+        return (1.0 + FIRST_SPREAD) * max(found) if found else guess
 
     def _top(self, i: int) -> float:
         """Highest demand of a pod after its start-up: of ended pods, and of those that reached it and fell again."""

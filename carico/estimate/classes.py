@@ -200,7 +200,10 @@ class NodeClassTable:
     def reserved(self, key: ClassKey) -> Values:
         """What to reserve for one more pod of the class."""
         belief = self.belief(key)
-        return self.unknown(key.namespace) if belief is None else cost_of(belief, self.resources, self._first)
+        if belief is not None:
+            return cost_of(belief, self.resources, self._first)
+        guess, class_ = self.unknown(key.namespace), self.classes.get(key)
+        return guess if class_ is None else class_.shown(guess)
 
     def typical(self, key: ClassKey) -> Values:
         """The mean demand of a pod of the class."""

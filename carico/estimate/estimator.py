@@ -30,6 +30,7 @@ class Observation(NamedTuple):
     mean: Values  # over these
     saturated: tuple[bool, ...]  # one of these was full: the mean is then a lower bound
     lowest: Values  # minimum of all raw samples of the last seconds: usage without spikes was at least that
+    most: int  # largest pod count of the same seconds
     unit: Values  # the workload vector that k counts
     k: float
     measured: Sequence[MeasuredPod] | None = None  # every workload pod; None: there is no accounting

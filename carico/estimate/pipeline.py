@@ -40,7 +40,7 @@ from carico.types import (
     Sample,
 )
 
-SAVED_VERSION = 2
+SAVED_VERSION = 3
 LOWEST_OF = 3  # batches: the runtime's spikes seldom continue for this long without a gap
 MEASURED_FOR = 5.0  # s after which measured pods are stale
 LONGEST_CLUSTER = 1e6  # the cluster's model in fractions of this node, which may be a very small one
@@ -94,6 +94,7 @@ class Pipeline:
         self._learned_pods = -1  # at the last second that was learned from
         self._samples = 0
         self._recent: list[tuple[float, ...]] = []  # raw samples, of the last LOWEST_OF batches
+        self._recent_pods: list[int] = []  # pod counts at the same times
         self._measured: Sequence[MeasuredPod] | None = None
         self._measured_at = -math.inf
         self._is_new = False  # nothing has been learned from `_measured` yet
@@ -140,7 +141,9 @@ class Pipeline:
             self._estimator.count(sample.at, pods.running)
             self._clean.restart()
         self._samples += 1
-        self._recent = [*self._recent[1 - LOWEST_OF * self._batch.length :], sample.values]
+        kept = 1 - LOWEST_OF * self._batch.length
+        self._recent = [*self._recent[kept:], sample.values]
+        self._recent_pods = [*self._recent_pods[kept:], pods.running]
         smoother = self._smoother
         smoother.update(sample.values, pods)
         if smoother.clean:
@@ -202,6 +205,7 @@ class Pipeline:
             mean=self._clean.mean,
             saturated=self._clean.saturated,
             lowest=tuple([min(values) for values in zip(*self._recent, strict=True)]),
+            most=max(self._recent_pods),
             unit=own_unit,
             k=own_k,
             measured=self._measured if self._is_new else _known(self._measured),
@@ -280,6 +284,7 @@ class Pipeline:
             "smoother": self._smoother.save(),
             "batch": [list(row) for row in self._batch.rows],
             "recent": [list(row) for row in self._recent],
+            "recent_pods": list(self._recent_pods),
             "clean": self._clean.save(),
             "local": subspace.save(self._local),
             "cluster": subspace.save(self._cluster),
@@ -325,6 +330,7 @@ class Pipeline:
         self._smoother.restore(section(state, "smoother"))
         self._batch.rows = rows(state, "batch", size, self._settings.batch - 1)
         self._recent = rows(state, "recent", size, LOWEST_OF * self._settings.batch)
+        self._recent_pods = [int(pods) for pods in numbers(state, "recent_pods", len(self._recent), least=0.0)]
         self._clean.restore(section(state, "clean"))
         self._local = subspace.restore(state, "local", size, longest=math.sqrt(size) + 1e-6)
         self._cluster = subspace.restore(state, "cluster", size, longest=LONGEST_CLUSTER)

@@ -183,17 +183,18 @@ class ResourceFit:
         return usage
 
     def _at_least(self, i: int, second: Observation, model: float) -> float:
-        """Lower bound of the current usage in churn."""
-        lowest = second.lowest[i]
+        """Lower bound of the current usage in churn. Pods that have ended since may have been part of it."""
+        fit = self._fits[i]
+        lowest = second.lowest[i] - (fit.cost * (second.most - second.pods) if fit.known else 0.0)
         if lowest >= self._full[i] - SATURATED:
             return self._full[i]
-        return lowest if lowest > model + SPIKES or not self._fits[i].known else 0.0
+        return lowest if lowest > model + SPIKES or not fit.known else 0.0
 
     def _seen_cost(self, i: int, second: Observation, cost: float) -> float:
         """Nothing is learned in churn, so a lowest sample far above the prediction raises the cost directly."""
         fit, lowest = self._fits[i], second.lowest[i]
-        if second.churn and fit.known and lowest > fit.baseline + fit.cost * second.pods + SPIKES:
-            return max(cost, (lowest - fit.baseline) / max(second.pods, 1))
+        if second.churn and fit.known and lowest > fit.baseline + fit.cost * second.most + SPIKES:
+            return max(cost, (lowest - fit.baseline) / max(second.most, 1))
         return cost
 
     def resize(self, scale: Scale) -> None:

@@ -34,6 +34,7 @@ class Level:
         "_before",
         "_taken",
         "early",
+        "first",
         "mean",
         "now",
         "present",
@@ -54,7 +55,8 @@ class Level:
         self.mean = 0.0  # the level; `now` before the first lasting reading
         self.readings = 0.0  # number of readings in the level
         self.top = 0.0  # highest `now` of lasting readings, once the pod is no longer young
-        self.early = 0.0  # highest reading while it was young
+        self.early = 0.0  # highest demand of two readings in a row while it was young: one alone may be noise
+        self.first: float | None = None  # reading of its first second, which belongs to no level
         self.stepped = False  # the last reading ended a level
 
     def read(self, demand: float, age: float, *, lasting: bool, swings: bool = False) -> None:
@@ -64,8 +66,8 @@ class Level:
             value, lasted = self.recent.pop(0)
             if lasted:
                 self._take(value)
-        if age < EARLY:
-            self.early = max(self.early, demand)
+        if age < EARLY and len(self.recent) > 1:
+            self.early = max(self.early, min(self.recent[-1][0], self.recent[-2][0]))
         self.now = sum([value for value, _ in self.recent]) / len(self.recent)
         lasted_now = [value for value, lasted in self.recent if lasted]
         self.present = sum(lasted_now) / len(lasted_now) if lasted_now else self.now

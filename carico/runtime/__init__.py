@@ -15,6 +15,7 @@ Pods
 Use of pods
     meter.py        use and demand of each pod
     demand.py       demand from two readings of a pod's counters
+    ending.py       recognises pods that have ended before the runtime reports it
     pod_cgroups.py  finds the cgroup of a pod
     cri_stats.py    counters from a CRI runtime's statistics
 """

@@ -11,7 +11,9 @@ There are two measures of waiting, each incomplete:
 The larger one is used. If the other pods have less weight (BestEffort pods and one with requests) the stretch applies
 to them and not to this pod. Its own pressure gives a bound: no thread waits for a larger share w of its time than
 `some`, which bounds the wait by usage · w/(1 − w). But `some` is a mean over processors, and includes only a part of
-the wait of a thread that migrated between them: w is assumed to be four times `some`.
+the wait of a thread that migrated between them: of one that spent the same time on each of n, 1/n. w is assumed to be
+n · `some` with n up to four. A bound that is too wide lets the noise of the stretch, a mean of ten counts a second, make
+busy threads look more expensive: with four instead of two on two processors by 6 %.
 
 Time in which the pod was throttled by its own cpu limit is not waiting for a processor, and no pod demands more than
 its limit.
@@ -27,7 +29,7 @@ from carico.types import PodCounters
 # bursts is overestimated, and that of threads with low weight underestimated.
 LITTLE_WAIT = 0.1
 LITTLE_CORES = 0.01
-MOVED = 4.0  # factor by which `some` may be too low for threads that migrate between processors
+MOVED = 4.0  # maximum factor by which `some` may be too low for threads that migrate between processors
 AT_LIMIT = 0.95  # share of a cpu limit from which on the limit is what bounds the pod
 
 
@@ -36,8 +38,10 @@ class CpuDemand(NamedTuple):
     exact: bool  # False: how much the pod would use on an idle node is not known
 
 
-def cpu_demand(usage: float, some: float | None, throttled: float, stretch: float, limit: float | None) -> CpuDemand:
-    """Rates per second; `some` is None without PSI, `stretch` is at least 1.
+def cpu_demand(
+    usage: float, some: float | None, throttled: float, stretch: float, limit: float | None, cores: float = MOVED
+) -> CpuDemand:
+    """Rates per second; `some` is None without PSI, `stretch` is at least 1. `cores` is the node's.
 
     >>> cpu_demand(usage=0.5, some=0.5, throttled=0.0, stretch=2.0, limit=None)
     CpuDemand(cores=1.0, exact=False)
@@ -48,7 +52,7 @@ def cpu_demand(usage: float, some: float | None, throttled: float, stretch: floa
     """
     wait = usage * (stretch - 1.0)
     if some is not None:
-        if throttled == 0.0 and (most := MOVED * some) < 1.0:
+        if throttled == 0.0 and (most := min(cores, MOVED) * some) < 1.0:
             wait = min(wait, usage * most / (1.0 - most))
         wait = max(wait, some - throttled)
     wait = max(wait, 0.0)

@@ -1,7 +1,8 @@
 """Use and demand of every workload pod, read once a second within a time budget.
 
 Young pods are read every second: their class may be new, and the node's room depends on them. The others are read in
-rotation within `measure_budget`; their figures are then means over the seconds between two readings.
+rotation within `measure_budget`, those whose demand hardly moves only every second time; their figures are then means
+over the seconds between two readings.
 """
 
 from __future__ import annotations
@@ -10,14 +11,19 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
-from carico.runtime.demand import CpuDemand, cpu_demand, memory_demand, rates
+from carico.runtime.demand import MOVED, CpuDemand, cpu_demand, memory_demand, rates
+from carico.runtime.ending import EndDetector
 from carico.runtime.pods import WorkloadPod
 from carico.types import MeasuredPod, PodCounters
 
 ACCOUNTED = ("cpu", "memory")  # dimensions that are accounted per pod
 YOUNG = 20.0  # s since its first container started, or since it was first seen, for which a pod is read every second
 YOUNG_BUDGETS = 10  # budgets that young pods may use together: hundreds may start at once
+NEXT_SECOND = 0.5  # s after a reading from which on a pod may be read again: ticks are not exactly a second apart
 LEAST_SECONDS = 0.25  # between two readings that are compared; a shorter interval is too inaccurate
+STEADY_EVERY = 2.0  # s between two readings of a pod whose demand hardly moved between the last two
+STEADY = 0.1  # change of demand, as a share of it, that counts as hardly any,
+STEADY_LEAST = (0.02, 2.0**23)  # or as an absolute amount, by ACCOUNTED: cores, bytes
 SILENCE = 10.0  # s without a single reading, though pods run, after which accounting counts as missing
 
 
@@ -78,15 +84,16 @@ def _since_start(before: Instant | None, after: Instant, started: float | None, 
 class Watched:
     """One pod."""
 
-    __slots__ = ("figures", "fresh", "instant", "looked", "seen", "young_until")
+    __slots__ = ("due", "end", "figures", "fresh", "instant", "seen", "young_until")
 
     def __init__(self, now: float) -> None:
         self.seen = now
         self.young_until = now + YOUNG
-        self.looked = -1.0  # s, monotonic, of the second in which it was last read
+        self.due = now  # s, monotonic, from which on it is to be read again
         self.instant: Instant | None = None
         self.figures: PodFigures | None = None
         self.fresh = False
+        self.end = EndDetector()
 
 
 class PodMeter:
@@ -100,13 +107,16 @@ class PodMeter:
         dimensions: tuple[str, ...],
         budget: float,
         timer: Callable[[], float] = time.perf_counter,
+        cores: Callable[[], float] = lambda: MOVED,
     ) -> None:
         self._workload = workload
         self._stats = stats
         self._stretch = stretch
         self._order = tuple(ACCOUNTED.index(name) for name in dimensions if name in ACCOUNTED)
+        self._least = tuple(STEADY_LEAST[i] for i in self._order)
         self._budget = budget
         self._timer = timer
+        self._cores = cores
         self._pods: Mapping[str, WorkloadPod] = {}
         self._watched: dict[str, Watched] = {}  # in the order of rotation
         self._measured_at: float | None = None
@@ -178,14 +188,14 @@ class PodMeter:
                 return
 
     def _turns(self, now: float) -> Iterator[str]:
-        """Pods that have not been read in this second; each one moves to the end of the rotation."""
-        for uid in [uid for uid, watched in self._watched.items() if watched.looked < now]:
+        """Pods that are due; each one moves to the end of the rotation."""
+        for uid in [uid for uid, watched in self._watched.items() if watched.due <= now]:
             self._watched[uid] = self._watched.pop(uid)
             yield uid
 
     def _read(self, uid: str, now: float) -> None:
         watched = self._watched[uid]
-        watched.looked = now
+        watched.due = now + NEXT_SECOND
         read = self._stats.read(uid, self._pods[uid].cgroup)
         if read is None:
             watched.instant = watched.figures = None
@@ -199,7 +209,17 @@ class PodMeter:
         watched.instant = after = Instant(at, self._stretched + stretch * (at - second), counters)
         before = _since_start(before, after, self._pods[uid].started, stretch)
         if before is not None and (figures := self._figures(before, after)) is not None:
+            if watched.end.leaves_out(before.counters, counters, at - before.at):
+                return
+            if self._is_steady(watched.figures, figures):
+                watched.due += STEADY_EVERY - 1.0
             watched.figures, watched.fresh = figures, True
+
+    def _is_steady(self, before: PodFigures | None, after: PodFigures) -> bool:
+        if before is None:
+            return False
+        pairs = zip(before.demand, after.demand, self._least, strict=True)
+        return all([abs(b - a) <= max(STEADY * a, least) for a, b, least in pairs])
 
     def _figures(self, before: Instant, after: Instant) -> PodFigures | None:
         seconds = after.at - before.at
@@ -208,7 +228,7 @@ class PodMeter:
         if rate is None:
             return None
         stretch = (after.stretched - before.stretched) / seconds
-        cpu = cpu_demand(rate.usage, rate.some, rate.throttled, stretch, counters.cpu_limit_cores)
+        cpu = cpu_demand(rate.usage, rate.some, rate.throttled, stretch, counters.cpu_limit_cores, self._cores())
         waited = 1.0 if rate.some is None else rate.some
         return self._ordered(cpu, rate.usage, counters, min(rate.throttled, waited))
 
@@ -220,9 +240,7 @@ class PodMeter:
 
     def _measured(self, pod: WorkloadPod, watched: Watched, now: float) -> MeasuredPod:
         age = 0.0 if pod.started is None else max(0.0, now - pod.started)
-        figures = watched.figures
+        figures, running = watched.figures, pod.running and not watched.end.ended
         if figures is None:
-            return MeasuredPod(pod.uid, pod.key, age, pod.running, None, None, True, False)
-        return MeasuredPod(
-            pod.uid, pod.key, age, pod.running, figures.demand, figures.use, figures.exact, watched.fresh
-        )
+            return MeasuredPod(pod.uid, pod.key, age, running, None, None, True, False)
+        return MeasuredPod(pod.uid, pod.key, age, running, figures.demand, figures.use, figures.exact, watched.fresh)

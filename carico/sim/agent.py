@@ -56,7 +56,13 @@ class SimAgent:
         self.pipeline.set_full(self._full)
         stats = MachineStats(self._timeline, self._machine, self._kubelet)
         self._meter = PodMeter(
-            self.table.workload, stats, self._stretch, RESOURCES, runtime.measure_budget, stats.timer
+            self.table.workload,
+            stats,
+            self._stretch,
+            RESOURCES,
+            runtime.measure_budget,
+            stats.timer,
+            cores=lambda: size.cores,
         )
         self._rule, self._sequence, self._messages = ReportPolicy(), 0, 0
         self._runnable: list[float] = []  # run queue of this second's samples

@@ -85,6 +85,7 @@ class PodGroup:
         below = path.lstrip("/")
         self._version = trees.version
         self._cpu_folder, self._memory_folder = trees.cpu / below, trees.memory / below
+        self._cpu_path = os.fspath(self._cpu_folder)  # converted once: it is looked at with each reading
         self._cpu = KernelFile(self._cpu_folder / "cpu.stat", 512)
         self._usage = None if trees.version == 2 else KernelFile(trees.cpuacct / below / "cpuacct.usage", 64)
         self._pressure = None if trees.pressure is None else KernelFile(trees.pressure / below / "cpu.pressure", 256)
@@ -166,9 +167,9 @@ class PodGroup:
     def _look(self, now: float) -> None:
         """Reads limits and containers, which rarely change. The folder's link count shows a new container."""
         try:
-            links = os.stat(self._cpu_folder).st_nlink
+            links = os.stat(self._cpu_path).st_nlink
         except OSError as error:
-            raise SourceMissing(f"{self._cpu_folder}: {error.strerror}") from error
+            raise SourceMissing(f"{self._cpu_path}: {error.strerror}") from error
         if links == self._looked[1] and now - self._looked[0] < LOOK_EVERY:
             return
         self._looked = (now, links)

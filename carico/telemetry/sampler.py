@@ -79,6 +79,11 @@ class Sampler:
         return max(1.0, runnable / counts / self._size.cores) if counts else 1.0
 
     @property
+    def cores(self) -> float:
+        """Processors of the machine, as of the last call of `size`."""
+        return self._size.cores
+
+    @property
     def raw(self) -> Mapping[str, float]:
         return self._raw
 

@@ -134,6 +134,69 @@ def test_cpu_burnt_at_the_start_is_reserved_but_is_not_the_cost() -> None:
     assert cost_of(cost, RESOURCES, FIRST)[0] > 3.0
 
 
+def test_cpu_burnt_at_the_start_is_known_though_it_saturates_the_node() -> None:
+    """The pods saturate the node as they start, so without saturated seconds only their end would be known of some."""
+    classes = table()
+    for number in range(12):
+        for age in range(1, 40):
+            demand, full = (4.0 if age <= 6 else 0.2, 4 * GIB), number % 2 == 0 and age <= 6
+            classes.observe([pod(str(number), demand, age=float(age), exact=not full)], 100.0 * number + age)
+    assert classes.classes[WEB].surplus[0] == pytest.approx(3.8, rel=0.1)
+    assert classes.classes[WEB].start_ups[0] >= 6.0
+
+
+def test_a_ramp_is_known_on_a_node_that_is_always_full() -> None:
+    classes = table()
+    for number in range(6):
+        for age in range(1, 30):
+            ramped = min(age / 8, 1.0)
+            classes.observe([pod(str(number), (ramped, GIB), age=float(age), exact=False)], 100.0 * number + age)
+    assert 4.0 <= classes.classes[WEB].ramps[0] <= 12.0
+    young = pod("young", (0.25, GIB), age=2.0, exact=False)
+    classes.observe([young], 1000.0)
+    assert not classes.classes[WEB].pods["young"].settled[0], "a quarter of its load is not its level"
+
+
+def test_threads_that_queue_do_not_look_like_a_ramp() -> None:
+    """A known pod that demands half as much again because the node is full has not grown."""
+    classes = table()
+    for number in range(6):
+        for age in range(1, 60):
+            full = age >= 10
+            demand = (1.5 if full else 1.0, GIB)
+            classes.observe([pod(str(number), demand, age=float(age), exact=not full)], 100.0 * number + age)
+    assert classes.classes[WEB].ramps[0] == 0.0
+
+
+def test_the_end_of_a_ramp_does_not_look_like_threads_that_queue() -> None:
+    """Then what pods demand on a full node would be divided by a growth that they have behind them."""
+    classes = table()
+    for number in range(12):
+        for second in range(1, 30):
+            age = second + number % 2 / 2
+            demand, full = (0.8 * min(age / 8, 1.0), GIB), not 5 <= age <= 6
+            classes.observe([pod(str(number), demand, age=age, exact=not full)], 100.0 * number + second)
+    assert classes.classes[WEB].queueing[0] <= 1.1
+
+
+def test_a_class_that_hardly_uses_cpu_after_its_start_does_not_swing_and_its_second_pod_reserves_the_start() -> None:
+    """A hundredth of a core now and then is far above a mean of next to nothing."""
+    node = Node()
+    for age in range(1, 40):
+        node.second([pod("1", (1.0 if age <= 6 else 0.01 * (age % 4 == 0), 0.1 * GIB), age=float(age))])
+    node.seconds(10, [])
+    free = node.second([])
+    second = node.second([pod("2", None, age=0.5)])
+    assert free.room[0] - second.room[0] == pytest.approx(1.0, abs=0.3)
+
+
+def test_one_noisy_reading_is_no_burst_that_each_pod_reserves() -> None:
+    node = Node()
+    for age in range(1, 30):
+        node.second([pod("1", (1.6 if age == 7 else 1.0, GIB), age=float(age))])
+    assert cost_of(*node.pipeline.class_costs(), RESOURCES, FIRST)[0] < 1.3
+
+
 def test_saturated_seconds_do_not_lower_a_cost_nor_inflate_it() -> None:
     node = Node()
     node.seconds(10, [pod("1", (2.0, GIB))])
@@ -306,6 +369,24 @@ def test_a_new_class_is_not_guessed_dear_once_its_pod_shows_how_little_cpu_it_wa
     seen = [node.second([*heavy, pod("new", idle, age=age)]) for age in (1.2, 2.2)]
     assert seen[0].room[0] == pytest.approx(first.room[0], abs=0.5)
     assert seen[1].room[0] > first.room[0] + 0.8
+
+
+def test_the_next_pod_of_a_new_class_reserves_what_the_first_has_shown() -> None:
+    """Not the guess, which is the whole of a small node's cpu if other classes are expensive."""
+    node = Node()
+    node.seconds(30, [])
+    for age in (1.2, 2.2):
+        one = node.second([pod("first", (0.2, GIB), age=age)])
+    both = node.second([pod("first", (0.2, GIB), age=3.0), pod("next", None, age=0.0)])
+    assert one.room[0] - both.room[0] == pytest.approx(0.2, abs=0.1)
+
+
+def test_the_reading_of_its_first_second_is_one_of_the_two_that_show_a_pods_cpu() -> None:
+    node = Node()
+    node.seconds(30, [])
+    guessed = node.second([pod("new", (0.2, GIB), age=0.8)])
+    shown = node.second([pod("new", (0.2, GIB), age=1.8)])
+    assert shown.room[0] - guessed.room[0] == pytest.approx(0.8, abs=0.1), "the guess is 1.0"
 
 
 def test_a_new_class_that_still_comes_up_keeps_the_guess() -> None:

@@ -79,6 +79,24 @@ def test_in_churn_the_count_speaks_and_not_the_usage() -> None:
     assert estimate.pod_capacity == pytest.approx(fits(5), abs=0.6)
 
 
+@pytest.mark.parametrize("running", [6, 11])
+def test_pods_that_ended_a_moment_ago_are_not_taken_for_load_that_is_still_there(running: int) -> None:
+    """In churn the lowest samples of 3 s are a lower bound of the usage, but most of them are of before the end."""
+    node = Node()
+    node.learn()
+    node.run(9.5, pods=running)
+    estimate = node.run(0.5, pods=0, showing=running, churn=True)  # the runtime's spikes hide that it is gone
+    assert estimate.mode is Mode.CHURN
+    assert estimate.pod_capacity == pytest.approx(fits(0), abs=0.6)
+
+
+def test_a_full_resource_in_churn_leaves_no_room_though_a_pod_has_ended() -> None:
+    node = Node()
+    node.learn()
+    assert node.run(4, pods=5, churn=True, extra=(1.0, 0.0)).pod_capacity == pytest.approx(0.0, abs=0.3)
+    assert node.run(1, pods=4, churn=True, extra=(1.0, 0.0)).pod_capacity < 3.0
+
+
 @pytest.mark.parametrize("churn", [False, True])
 def test_a_memory_jump_is_in_the_very_next_estimate(churn: bool) -> None:
     node = Node()

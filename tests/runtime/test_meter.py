@@ -140,6 +140,13 @@ def test_little_wait_leaves_demand_exact_whatever_the_node_does() -> None:
     assert not cpu_demand(0.5, some=0.3, throttled=0.0, stretch=1.0, limit=None).exact
 
 
+def test_on_few_processors_the_noise_of_the_stretch_makes_a_pod_hardly_dearer() -> None:
+    """One busy thread that waited 0.047 of the time, as the kernel's scheduler recorded, while the stretch said 0.19."""
+    assert cpu_demand(0.954, some=0.032, throttled=0.0, stretch=1.2, limit=None, cores=2).cores == pytest.approx(
+        1.0, abs=0.03
+    )
+
+
 def test_without_pressure_of_its_own_the_stretch_alone_tells() -> None:
     world = World()
     world.add("a")
@@ -192,6 +199,50 @@ def test_at_least_one_pod_has_its_turn_however_slow_the_kernel_is() -> None:
     world.now += YOUNG
     turns = [tuple(world.reads) for _ in range(3) if world.second()]
     assert sorted(turns) == [("a",), ("b",), ("c",)]
+
+
+def test_a_pod_that_hardly_changes_is_read_every_second_time_and_its_figures_are_means_of_both() -> None:
+    world = World()
+    world.add("steady", started=0.0)
+    world.add("moving", started=0.0)
+    world.second()
+    world.now += YOUNG
+    demand = [1.0, 3.0]
+    seen = []
+    for second in range(8):
+        measured = world.second(steady=(0.5,), moving=(demand[second % 2],))
+        seen.append(("steady" in world.reads, "moving" in world.reads))
+    assert [moving for _, moving in seen] == [True] * 8
+    assert [steady for steady, _ in seen[2:]] in ([True, False] * 3, [False, True] * 3)
+    assert measured["steady"].demand == pytest.approx((0.5, 0.0))
+    changed = [world.second(steady=(2.0,), moving=(1.0,))["steady"].demand[0] for _ in range(4)]
+    assert changed[2:] == pytest.approx([2.0, 2.0]), "read every second again once it changes"
+
+
+def test_a_pod_whose_processes_have_ended_does_not_run_though_the_runtime_has_not_said_so() -> None:
+    """Its last readings would be taken for a pod that demands nothing."""
+    world = World()
+    world.add("a", memory_working_set=8e6)
+    for _ in range(3):
+        world.second(a=(1.0,))
+    world.counters["a"] = world.counters["a"]._replace(memory_working_set=4e5)
+    ending = world.second(a=(0.3,))["a"]
+    assert (ending.running, ending.fresh, ending.demand) == (True, False, pytest.approx((1.0, 8e6)))
+    ended = [world.second(a=(0.0,))["a"] for _ in range(3)]
+    assert [(pod.running, pod.fresh) for pod in ended] == [(False, False)] * 3
+    restarted = world.second(a=(0.5,))["a"]
+    assert (restarted.running, restarted.fresh) == (True, True)
+
+
+def test_a_pod_that_frees_its_memory_and_goes_on_is_measured_after_one_reading() -> None:
+    world = World()
+    world.add("a", memory_working_set=8e8)
+    for _ in range(3):
+        world.second(a=(0.5,))
+    world.counters["a"] = world.counters["a"]._replace(memory_working_set=4e7)
+    freed = [world.second(a=(0.01,))["a"] for _ in range(3)]
+    assert [(pod.running, pod.fresh) for pod in freed] == [(True, False), (True, True), (True, True)]
+    assert freed[2].demand == pytest.approx((0.01, 4e7))
 
 
 def test_a_pod_that_never_starts_is_not_young_for_ever() -> None:

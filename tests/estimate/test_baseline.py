@@ -1,0 +1,35 @@
+"""The baseline of a node from its usage and the sum of its pods' demands."""
+
+from __future__ import annotations
+
+import pytest
+
+from carico.estimate.baseline import Baseline
+
+NOISE = 0.01**2
+
+
+def learned(*seconds: tuple[float, float], saturated: bool = False, may_miss: bool = False) -> Baseline:
+    """After a quiet minute at 0.1, and these seconds of (usage, sum of the pods)."""
+    node = Baseline()
+    for second in range(60):
+        pods = 0.1 * (second % 4)
+        node.learn(0.1 + pods, pods, NOISE, 1.0, saturated=False)
+    for usage, pods in seconds:
+        node.learn(usage, pods, NOISE, 1.0, saturated=saturated, may_miss=may_miss)
+    return node
+
+
+def test_waits_that_pressure_does_not_show_change_nothing() -> None:
+    """Four busy threads on two processors, three of them on one: usage 0.75 where the pods demand 1.0."""
+    node = learned(*[(0.75, 1.0)] * 60, may_miss=True)
+    assert (node.b, node.gamma) == (pytest.approx(0.1, abs=0.01), pytest.approx(1.0, abs=0.02))
+
+
+def test_with_idle_processors_the_same_usage_is_a_baseline_that_fell() -> None:
+    assert learned(*[(0.3, 0.3)] * 60).b == pytest.approx(0.0, abs=0.02)
+
+
+@pytest.mark.parametrize("may_miss", [False, True])
+def test_load_that_is_no_pods_is_followed_within_seconds(may_miss: bool) -> None:
+    assert learned(*[(0.9, 0.55)] * 5, may_miss=may_miss).b == pytest.approx(0.35, abs=0.05)
