@@ -37,7 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    records = load(_read(args))
+    dump = _read(args)
+    records = load(dump)
+    if args.file and dump and not records:
+        raise UsageError(f"{args.file}: holds no decisions; write a dump with SIGUSR2 or /debug/decisions")
     wrong = replay(records, args.threshold)
     shown = _chosen(records, args)
     if args.output == "name":

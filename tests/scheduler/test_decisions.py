@@ -56,6 +56,18 @@ def test_people_read_and_replay_a_dump(tmp_path: Path, capsys: pytest.CaptureFix
     assert told["wrong"] == ["default/q went to node-7, which had only 1.2 pods free"]
 
 
+def test_a_file_that_is_no_dump_has_broken_no_rules_either(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_text("kind: Pod\n")
+    assert main(["decisions", str(file)]) == 2
+    assert (
+        capsys.readouterr().err
+        == f"carico: {file}: holds no decisions; write a dump with SIGUSR2 or /debug/decisions\n"
+    )
+    file.write_text("")  # what a scheduler that has decided nothing yet writes
+    assert main(["decisions", str(file)]) == 0
+
+
 @pytest.mark.parametrize("argv", [["x", "--server", "http://y"], ["/no/such/file"], ["--server", "ftp://nonsense"]])
 def test_where_it_cannot_read_it_says_so(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["decisions", *argv]) == 2
