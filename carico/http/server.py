@@ -83,7 +83,7 @@ class HttpServer:
         if len(self._clients) >= self._connections and not self._drop_slowest():
             page = text(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections", (("Retry-After", "1"),))
             writer.write(encoded(page, head_only=False, close=True))
-            self._refused(page.status, _caller(writer), "a connection", "all are at work")
+            self._refused(page.status, _caller(writer), "a connection", f"all {self._connections} are in use")
             writer.close()
             return
         client = asyncio.create_task(self._talk(reader, writer))
@@ -206,7 +206,8 @@ class HttpServer:
         if posts and head.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
             raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"only {JSON} is taken")
         if length > limit:
-            raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {limit} bytes of a body are taken")
+            most = f"at most {limit} bytes of a body are" if limit else f"no body of a {head.method} is"
+            raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{most} taken")
         if self._bodies + length > BODIES_LIMIT:
             again: Headers = (("Retry-After", "1"),)
             raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests at once", again)

@@ -81,6 +81,7 @@ def test_an_unknown_command_ends_with_one_short_line() -> None:
         (["--config", "x.toml", "version"], "--config: `carico version` reads no settings"),
         (["top", "--seconds", "soon"], "--seconds: 'soon' is not a duration; write it like 30s, 5m, 1h30m or"),
         (["top", "--seconds", "0"], "--seconds: '0' is not a time above 0"),
+        (["top", "--seconds", "12000d"], "--seconds: '12000d' is more than 30 years"),
         (["scheduler", "--leader-elect=maybe"], "--leader-elect: 'maybe' is neither true nor false"),
         (["agent", "--config", "/no/such"], "/no/such: cannot be read (No such file or directory); check --config"),
     ],

@@ -18,6 +18,7 @@ from carico.http import routes
 from carico.http import server as module
 from carico.http.address import split_address
 from carico.http.message import Page, Request, Stream, text
+from carico.http.refusals import Refusals
 from carico.http.routes import POST, Route, exposition, health, probe, shown
 from carico.http.server import HttpServer
 from carico.metrics import new_registry, request_counter
@@ -185,6 +186,14 @@ def test_answers_are_counted_by_listener_and_status() -> None:
         (get("/page", "Content-Length: ²"), HTTPStatus.BAD_REQUEST),
         (get("/page", "Content-Length: 1", "Content-Length: 1"), HTTPStatus.BAD_REQUEST),
         (get("/page", "Content-Length: 5"), HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+        (get("/page", "Content-Length: 0, 0"), HTTPStatus.BAD_REQUEST),
+        (get("/page", "Content-Length: 0x0"), HTTPStatus.BAD_REQUEST),
+        (get("/page", "X: a\rY: b"), HTTPStatus.BAD_REQUEST),
+        (get("/page", "Transfer-Encoding:\vchunked"), HTTPStatus.BAD_REQUEST),
+        (get("/page", "Transfer-Encoding: identity"), HTTPStatus.LENGTH_REQUIRED),
+        (get("/%70age"), HTTPStatus.NOT_FOUND),
+        (get("/x/../page"), HTTPStatus.NOT_FOUND),
+        (get("//page"), HTTPStatus.NOT_FOUND),
         (post(b"", "Content-Length: 0"), HTTPStatus.BAD_REQUEST),
         (post(b"{}", kind="text/plain"), HTTPStatus.UNSUPPORTED_MEDIA_TYPE),
         (post(b"x" * 101), HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
@@ -227,8 +236,21 @@ def test_the_log_is_not_filled_and_holds_no_token(caplog: pytest.LogCaptureFixtu
 
     serving(scenario)
     assert len(caplog.records) == 1
-    assert "GET '/nothing' with 404" in caplog.text
+    assert "refused 127.0.0.1 GET '/nothing' with 404: pages here: " in caplog.text
+    assert "more before" not in caplog.text
     assert "s3cret" not in caplog.text
+
+
+def test_what_was_left_out_of_the_log_is_counted_in_the_next_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("carico.http.refusals.monotonic", lambda: now[0])
+    refusals = Refusals("listen")
+    for now[0] in (0.0, 1.0, 2.0, 10.0, 20.0):
+        refusals.note(HTTPStatus.NOT_FOUND, "10.0.0.1", "GET '/x'", "no such page")
+    line = "listen: refused 10.0.0.1 GET '/x' with 404: no such page"
+    assert caplog.messages == [line, f"{line} (and 2 more before)", line]
 
 
 @pytest.mark.parametrize("request_bytes", [b"", b"GET /metrics"])

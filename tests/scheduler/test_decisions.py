@@ -49,6 +49,7 @@ def test_people_read_and_replay_a_dump(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["decisions", str(file), "--pod", "default/q"]) == 0
     shown = capsys.readouterr().out
     assert "default/q" in shown
+    assert "1970-01-01T00:00:00.000Z" in shown  # as in the log
     assert "default/p" not in shown
     assert "replayed 2 decisions (2 scheduled): none broke the rules" in shown
     assert main(["decisions", str(file), "--threshold", "2", "--json"]) == 1
