@@ -14,6 +14,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
 
+from carico.http.address import is_loopback
 from carico.http.foreign import SHOWN, foreign_host, foreign_origin
 from carico.http.head import HEAD_LIMIT, RequestHead, body_length, parse
 from carico.http.listener import Listener
@@ -181,11 +182,14 @@ class HttpServer:
     async def _request(
         self, head: RequestHead, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> tuple[Request, Route]:
-        if self._listener.loopback and (problem := foreign_host(head.headers)):
-            raise RefusedError(HTTPStatus.FORBIDDEN, problem)
         route = self._routes.get(head.path)
         access = Access.PRIVATE if route is None else route.access
-        if access is Access.PRIVATE and (problem := foreign_origin(head.method, head.headers)):
+        if access is Access.LOCAL and not is_loopback(_caller(writer)):
+            raise RefusedError(HTTPStatus.FORBIDDEN, "only for clients on its machine, e.g. of `kubectl port-forward`")
+        if (self._listener.loopback or access is Access.LOCAL) and (problem := foreign_host(head.headers)):
+            raise RefusedError(HTTPStatus.FORBIDDEN, problem)
+        browsed = access in (Access.PRIVATE, Access.LOCAL)
+        if browsed and (problem := foreign_origin(head.method, head.headers)):
             raise RefusedError(HTTPStatus.FORBIDDEN, problem)
         if access is not Access.PROBE:
             await self._check(head)

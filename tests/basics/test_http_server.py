@@ -8,7 +8,9 @@ import gzip
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from http import HTTPStatus
+from socket import AF_INET
 
+import psutil
 import pytest
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -16,10 +18,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from carico.errors import CaricoError, UsageError
 from carico.http import routes
 from carico.http import server as module
-from carico.http.address import split_address
+from carico.http.address import is_loopback, split_address
 from carico.http.message import Page, Request, Stream, text
 from carico.http.refusals import Refusals
-from carico.http.routes import POST, Route, exposition, health, probe, shown
+from carico.http.routes import POST, Access, Route, exposition, health, probe, shown
 from carico.http.server import HttpServer
 from carico.metrics import new_registry, request_counter
 
@@ -35,6 +37,7 @@ ROUTES = {
     **health(lambda: None, lambda: "no sample yet", lambda: ["[+]ping ok"]),
     "/page": Route(echo),
     "/post": Route(echo, POST, 100),
+    "/local": Route(echo, access=Access.LOCAL),
 }
 Scenario = Callable[[HttpServer, int], Awaitable[None]]
 
@@ -52,9 +55,9 @@ def serving(scenario: Scenario, routes: dict[str, Route] | None = None, address:
     asyncio.run(whole())
 
 
-async def exchange(port: int, request: bytes) -> bytes:
+async def exchange(port: int, request: bytes, host: str = "127.0.0.1") -> bytes:
     """Everything that comes back until the server closes, or has answered who has no more to say."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await asyncio.open_connection(host, port)
     try:
         writer.write(request)
         writer.write_eof()
@@ -63,11 +66,13 @@ async def exchange(port: int, request: bytes) -> bytes:
         writer.close()
 
 
-def ask(request: bytes, routes: dict[str, Route] | None = None, address: str = "127.0.0.1:0") -> bytes:
+def ask(
+    request: bytes, routes: dict[str, Route] | None = None, address: str = "127.0.0.1:0", host: str = "127.0.0.1"
+) -> bytes:
     answers: list[bytes] = []
 
     async def scenario(_: HttpServer, port: int) -> None:
-        answers.append(await exchange(port, request))
+        answers.append(await exchange(port, request, host))
 
     serving(scenario, routes, address)
     return answers[0]
@@ -279,6 +284,20 @@ def test_a_silent_client_that_leaves_gets_nothing(request_bytes: bytes) -> None:
 def test_a_name_that_was_rebound_to_loopback_is_refused(host: str, expected: int) -> None:
     for path in ("/page", "/metrics"):
         assert status(ask(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())) == expected
+
+
+def test_a_local_page_is_for_clients_on_this_machine_wherever_the_server_listens() -> None:
+    assert status(ask(get("/local"), address="0.0.0.0:0")) == 200
+    assert status(ask(get("/local").replace(b"localhost", b"evil.example"), address="0.0.0.0:0")) == 403
+    assert status(ask(get("/local", "Origin: http://evil.example"), address="0.0.0.0:0")) == 403
+    addresses = [each.address for all_ in psutil.net_if_addrs().values() for each in all_ if each.family == AF_INET]
+    beyond = [address for address in addresses if not is_loopback(address)]
+    if not beyond:
+        pytest.skip("this machine has no address beyond loopback")
+    answer = ask(get("/local"), address="0.0.0.0:0", host=beyond[0])
+    assert status(answer) == 403
+    assert b"only for clients on its machine" in answer
+    assert status(ask(get("/page"), address="0.0.0.0:0", host=beyond[0])) == 200
 
 
 def test_any_name_is_good_where_the_network_may_ask() -> None:
