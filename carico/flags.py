@@ -20,6 +20,7 @@ S = TypeVar("S")
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
+LONGEST = 1e9  # s of a duration
 FEW = 6  # choices that an error may list
 METAVARS = {int: "N", float: "X", str: "TEXT", Path: "FILE"}  # of settings without their own
 GLOBAL = "Global options"
@@ -220,8 +221,10 @@ def duration(text: str) -> float:
         seconds = durations.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
-    if not 0 < seconds < 1e9:
+    if seconds <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time above 0")
+    if seconds >= LONGEST:
+        raise argparse.ArgumentTypeError(f"{text!r} is more than 30 years")
     return seconds
 
 

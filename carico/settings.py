@@ -228,7 +228,7 @@ class AggregatorSettings(ServerTlsFiles):
 
     listen: str = setting(
         "127.0.0.1:9465",
-        "address of /metrics, /healthz, /livez, /readyz and /debug/model",
+        "address of /metrics, /healthz, /livez, /readyz and, for clients on this machine only, /debug/model",
         metavar="HOST:PORT",
         common=True,
     )

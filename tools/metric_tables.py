@@ -23,8 +23,8 @@ HEAD = """# Metrics
 Each process has them at `/metrics` of its `--listen`, as Prometheus' text or OpenMetrics by `Accept`, and with gzip by
 `Accept-Encoding`. These names, labels and meanings stay.
 
-A name begins with whose it is: `carico_agent_`, `carico_aggregator_`, `carico_scheduler_` and `carico_extender_` are
-about a process, `carico_node_` about a node. What several processes have in the same sense has the label `component`.
+A name begins with its component: `carico_agent_`, `carico_aggregator_`, `carico_scheduler_` and `carico_extender_` are
+about a process, `carico_node_` about a node. A metric that several processes have has the label `component`.
 `carico_usage_ratio`, `carico_baseline_ratio`, `carico_pod_cost_ratio` and `carico_signal_k` are the signal of a node,
 `carico_undecodable_objects_total` is the scheduler's, and `carico_evictions_total` counts the evictions of every part
 that evicts pods. Other beginnings are those of the projects whose names are used:
@@ -32,12 +32,12 @@ kube-scheduler (`scheduler_`), client-go (`rest_client_`, `leader_election_`), g
 prometheus_client (`process_`, `python_`).
 
 **Filter by `job`.** `sum(scheduler_pending_pods)` counts the pods of kube-scheduler and of Carico together, where both
-are scraped: say `scheduler_pending_pods{job="carico-scheduler"}`, and add the same to dashboards that were made for
+are scraped: use `scheduler_pending_pods{job="carico-scheduler"}`, and add the same to dashboards that were made for
 kube-scheduler. The same goes for `rest_client_*`, `leader_election_*`, `grpc_server_*`, `process_*` and `python_*`.
 
 **The label `node`** is set by the process: of the agent it is the node's name in Kubernetes (`--node-name`), of the
 scheduler each node's. If the scrape configuration adds a label `node` itself, as many do for pods, Prometheus renames
-this one to `exported_node`. Say `honor_labels: true` for these jobs (`honorLabels: true` in a PodMonitor or
+this one to `exported_node`. Set `honor_labels: true` for these jobs (`honorLabels: true` in a PodMonitor or
 ServiceMonitor) to keep it.
 
 **Series per node** of the scheduler are left out where there are more nodes than `--per-node-metrics`.
@@ -48,9 +48,10 @@ reused from an earlier pod of the same template take no time. `carico_event_loop
 in the agent by that of the samples (10 Hz by default), in the aggregator by that of the model (`--merge-every`), in the
 scheduler four times a second.
 
-**Certificates** are told by their end as Unix time:
-`carico_certificate_not_after_timestamp_seconds - time() < 7 * 86400` finds those that end within a week. `certificate`
-is `tls_cert` for the file of that setting, and `kubeconfig` for the client certificate that the API server sees.
+**Certificates** have their expiry as Unix time:
+`carico_certificate_not_after_timestamp_seconds - time() < 7 * 86400` finds those that expire within a week. The label
+`certificate` is `tls_cert` for the file of that setting, and `kubeconfig` for the client certificate that the API
+server sees.
 """
 ABOUT = {
     "agent": "`carico agent`, one per node.",

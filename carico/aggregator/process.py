@@ -24,7 +24,7 @@ from carico.certificate_metrics import CertificateCollector, from_file
 from carico.clock import Clock, SystemClock, Ticker
 from carico.errors import UsageError
 from carico.flags import CommandParser, add_settings, settings_of
-from carico.http.routes import Route, exposition, health, shown
+from carico.http.routes import Access, Route, exposition, health, shown
 from carico.http.server import HttpServer
 from carico.settings import AggregatorSettings
 from carico.wire.metrics import GrpcServerMetrics
@@ -65,7 +65,7 @@ class Aggregator:
         return {
             **exposition(registry),
             **health(self._stalled, lambda: None if self._ready else "not serving"),
-            "/debug/model": shown(lambda: pages.debug_model(self._door)),
+            "/debug/model": shown(lambda: pages.debug_model(self._door), Access.LOCAL),
         }
 
     async def start(self) -> tuple[int, int]:

@@ -39,7 +39,7 @@ class Described(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = f"{parser.prog} bash|zsh|fish"
-    parser.add_argument("shell", choices=list(SCRIPTS), help="the shell to complete in")
+    parser.add_argument("shell", choices=list(SCRIPTS), metavar="|".join(SCRIPTS), help="the shell to complete in")
 
 
 def run(args: argparse.Namespace) -> int:

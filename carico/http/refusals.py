@@ -25,7 +25,5 @@ class Refusals:
             self._unlogged[status] += 1
             return
         self._logged_at[status] = now
-        more = self._unlogged.pop(status, 0)
-        log.warning(
-            "%s: refused %s %s with %d: %s (and %d more before)", self._name, caller, what, status, reason, more
-        )
+        more = f" (and {unlogged} more before)" if (unlogged := self._unlogged.pop(status, 0)) else ""
+        log.warning("%s: refused %s %s with %d: %s%s", self._name, caller, what, status, reason, more)

@@ -25,6 +25,7 @@ class Access(Enum):
     PROBE = "anybody"
     SCRAPE = "whoever passes the server's check"
     PRIVATE = "the same, but from no other site's web page"
+    LOCAL = "the same, but only on this machine, also where the server listens beyond loopback"
 
 
 class Route(NamedTuple):
@@ -34,9 +35,9 @@ class Route(NamedTuple):
     access: Access = Access.PRIVATE
 
 
-def shown(page: Callable[[], Page]) -> Route:
+def shown(page: Callable[[], Page], access: Access = Access.PRIVATE) -> Route:
     """A page that does not depend on the request."""
-    return Route(lambda _: page())
+    return Route(lambda _: page(), access=access)
 
 
 def probe(name: str, why_not: WhyNot, lines: Callable[[], Iterable[str]] = lambda: ()) -> Route:

@@ -14,6 +14,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
 
+from carico.http.address import is_loopback
 from carico.http.foreign import SHOWN, foreign_host, foreign_origin
 from carico.http.head import HEAD_LIMIT, RequestHead, body_length, parse
 from carico.http.listener import Listener
@@ -83,7 +84,7 @@ class HttpServer:
         if len(self._clients) >= self._connections and not self._drop_slowest():
             page = text(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections", (("Retry-After", "1"),))
             writer.write(encoded(page, head_only=False, close=True))
-            self._refused(page.status, _caller(writer), "a connection", "all are at work")
+            self._refused(page.status, _caller(writer), "a connection", f"all {self._connections} are in use")
             writer.close()
             return
         client = asyncio.create_task(self._talk(reader, writer))
@@ -181,11 +182,14 @@ class HttpServer:
     async def _request(
         self, head: RequestHead, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> tuple[Request, Route]:
-        if self._listener.loopback and (problem := foreign_host(head.headers)):
-            raise RefusedError(HTTPStatus.FORBIDDEN, problem)
         route = self._routes.get(head.path)
         access = Access.PRIVATE if route is None else route.access
-        if access is Access.PRIVATE and (problem := foreign_origin(head.method, head.headers)):
+        if access is Access.LOCAL and not is_loopback(_caller(writer)):
+            raise RefusedError(HTTPStatus.FORBIDDEN, "only for clients on its machine, e.g. of `kubectl port-forward`")
+        if (self._listener.loopback or access is Access.LOCAL) and (problem := foreign_host(head.headers)):
+            raise RefusedError(HTTPStatus.FORBIDDEN, problem)
+        browsed = access in (Access.PRIVATE, Access.LOCAL)
+        if browsed and (problem := foreign_origin(head.method, head.headers)):
             raise RefusedError(HTTPStatus.FORBIDDEN, problem)
         if access is not Access.PROBE:
             await self._check(head)
@@ -206,7 +210,8 @@ class HttpServer:
         if posts and head.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
             raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"only {JSON} is taken")
         if length > limit:
-            raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {limit} bytes of a body are taken")
+            most = f"at most {limit} bytes of a body are" if limit else f"no body of a {head.method} is"
+            raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{most} taken")
         if self._bodies + length > BODIES_LIMIT:
             again: Headers = (("Retry-After", "1"),)
             raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests at once", again)

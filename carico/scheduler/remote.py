@@ -31,6 +31,7 @@ from carico.scheduler.page_client import PageClient
 from carico.settings import LeaseSettings
 
 VARIABLE = "CARICO_SERVER"
+NAME_ONE = f"name one with --server or ${VARIABLE}"
 PORT = 9469  # default port of a scheduler's pages
 LOOK = 10.0  # s: timeout for finding the leader, and for kubectl
 FORWARDING = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+) ->")
@@ -101,7 +102,7 @@ async def _reach(args: argparse.Namespace) -> AsyncIterator[Pages]:
         yield Pages(why_not=f"no scheduler was found: {str(error) or 'the API server does not answer'}")
         return
     if found is None or not found.holder:
-        yield Pages(why_not=f"no scheduler was found: none holds the Lease {args.lease}; name one with --server")
+        yield Pages(why_not=f"no scheduler was found: none holds the Lease {args.lease}; {NAME_ONE}")
     elif found.pod:
         async with _forwarded(args, found) as pages:
             yield pages

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from datetime import datetime
 from pathlib import Path
 
 from carico import output
@@ -37,7 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    records = load(_read(args))
+    dump = _read(args)
+    records = load(dump)
+    if args.file and dump and not records:
+        raise UsageError(f"{args.file}: holds no decisions; write a dump with SIGUSR2 or /debug/decisions")
     wrong = replay(records, args.threshold)
     shown = _chosen(records, args)
     if args.output == "name":
@@ -80,7 +82,7 @@ async def _asked(args: argparse.Namespace) -> bytes:
 
 
 def as_table(records: list[DecisionRecord], *, wide: bool = False) -> str:
-    """`wide` has full timestamps, the profile and the duration of the decision.
+    """`wide` has the profile and the duration of the decision too.
 
     >>> record = DecisionRecord(0.25, "default/a", "u", "carico", 1, "n1", free_before=2.5)
     >>> as_table([record]).splitlines()[1].split()[1:]
@@ -98,10 +100,18 @@ def as_table(records: list[DecisionRecord], *, wide: bool = False) -> str:
     )
     lines = []
     for record in records:
-        time = timestamp(record.at) if wide else datetime.fromtimestamp(record.at).strftime("%H:%M:%S.%f")[:-3]
         free = "" if record.free_before is None else f"{record.free_before:g}"
         more = (record.profile, f"{record.feasible}/{record.nodes}", f"{record.micros:g}") if wide else ()
-        cells = (time, record.pod, str(record.attempt), record.node or "-", free, record.result, *more, record.reasons)
+        cells = (
+            timestamp(record.at),
+            record.pod,
+            str(record.attempt),
+            record.node or "-",
+            free,
+            record.result,
+            *more,
+            record.reasons,
+        )
         lines.append(cells)
     return table(head, lines, right=(2, 4, 7, 8) if wide else (2, 4))
 

@@ -8,7 +8,9 @@ import gzip
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from http import HTTPStatus
+from socket import AF_INET
 
+import psutil
 import pytest
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -16,9 +18,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from carico.errors import CaricoError, UsageError
 from carico.http import routes
 from carico.http import server as module
-from carico.http.address import split_address
+from carico.http.address import is_loopback, split_address
 from carico.http.message import Page, Request, Stream, text
-from carico.http.routes import POST, Route, exposition, health, probe, shown
+from carico.http.refusals import Refusals
+from carico.http.routes import POST, Access, Route, exposition, health, probe, shown
 from carico.http.server import HttpServer
 from carico.metrics import new_registry, request_counter
 
@@ -34,6 +37,7 @@ ROUTES = {
     **health(lambda: None, lambda: "no sample yet", lambda: ["[+]ping ok"]),
     "/page": Route(echo),
     "/post": Route(echo, POST, 100),
+    "/local": Route(echo, access=Access.LOCAL),
 }
 Scenario = Callable[[HttpServer, int], Awaitable[None]]
 
@@ -51,9 +55,9 @@ def serving(scenario: Scenario, routes: dict[str, Route] | None = None, address:
     asyncio.run(whole())
 
 
-async def exchange(port: int, request: bytes) -> bytes:
+async def exchange(port: int, request: bytes, host: str = "127.0.0.1") -> bytes:
     """Everything that comes back until the server closes, or has answered who has no more to say."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await asyncio.open_connection(host, port)
     try:
         writer.write(request)
         writer.write_eof()
@@ -62,11 +66,13 @@ async def exchange(port: int, request: bytes) -> bytes:
         writer.close()
 
 
-def ask(request: bytes, routes: dict[str, Route] | None = None, address: str = "127.0.0.1:0") -> bytes:
+def ask(
+    request: bytes, routes: dict[str, Route] | None = None, address: str = "127.0.0.1:0", host: str = "127.0.0.1"
+) -> bytes:
     answers: list[bytes] = []
 
     async def scenario(_: HttpServer, port: int) -> None:
-        answers.append(await exchange(port, request))
+        answers.append(await exchange(port, request, host))
 
     serving(scenario, routes, address)
     return answers[0]
@@ -185,6 +191,14 @@ def test_answers_are_counted_by_listener_and_status() -> None:
         (get("/page", "Content-Length: ²"), HTTPStatus.BAD_REQUEST),
         (get("/page", "Content-Length: 1", "Content-Length: 1"), HTTPStatus.BAD_REQUEST),
         (get("/page", "Content-Length: 5"), HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+        (get("/page", "Content-Length: 0, 0"), HTTPStatus.BAD_REQUEST),
+        (get("/page", "Content-Length: 0x0"), HTTPStatus.BAD_REQUEST),
+        (get("/page", "X: a\rY: b"), HTTPStatus.BAD_REQUEST),
+        (get("/page", "Transfer-Encoding:\vchunked"), HTTPStatus.BAD_REQUEST),
+        (get("/page", "Transfer-Encoding: identity"), HTTPStatus.LENGTH_REQUIRED),
+        (get("/%70age"), HTTPStatus.NOT_FOUND),
+        (get("/x/../page"), HTTPStatus.NOT_FOUND),
+        (get("//page"), HTTPStatus.NOT_FOUND),
         (post(b"", "Content-Length: 0"), HTTPStatus.BAD_REQUEST),
         (post(b"{}", kind="text/plain"), HTTPStatus.UNSUPPORTED_MEDIA_TYPE),
         (post(b"x" * 101), HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
@@ -227,8 +241,21 @@ def test_the_log_is_not_filled_and_holds_no_token(caplog: pytest.LogCaptureFixtu
 
     serving(scenario)
     assert len(caplog.records) == 1
-    assert "GET '/nothing' with 404" in caplog.text
+    assert "refused 127.0.0.1 GET '/nothing' with 404: pages here: " in caplog.text
+    assert "more before" not in caplog.text
     assert "s3cret" not in caplog.text
+
+
+def test_what_was_left_out_of_the_log_is_counted_in_the_next_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("carico.http.refusals.monotonic", lambda: now[0])
+    refusals = Refusals("listen")
+    for now[0] in (0.0, 1.0, 2.0, 10.0, 20.0):
+        refusals.note(HTTPStatus.NOT_FOUND, "10.0.0.1", "GET '/x'", "no such page")
+    line = "listen: refused 10.0.0.1 GET '/x' with 404: no such page"
+    assert caplog.messages == [line, f"{line} (and 2 more before)", line]
 
 
 @pytest.mark.parametrize("request_bytes", [b"", b"GET /metrics"])
@@ -257,6 +284,20 @@ def test_a_silent_client_that_leaves_gets_nothing(request_bytes: bytes) -> None:
 def test_a_name_that_was_rebound_to_loopback_is_refused(host: str, expected: int) -> None:
     for path in ("/page", "/metrics"):
         assert status(ask(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())) == expected
+
+
+def test_a_local_page_is_for_clients_on_this_machine_wherever_the_server_listens() -> None:
+    assert status(ask(get("/local"), address="0.0.0.0:0")) == 200
+    assert status(ask(get("/local").replace(b"localhost", b"evil.example"), address="0.0.0.0:0")) == 403
+    assert status(ask(get("/local", "Origin: http://evil.example"), address="0.0.0.0:0")) == 403
+    addresses = [each.address for all_ in psutil.net_if_addrs().values() for each in all_ if each.family == AF_INET]
+    beyond = [address for address in addresses if not is_loopback(address)]
+    if not beyond:
+        pytest.skip("this machine has no address beyond loopback")
+    answer = ask(get("/local"), address="0.0.0.0:0", host=beyond[0])
+    assert status(answer) == 403
+    assert b"only for clients on its machine" in answer
+    assert status(ask(get("/page"), address="0.0.0.0:0", host=beyond[0])) == 200
 
 
 def test_any_name_is_good_where_the_network_may_ask() -> None:

@@ -152,6 +152,8 @@ def test_a_cluster_that_cannot_start_says_why_and_leaves_nothing(shell: Shell) -
         (["create", "Not A Name"], "cannot be a cluster's name"),
         (["delete", "--simulate", "3"], "--simulate 3: a number of nodes for `carico cluster create`"),
         (["list", "one"], "unexpected argument 'one'"),
+        (["create", "--path"], "--path is for `carico cluster kubeconfig`"),
+        (["kubeconfig", "-o", "json"], "-o json is for `carico cluster list`"),
         (["remove"], "'remove' is not one of create, delete, kubeconfig, list"),
     ],
 )

@@ -219,7 +219,7 @@ def test_without_kubectl_the_command_is_printed_and_the_rest_is_answered(stage: 
 @pytest.mark.parametrize(
     ("holder", "why"),
     [
-        ("", "none holds the Lease default/lease-nobody; name one with --server"),
+        ("", "none holds the Lease default/lease-nobody; name one with --server or $CARICO_SERVER"),
         ("another-machine_77", "another-machine_77 leads, which is no pod"),
     ],
 )

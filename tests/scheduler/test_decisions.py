@@ -49,11 +49,24 @@ def test_people_read_and_replay_a_dump(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["decisions", str(file), "--pod", "default/q"]) == 0
     shown = capsys.readouterr().out
     assert "default/q" in shown
+    assert "1970-01-01T00:00:00.000Z" in shown  # as in the log
     assert "default/p" not in shown
     assert "replayed 2 decisions (2 scheduled): none broke the rules" in shown
     assert main(["decisions", str(file), "--threshold", "2", "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert told["wrong"] == ["default/q went to node-7, which had only 1.2 pods free"]
+
+
+def test_a_file_that_is_no_dump_has_broken_no_rules_either(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_text("kind: Pod\n")
+    assert main(["decisions", str(file)]) == 2
+    assert (
+        capsys.readouterr().err
+        == f"carico: {file}: holds no decisions; write a dump with SIGUSR2 or /debug/decisions\n"
+    )
+    file.write_text("")  # what a scheduler that has decided nothing yet writes
+    assert main(["decisions", str(file)]) == 0
 
 
 @pytest.mark.parametrize("argv", [["x", "--server", "http://y"], ["/no/such/file"], ["--server", "ftp://nonsense"]])

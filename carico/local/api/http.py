@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import NamedTuple, Protocol, cast
@@ -24,6 +25,7 @@ BODY_LIMIT = 16 << 20  # bytes
 STRANGERS = 600  # unauthenticated connections; a scheduler opens up to 512 at once
 STRANGER_PATIENCE = 10.0  # s for a connection to authenticate
 UNSENT = 1 << 20  # bytes buffered for a slow reader before its stream pauses
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?")  # size and extensions
 
 
 class ApiRequest(NamedTuple):
@@ -32,6 +34,7 @@ class ApiRequest(NamedTuple):
     query: dict[str, str]
     headers: dict[str, str]  # lower-case names
     body: bytes = b""
+    keep: bool = True  # the client may send another request on this connection
 
 
 class ApiResponse(NamedTuple):
@@ -106,7 +109,7 @@ class ApiConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         try:
-            while self._stream is None and self._next():
+            while self._stream is None and not self._transport.is_closing() and self._next():
                 pass
         except StatusError as refusal:
             self._answer(ApiResponse(refusal.code, refusal.encode()), last=True)
@@ -117,9 +120,9 @@ class ApiConnection(asyncio.Protocol):
     def _next(self) -> bool:
         """Answer the request at the start of the buffer; False if it is not complete yet."""
         end = self._buffer.find(b"\r\n\r\n")
+        if (len(self._buffer) if end < 0 else end) > HEAD_LIMIT:
+            raise StatusError(431, "", "the headers are too long")
         if end < 0:
-            if len(self._buffer) > HEAD_LIMIT:
-                raise StatusError(431, "", "the headers are too long")
             return False
         request = parse(bytes(self._buffer[:end]))
         if not self._admits(request):
@@ -140,7 +143,7 @@ class ApiConnection(asyncio.Protocol):
         except StatusError as refusal:
             answer = ApiResponse(refusal.code, refusal.encode())
         if isinstance(answer, ApiResponse):
-            self._answer(answer, last=request.headers.get("connection", "").lower() == "close")
+            self._answer(answer, last=not request.keep)
             return
         self._stream = answer
         head = f"HTTP/1.1 200 OK\r\nContent-Type: {answer.media}\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -184,17 +187,20 @@ class ApiConnection(asyncio.Protocol):
 def parse(head: bytes) -> ApiRequest:
     """
     >>> parse(b"GET /api/v1/pods?limit=5 HTTP/1.1\\r\\nHost: x")
-    ApiRequest(method='GET', path='/api/v1/pods', query={'limit': '5'}, headers={'host': 'x'}, body=b'')
+    ApiRequest(method='GET', path='/api/v1/pods', query={'limit': '5'}, headers={'host': 'x'}, body=b'', keep=True)
     """
     try:
-        return ApiRequest(*heads.parse(head)[:4])
+        found = heads.parse(head)
     except RefusedError as refused:
         raise StatusError(400, "BadRequest", refused.reason) from refused
+    return ApiRequest(found.method, found.path, found.query, found.headers, keep=found.keep)
 
 
 def body(buffer: bytearray, start: int, headers: dict[str, str]) -> tuple[bytes, int] | None:
     """The request's body and where it ends; None while it is incomplete."""
     if headers.get("transfer-encoding", "").lower() == "chunked":
+        if "content-length" in headers:  # another reader of these bytes could see another end
+            raise StatusError(400, "BadRequest", "Content-Length and Transfer-Encoding exclude each other")
         return _chunks(buffer, start)
     try:
         length = heads.body_length(headers, needed=False)
@@ -207,9 +213,12 @@ def body(buffer: bytearray, start: int, headers: dict[str, str]) -> tuple[bytes,
 
 
 def _chunks(buffer: bytearray, at: int) -> tuple[bytes, int] | None:
-    """
+    """Trailers are skipped.
+
     >>> _chunks(bytearray(b"3\\r\\nabc\\r\\n0\\r\\n\\r\\nnext"), 0)
     (b'abc', 13)
+    >>> _chunks(bytearray(b"0\\r\\nX: y\\r\\n\\r\\nnext"), 0)
+    (b'', 11)
     """
     parts: list[bytes] = []
     while True:
@@ -218,14 +227,17 @@ def _chunks(buffer: bytearray, at: int) -> tuple[bytes, int] | None:
             raise StatusError(413, "RequestEntityTooLarge", f"a body has at most {BODY_LIMIT} bytes")
         if line < 0:
             return None
-        try:
-            size = int(bytes(buffer[at:line]).partition(b";")[0], 16)
-        except ValueError:
-            raise StatusError(400, "BadRequest", "a chunk does not start with its size") from None
-        end = line + 2 + size + 2
-        if len(buffer) < end:
+        said = _CHUNK.fullmatch(buffer, at, line)
+        if said is None:
+            raise StatusError(400, "BadRequest", "a chunk does not start with its size")
+        size = int(said[1], 16)
+        if size == 0:
+            end = buffer.find(b"\r\n\r\n", line)  # the trailers' end; without any, the end of this line
+            return None if end < 0 else (b"".join(parts), end + 4)
+        end = line + 2 + size
+        if len(buffer) < end + 2:
             return None
-        if size <= 0:
-            return b"".join(parts), end
-        parts.append(bytes(buffer[line + 2 : end - 2]))
-        at = end
+        if buffer[end : end + 2] != b"\r\n":
+            raise StatusError(400, "BadRequest", "a chunk does not end where its size says")
+        parts.append(bytes(buffer[line + 2 : end]))
+        at = end + 2

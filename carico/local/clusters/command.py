@@ -47,6 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.simulate < 0 or (args.simulate and args.action != "create"):
         raise UsageError(f"--simulate {args.simulate}: a number of nodes for `carico cluster create`")
+    if args.path and args.action != "kubeconfig":
+        raise UsageError("--path is for `carico cluster kubeconfig`")
+    if args.output and args.action != "list":
+        raise UsageError(f"-o {args.output} is for `carico cluster list`")
     if args.action == "list":
         if args.name:
             raise UsageError(f"unexpected argument {args.name!r}: list shows all clusters")
