@@ -172,9 +172,9 @@ class Loud(Firewall):
 
 
 class World:
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, api: type[Api] = Api, **settings: Any) -> None:
         self.clock = ManualClock(now=100.0)
-        self.api = Api(self.clock)
+        self.api = api(self.clock)
         self.settings = SchedulerSettings(leader_elect=False, page=False, plaintext=True, validate=True, **settings)
         self.scheduler = Scheduler(self.settings, self.clock, self.api.client)
         self.scheduler._rng = np.random.default_rng(0)
@@ -255,6 +255,8 @@ class World:
             most -= 1
             if kind == "node":
                 cluster.node_changed(old, new)
+            elif kind == "thing":
+                cluster.thing_changed(old, new)
             elif new is not None:
                 self._mirror.put(self._mirror.decode(msgspec.Raw(msgspec.json.encode(new))))
             else:
@@ -352,8 +354,12 @@ class World:
             cycle = Cycle(queued.info, self.parts.snapshot)
             feasibility = profile.feasible.run(cycle)
             fits = [self.parts.snapshot.name(int(row)) for row in feasibility.rows]
+            fits = [] if pod.spec.scheduling_gates else fits
             assert not fits, f"{pod.name} waits ({queued.place}) and fits {fits}"
-            assert queued.place == "waiting", f"{pod.name} is in {queued.place}"
+            place = "gated" if pod.spec.scheduling_gates else "waiting"
+            assert queued.place == place, f"{pod.name} is in {queued.place}"
+            if pod.spec.scheduling_gates:
+                continue
             for plugin in profile.post_filters:
                 answer = plugin.post_filter(cycle, feasibility)
                 assert answer is None, f"{pod.name} waits, and evicting pods would help or is under way: {answer}"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,8 @@ from carico.wire.server import GrpcServer
 log = logging.getLogger(__name__)
 
 TURN = 0.005  # s of scheduling cycles in a row: an iteration of the event loop costs as much as a cycle
+LONG_TURN = 0.1  # s of CPU time: a cycle as long as this, with a search for victims, is followed by a pause
+PAUSE = 0.05  # s in which a renewal of the Lease gets its responses, and what the watches have received is handled
 LAG_EVERY = 0.25  # s between two measurements of the lag of the event loop
 HOUSEKEEPING = 1.0  # s between two checks of queue, heartbeat and health
 FLUSH_EVERY = 30.0  # s between two flushes of pods that have waited very long
@@ -247,7 +249,7 @@ class Scheduler:
     async def _next(self) -> None:
         """Schedules pods for at most TURN seconds, then yields to watches, reports and answers."""
         await self.binder.wait_for_place()
-        end = perf_counter() + TURN
+        end, began = perf_counter() + TURN, thread_time()
         while self.binder.has_place:
             queued = self.parts.queue.pop(self.clock.monotonic()) if self.may_bind() else None
             if queued is None:
@@ -257,7 +259,10 @@ class Scheduler:
             self._garbage.tidy()
             if perf_counter() >= end:
                 break
-        await asyncio.sleep(0)
+        if thread_time() - began < LONG_TURN:
+            await asyncio.sleep(0)
+        else:  # one iteration of the event loop is not enough for everything that waits
+            await self.clock.sleep(PAUSE)
 
     def _attempt(self, queued: Queued) -> None:
         """One scheduling cycle; the pod then enters its binding cycle or is requeued."""

@@ -67,6 +67,7 @@ class _Supposed:
 
     taken: Sum = field(default_factory=Sum)
     probes: Counter[ClassKey] = field(default_factory=Counter)
+    pods: dict[str, int] = field(default_factory=dict)  # by UID: added minus removed, where that is not 0
 
 
 class Capacity:
@@ -131,8 +132,8 @@ class Capacity:
         else:
             fits = self._fits.everywhere(charge)[: len(cycle.snapshot)]
             fits = fits.copy() if supposed else fits
-        for row, change in supposed.items():
-            fits[row if rows is None else rows == row] = self._fits.supposing(row, charge, change.taken)
+        for index, row in _indices(supposed, rows):
+            fits[index] = self._fits.supposing(row, charge, supposed[row].taken)
         return fits
 
     def _lacking(self, cycle: Cycle, rows: RowArray | None, charge: Charge, short: Mask) -> NDArray[np.uint8]:
@@ -148,8 +149,9 @@ class Capacity:
         supposed: dict[int, _Supposed] = cycle.state.get(self.name, {})
         for number in charge.numbers:
             column = left[number].take(nodes)
-            for row, change in supposed.items():
-                column[nodes == row] = self._ledger.supposing(row, change.taken, pending=self._by_pending)[0][number]
+            for index, row in _indices(supposed, nodes):
+                left_there, _ = self._ledger.supposing(row, supposed[row].taken, pending=self._by_pending)
+                column[index] = left_there[number]
             lacking: Mask = column < self._least(charge.cost[number])
             found |= lacking.view(np.uint8) << np.uint8(REASON_OF[RESOURCES[number]])
         bits[at] = found
@@ -261,7 +263,14 @@ class Capacity:
     def _suppose(self, cycle: Cycle, pod: PodInfo, row: int, times: int) -> None:
         if counts(pod.pod):
             charge = self.charge(pod)
-            supposed: _Supposed = cycle.state.setdefault(self.name, {}).setdefault(row, _Supposed())
+            rows: dict[int, _Supposed] = cycle.state.setdefault(self.name, {})
+            supposed = rows.setdefault(row, _Supposed())
+            net = supposed.pods.pop(pod.uid, 0) + times
+            if net:
+                supposed.pods[pod.uid] = net
+            elif not supposed.pods:
+                del rows[row]  # as it was, without the rounding errors of its sum
+                return
             supposed.taken.add(charge, times)
             if charge.probe is not None:
                 supposed.probes[charge.probe] += times
@@ -300,6 +309,13 @@ def _claims_otherwise(pod: PodInfo, old: Pod, new: Pod) -> bool:
     """Whether the waiting pod itself changed its units or class annotation."""
     before, after = old.metadata.annotations, new.metadata.annotations
     return new.uid == pod.uid and any(before.get(name) != after.get(name) for name in (ANNOTATION, COST_CLASS))
+
+
+def _indices(supposed: dict[int, _Supposed], rows: RowArray | None) -> list[tuple[int, int]]:
+    """Of the rows with hypothetical changes: where they stand in `rows` (None: all rows), and their number."""
+    if rows is None:
+        return [(row, row) for row in supposed]
+    return [(index, row) for index, row in enumerate(rows.tolist()) if row in supposed] if supposed else []
 
 
 Column = TypeVar("Column", bound=np.generic)

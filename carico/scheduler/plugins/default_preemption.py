@@ -11,20 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from time import thread_time
 
 import numpy as np
 
 from carico.kube.objects import Pod, PodDisruptionBudget
 from carico.kube.selectors import from_selector
+from carico.scheduler import requests
 from carico.scheduler.changes import EventInterest
 from carico.scheduler.feasible import FilterResult
 from carico.scheduler.framework import WAIT, Cycle, Nomination, Wait
+from carico.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from carico.scheduler.rows import RowArray
 from carico.scheduler.snapshot import Snapshot
 from carico.scheduler.store import ObjectStore
 from carico.scheduler.template import PodInfo
 
 LEAST_CANDIDATES = 100  # candidate nodes to find, or a tenth of all nodes if that is more
+SEARCH_LIMIT = 0.2  # s of CPU time after which fewer are enough: watches, reports and the Lease wait meanwhile
+SURE_CANDIDATES = 10  # … but not fewer than these
 NOT_STARTED = "9999"  # later than every time stamp
 REPORT_LAG = 15.0  # s within which a node's report shows that a pod has ended
 ABOVE_ALL = 2**31  # makes every priority positive, so that fewer victims of a low priority are better than more of them
@@ -48,8 +53,10 @@ class DefaultPreemption:
     name = "DefaultPreemption"
     interests: tuple[EventInterest, ...] = ()
 
-    def __init__(self, now: Callable[[], float], seed: int | None = None) -> None:
-        self._now = now
+    def __init__(
+        self, now: Callable[[], float], seed: int | None = None, *, spent: Callable[[], float] = thread_time
+    ) -> None:
+        self._now, self._spent = now, spent
         self._rng = np.random.default_rng(seed)
         self.attempts = 0
 
@@ -73,13 +80,17 @@ class DefaultPreemption:
     def _candidates(self, cycle: Cycle, feasibility: FilterResult, rows: RowArray) -> list[PreemptionCandidate]:
         """Stop at enough candidates: checking all nodes of a large cluster takes long and rarely finds a better one."""
         enough = max(LEAST_CANDIDATES, cycle.snapshot.node_count // 10)
+        end = self._spent() + SEARCH_LIMIT
         found: list[PreemptionCandidate] = []
+        acceptable = False  # one of them violates no budget
         for row in rows:
             candidate = _on_node(cycle, feasibility, int(row))
-            if candidate is not None:
-                found.append(candidate)
-                if len(found) >= enough and any(c.violations == 0 for c in found):
-                    break
+            if candidate is None:
+                continue
+            found.append(candidate)
+            acceptable = acceptable or not candidate.violations
+            if acceptable and (len(found) >= enough or (len(found) >= SURE_CANDIDATES and self._spent() >= end)):
+                break
         return found
 
 
@@ -122,7 +133,7 @@ def _lower(snapshot: Snapshot, row: int, priority: int) -> list[PodInfo]:
 def _on_node(cycle: Cycle, feasibility: FilterResult, row: int) -> PreemptionCandidate | None:
     filters = feasibility.filters
     potential = sorted(_lower(cycle.snapshot, row, cycle.pod.priority), key=_importance)
-    if not potential:
+    if not potential or not _could_hold(cycle, feasibility, row, potential):
         return None
     with ExitStack() as pretence:
         pretence.enter_context(filters.pretending(cycle, row, remove=potential))
@@ -136,6 +147,20 @@ def _on_node(cycle: Cycle, feasibility: FilterResult, row: int) -> PreemptionCan
                 victims.append(pod)
                 violations += pod in violating
     return PreemptionCandidate(row, tuple(sorted(victims, key=_importance)), violations) if victims else None
+
+
+def _could_hold(cycle: Cycle, feasibility: FilterResult, row: int, gone: list[PodInfo]) -> bool:
+    """Whether the node has enough without these pods, by requests alone: most nodes fail here, at a low cost."""
+    if all(name != NodeResourcesFit.name for name, _ in feasibility.verdicts):
+        return True
+    if cycle.snapshot.free(requests.PODS)[row] + len(gone) < 1:
+        return False
+    wanted = cycle.pod.template.requests
+    return all(
+        cycle.snapshot.free(name)[row] + sum(pod.requests.get(name, 0) for pod in gone) >= amount
+        for name, amount in wanted.items()
+        if amount > 0
+    )
 
 
 def _spared(pretence: ExitStack, cycle: Cycle, feasibility: FilterResult, row: int, pod: PodInfo) -> bool:
