@@ -17,7 +17,7 @@ from carico.http.address import is_loopback, split_address
 from carico.kube import credentials
 from carico.kube.client import ApiError, Client
 from carico.kube.paths import segment
-from carico.scheduler.watches import NODES, OTHERS, PODS
+from carico.scheduler.informers import NODES, OTHERS, PODS
 from carico.settings import SchedulerSettings
 
 CLOCK_LIMIT = 5.0  # s between this machine and the API server, whose Date header has whole seconds

@@ -9,7 +9,7 @@ from dataclasses import replace
 from carico import flags, output
 from carico.doctor import cluster, endpoints, machine, runtime
 from carico.doctor.finding import MISSING, WARNING, Finding, as_table
-from carico.scheduler import remote
+from carico.scheduler.http import remote
 from carico.settings import AgentSettings, SchedulerSettings, TlsFiles
 from carico.table import Colours
 

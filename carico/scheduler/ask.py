@@ -23,12 +23,12 @@ from carico.errors import CaricoError, UsageError
 from carico.kube import binding, dry_run, flags
 from carico.kube.client import ApiError, Client
 from carico.kube.objects import Pod
-from carico.scheduler import manifest, remote
 from carico.scheduler.assembly import assemble
-from carico.scheduler.explain import explain
-from carico.scheduler.explanation import Explanation, as_table
-from carico.scheduler.page_client import PageClient
-from carico.scheduler.watches import Informers
+from carico.scheduler.http import manifest, remote
+from carico.scheduler.http.client import PageClient
+from carico.scheduler.http.explain import explain
+from carico.scheduler.http.explanation import Explanation, as_table
+from carico.scheduler.informers import Informers
 from carico.settings import SchedulerSettings
 
 PATIENCE = 30.0  # s: timeout of an answer

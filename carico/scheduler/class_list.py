@@ -9,9 +9,9 @@ import msgspec
 
 from carico import output
 from carico.errors import CaricoError
-from carico.scheduler import remote
-from carico.scheduler.class_view import ORDERS, ClassRow, quantities
-from carico.scheduler.words import size
+from carico.scheduler.framework.amounts import size
+from carico.scheduler.http import remote
+from carico.scheduler.http.class_view import ORDERS, ClassRow, quantities
 from carico.table import table
 
 

@@ -10,8 +10,8 @@ import signal
 import sys
 
 from carico.flags import CommandParser, add_settings, settings_of
-from carico.scheduler.garbage import GcControl
-from carico.scheduler.run import Scheduler
+from carico.scheduler.gc_control import GcControl
+from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
 
 log = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ from carico import output
 from carico.errors import CaricoError, UsageError
 from carico.kube import flags
 from carico.logs import timestamp
-from carico.scheduler import remote
-from carico.scheduler.decisions import DecisionRecord, load, replay
+from carico.scheduler.cycle.decision_log import DecisionRecord, load, replay
+from carico.scheduler.http import remote
 from carico.table import table
 
 

@@ -12,13 +12,13 @@ from scheduling import make_report
 
 from carico.http.message import Request
 from carico.scheduler.assembly import Components, assemble
-from carico.scheduler.cycle import decide
-from carico.scheduler.decisions import DecisionRecord
-from carico.scheduler.page import live as live_module
-from carico.scheduler.page import readers as readers_module
-from carico.scheduler.page import site
-from carico.scheduler.page.columns import CHURN, CORDONED, FRESH, REPORTED
-from carico.scheduler.page.live import Publisher, ReplicaStatus
+from carico.scheduler.cycle.decision_log import DecisionRecord
+from carico.scheduler.cycle.scheduling_cycle import decide
+from carico.scheduler.http.dashboard import publisher as live_module
+from carico.scheduler.http.dashboard import site
+from carico.scheduler.http.dashboard import sse_clients as readers_module
+from carico.scheduler.http.dashboard.columns import CHURN, CORDONED, FRESH, REPORTED
+from carico.scheduler.http.dashboard.publisher import Publisher, ReplicaStatus
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, a_node, a_pod
 from carico.types import Mode, NodeReport

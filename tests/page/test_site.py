@@ -6,7 +6,7 @@ import re
 from importlib import resources
 
 from carico.http.message import Page, Request
-from carico.scheduler.page import site
+from carico.scheduler.http.dashboard import site
 
 
 def test_every_file_forbids_what_the_page_does_not_need() -> None:
@@ -23,7 +23,7 @@ def test_every_file_forbids_what_the_page_does_not_need() -> None:
 
 def test_the_files_name_nothing_outside() -> None:
     """No other host, no inline script or style: the policy would refuse them, and people would see half a page."""
-    for file in resources.files("carico.scheduler.page").joinpath("assets").iterdir():
+    for file in resources.files("carico.scheduler.http.dashboard").joinpath("assets").iterdir():
         text = file.read_text().replace("http://www.w3.org/2000/svg", "")
         assert "://" not in text, file.name
         assert "innerHTML" not in text, file.name

@@ -13,7 +13,7 @@ import pytest
 from carico.errors import CaricoError
 from carico.http.head import RequestHead, parse
 from carico.http.message import RefusedError
-from carico.scheduler.access import BURST, KEPT, REMEMBERED, AccessReview
+from carico.scheduler.http.access_review import BURST, KEPT, REMEMBERED, AccessReview
 from carico.testing import ManualClock
 
 

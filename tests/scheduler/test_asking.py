@@ -17,7 +17,7 @@ from cluster.fixtures import needs_node
 from page.stage import Stage, until
 
 from carico.errors import UsageError
-from carico.scheduler import bounded_yaml, remote
+from carico.scheduler.http import bounded_yaml, remote
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 FORWARDER = """#!/bin/sh

@@ -15,13 +15,14 @@ from worlds import World
 from carico.kube.objects import Namespace, Node, Pod, Service
 from carico.kube.selectors import NOTHING, from_labels
 from carico.kube.storage import VolumeAttachment
-from carico.scheduler import terms
-from carico.scheduler.framework import Cycle
-from carico.scheduler.plugins import spread_constraints, taints
-from carico.scheduler.rows import RowJournal
-from carico.scheduler.tally import PodMatchCounts
-from carico.scheduler.template import PodInfo
-from carico.scheduler.terms import PodSet
+from carico.scheduler.cache import affinity_terms as terms
+from carico.scheduler.cache.affinity_terms import PodSet
+from carico.scheduler.cache.pod_match_counts import PodMatchCounts
+from carico.scheduler.cache.rows import RowJournal
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.framework.contract import Cycle
+from carico.scheduler.plugins import taints
+from carico.scheduler.plugins.topology import spread_constraints
 
 SLACK = 400  # entries: values and columns kept in case that they come back, arrays that grew by half
 # Kubernetes' objects, which others hold as well; a ring of fixed length; what is no data.

@@ -15,13 +15,14 @@ from scheduling import make_node, make_pod
 
 from carico.kube.objects import Namespace, Node, Pod
 from carico.kube.selectors import EVERYTHING, NOTHING, Requirement, Selector, from_labels
-from carico.scheduler import columns, tally
+from carico.scheduler.cache import label_columns as columns
+from carico.scheduler.cache import pod_match_counts as tally
+from carico.scheduler.cache.affinity_terms import PodSet
+from carico.scheduler.cache.pod_match_counts import summed
+from carico.scheduler.cache.rows import RowIndex
+from carico.scheduler.cache.snapshot import Snapshot
+from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.plugins import taints
-from carico.scheduler.rows import RowIndex
-from carico.scheduler.snapshot import Snapshot
-from carico.scheduler.tally import summed
-from carico.scheduler.template import PodInfo
-from carico.scheduler.terms import PodSet
 
 NAMES, NAMESPACES, UIDS = ("a", "b", "c", "d"), ("red", "blue"), tuple("tuvwxyz")
 KEYS, VALUES = ("zone", "disk", "kubernetes.io/hostname"), ("1", "2", "x")

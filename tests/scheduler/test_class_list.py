@@ -12,9 +12,10 @@ import pytest
 from scheduling import make_cost, make_pod, make_report
 
 from carico import cli
-from carico.scheduler import pages, remote
-from carico.scheduler.class_view import ClassRow
-from carico.scheduler.run import Scheduler
+from carico.scheduler.http import remote
+from carico.scheduler.http import routes as pages
+from carico.scheduler.http.class_view import ClassRow
+from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from offline import World
 from scheduling import make_node, make_pod
 
-from carico.scheduler.framework import Nomination
+from carico.scheduler.framework.contract import Nomination
 
 
 def test_the_freest_node_is_chosen_until_others_are_freer() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carico.kube.selectors import Requirement, Selector
-from carico.scheduler.columns import LabelColumns
+from carico.scheduler.cache.label_columns import LabelColumns
 
 KEYS = ("a", "b")
 VALUES = ("", "1", "2", "10", "-3", "x", "1_0", "9" * 25)

@@ -21,9 +21,9 @@ from carico.errors import CaricoError
 from carico.kube import credentials
 from carico.kube.client import Client
 from carico.scheduler.assembly import assemble
-from carico.scheduler.cluster import ledger_differences
-from carico.scheduler.decisions import load, replay
-from carico.scheduler.run import Scheduler
+from carico.scheduler.cluster_cache import ledger_differences
+from carico.scheduler.cycle.decision_log import load, replay
+from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
 
 NODES, PODS, PATIENCE = 5, 60, 90.0

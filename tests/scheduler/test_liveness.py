@@ -8,8 +8,8 @@ import pytest
 from prometheus_client import generate_latest
 
 from carico.http.message import Page, Request
-from carico.scheduler import pages
-from carico.scheduler.run import RENEWAL_LIMIT, STALL_LIMIT, Scheduler
+from carico.scheduler.http import routes as pages
+from carico.scheduler.process import RENEWAL_LIMIT, STALL_LIMIT, Scheduler
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 

@@ -16,10 +16,11 @@ from scheduling import make_node
 from carico.cli import main
 from carico.errors import UsageError
 from carico.http.message import Page, Request
-from carico.scheduler import manifest, pages
 from carico.scheduler.assembly import assemble
-from carico.scheduler.explain import Explainer
-from carico.scheduler.template import PodInfo
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.http import manifest
+from carico.scheduler.http import routes as pages
+from carico.scheduler.http.explain import Explainer
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, embedded_api_server
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scripted import Desk, bad, good, one_after_the_other
 
-from carico.scheduler.nudge import ANNOTATION, FORGET, MOST, ExtenderWakeup
+from carico.scheduler.extender.wakeup import ANNOTATION, FORGET, MOST, ExtenderWakeup
 
 
 class Stage(Desk):

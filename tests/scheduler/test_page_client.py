@@ -20,7 +20,7 @@ from fleet import SchedulerProcess
 from recording import Asked, RecordingServer, write_kubeconfig
 
 from carico.errors import CaricoError, UsageError
-from carico.scheduler import page_client
+from carico.scheduler.http import client as page_client
 from carico.wire.certificates import Authority
 
 API_SERVER = {"server": "https://127.0.0.1:1", "insecure-skip-tls-verify": True}

@@ -9,8 +9,8 @@ import msgspec
 from played import PlayedServer
 from prometheus_client import CollectorRegistry, generate_latest
 
+from carico.scheduler.kubelet_rejections import FAILED, FailedPod, Rejections
 from carico.scheduler.metrics import SchedulerMetrics
-from carico.scheduler.rejections import FAILED, FailedPod, Rejections
 from carico.testing import ManualClock
 
 

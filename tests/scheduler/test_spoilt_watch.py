@@ -15,8 +15,8 @@ from embedded import EmbeddedCluster
 from faulty import FaultyServer
 
 from carico.http.message import Page, Request
-from carico.scheduler import pages
-from carico.scheduler.run import Scheduler
+from carico.scheduler.http import routes as pages
+from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
 
 NODES, PATIENCE = 5, 90.0

@@ -16,13 +16,13 @@ import numpy as np
 
 from carico.kube.objects import Pod, PodDisruptionBudget
 from carico.kube.selectors import from_selector
-from carico.scheduler.changes import EventInterest
-from carico.scheduler.feasible import FilterResult
-from carico.scheduler.framework import WAIT, Cycle, Nomination, Wait
-from carico.scheduler.rows import RowArray
-from carico.scheduler.snapshot import Snapshot
-from carico.scheduler.store import ObjectStore
-from carico.scheduler.template import PodInfo
+from carico.scheduler.cache.object_store import ObjectStore
+from carico.scheduler.cache.rows import RowArray
+from carico.scheduler.cache.snapshot import Snapshot
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.framework.cluster_events import EventInterest
+from carico.scheduler.framework.contract import WAIT, Cycle, Nomination, Wait
+from carico.scheduler.framework.filtering import FilterResult
 
 LEAST_CANDIDATES = 100  # candidate nodes to find, or a tenth of all nodes if that is more
 NOT_STARTED = "9999"  # later than every time stamp
