@@ -23,7 +23,7 @@ import pytest
 
 from carico.agent.processes import ListedPod, ListedProcess, Processes, ProcessListing
 from carico.agent.screen import ScreenView, frame, paint
-from carico.agent.top import TopChoice, chosen
+from carico.commands.top import TopChoice, chosen
 from carico.types import Estimate, Mode, NodeSize
 
 ESTIMATE = Estimate(

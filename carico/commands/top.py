@@ -15,12 +15,12 @@ from carico import flags
 from carico.agent import table
 from carico.agent.full import Full
 from carico.agent.processes import Processes, ProcessListing, in_order
-from carico.agent.record import add_seconds
-from carico.agent.replay import as_json
 from carico.agent.screen import ScreenView, frame
 from carico.agent.terminal import Terminal
 from carico.agent.watch import LiveSampler
 from carico.clock import Clock, SystemClock
+from carico.commands.record import add_seconds
+from carico.commands.replay import as_json
 from carico.estimate.pipeline import Pipeline
 from carico.settings import NodeSettings, ViewSettings
 from carico.types import Estimate, Sample
