@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from carico.agent.node import ReportBuilder
+from carico.agent.report_builder import ReportBuilder
 from carico.aggregator.state import AggregatorState
 from carico.estimate.pipeline import Pipeline
 from carico.settings import AggregatorSettings, EstimateSettings

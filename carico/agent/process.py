@@ -13,12 +13,12 @@ import socket
 from collections.abc import Coroutine, Iterator, Mapping
 
 from carico import __version__, flags
+from carico.agent.checkpoint import Checkpoint, place
 from carico.agent.exporter import FullCollector, LinkCollector, NodeCollector, TickMetrics, refusal_counter
 from carico.agent.full import Full
 from carico.agent.loop import Loop
 from carico.agent.measuring import Measuring
-from carico.agent.memory import Checkpoint, place
-from carico.agent.node import ReportBuilder
+from carico.agent.report_builder import ReportBuilder
 from carico.beat import BeatLoop
 from carico.certificate_metrics import CertificateCollector, from_file
 from carico.clock import Clock, SystemClock

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from carico import __version__, flags
 from carico.agent.full import Full
-from carico.agent.recording import TIME, RecordingWriter
-from carico.agent.watch import LiveSampler, Tick
 from carico.clock import SystemClock
+from carico.recording.format import TIME, RecordingWriter
+from carico.recording.live import LiveSampler, Tick
 from carico.settings import RuntimeSettings, TelemetrySettings, ViewSettings
 
 POD_COLUMNS = ("n", "churn", "unsettled")

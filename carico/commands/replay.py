@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 from carico import flags
-from carico.agent.playback import Playback
-from carico.agent.recording import load
-from carico.agent.table import table
 from carico.estimate.pipeline import Pipeline
+from carico.recording.format import load
+from carico.recording.playback import Playback
 from carico.settings import EstimateSettings, NodeSettings, ViewSettings
+from carico.terminal.estimate_lines import table
 from carico.types import Estimate
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.png is None:
         print(table(estimates, playback.dimensions))
     if args.png is not None:
-        from carico.agent.plot import draw  # matplotlib is large and rarely needed
+        from carico.recording.plot import draw  # matplotlib is large and rarely needed
 
         draw(playback, estimates, settings, args.png)
     if not args.json:

@@ -12,17 +12,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from carico import flags
-from carico.agent import table
 from carico.agent.full import Full
-from carico.agent.processes import Processes, ProcessListing, in_order
-from carico.agent.screen import ScreenView, frame
-from carico.agent.terminal import Terminal
-from carico.agent.watch import LiveSampler
 from carico.clock import Clock, SystemClock
 from carico.commands.record import add_seconds
 from carico.commands.replay import as_json
 from carico.estimate.pipeline import Pipeline
+from carico.recording.live import LiveSampler
 from carico.settings import NodeSettings, ViewSettings
+from carico.terminal import estimate_lines as table
+from carico.terminal.processes import Processes, ProcessListing, in_order
+from carico.terminal.screen import ScreenView, frame
+from carico.terminal.terminal import Terminal
 from carico.types import Estimate, Sample
 
 MINUTE = 60  # estimates in the sparklines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from carico.agent.node import ReportBuilder
+from carico.agent.report_builder import ReportBuilder
 from carico.estimate.pipeline import Pipeline
 from carico.runtime.meter import PodMeter
 from carico.runtime.pods import PodTable

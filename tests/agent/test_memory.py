@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from carico.agent import memory
-from carico.agent.memory import Checkpoint
+from carico.agent import checkpoint as memory
+from carico.agent.checkpoint import Checkpoint
 
 
 class Learner:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from carico.agent.recording import CHUNK_ROWS, load
 from carico.errors import UsageError
+from carico.recording.format import CHUNK_ROWS, load
 
 CARICO = [sys.executable, "-m", "carico.cli", "--log-level", "error"]
 

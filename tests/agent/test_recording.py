@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carico.agent import recording, recording_lines
-from carico.agent.playback import Playback
-from carico.agent.recording import CHUNK_ROWS, RecordingWriter, load
-from carico.agent.recording_chunks import MAGIC
-from carico.agent.recording_lines import GZIP
 from carico.errors import CaricoError, UsageError
+from carico.recording import format as recording
+from carico.recording import lines as recording_lines
+from carico.recording.chunks import MAGIC
+from carico.recording.format import CHUNK_ROWS, RecordingWriter, load
+from carico.recording.lines import GZIP
+from carico.recording.playback import Playback
 from carico.settings import NodeSettings
 from carico.types import ClassKey, MeasuredPod, NodeSize
 

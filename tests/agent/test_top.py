@@ -21,9 +21,9 @@ from pathlib import Path
 
 import pytest
 
-from carico.agent.processes import ListedPod, ListedProcess, Processes, ProcessListing
-from carico.agent.screen import ScreenView, frame, paint
 from carico.commands.top import TopChoice, chosen
+from carico.terminal.processes import ListedPod, ListedProcess, Processes, ProcessListing
+from carico.terminal.screen import ScreenView, frame, paint
 from carico.types import Estimate, Mode, NodeSize
 
 ESTIMATE = Estimate(

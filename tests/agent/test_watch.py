@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from carico.agent.watch import LiveSampler, Tick
 from carico.errors import CaricoError
+from carico.recording.live import LiveSampler, Tick
 from carico.settings import NodeSettings
 from carico.testing import ManualClock
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from local.embedded import Place, play, until
 
-from carico.agent.recording import load
 from carico.clock import SystemClock
 from carico.errors import UsageError
 from carico.local.node.usage import PodUsage, Usage, tree
 from carico.pod_class import class_of
+from carico.recording.format import load
 from carico.runtime.cri import cri
 from carico.runtime.cri_stats import CriStats
 from carico.runtime.pods import PodTable

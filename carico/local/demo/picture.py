@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from carico.agent.plot import load_pyplot, save
 from carico.errors import UsageError
 from carico.local.demo.figures import Summary, spread
 from carico.local.demo.job import DemoRun
+from carico.recording.plot import load_pyplot, save
 
 COLOURS = {"100m": "#b4532a", "500m": "#8a8f98", "carico": "#1f6f8b"}
 WAITING = "#e4e2dd"

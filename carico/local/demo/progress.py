@@ -8,8 +8,8 @@ import sys
 import time
 from typing import TextIO
 
-from carico.agent.screen import bar
 from carico.local.demo.job import DemoRun
+from carico.terminal.screen import bar
 
 REDRAW = 0.2  # s
 LINE_EVERY = 10.0  # s, if nothing can be redrawn

@@ -27,9 +27,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from carico.agent import recording_chunks, recording_json, recording_lines
-from carico.agent.recording_lines import FORMAT, NUMBERED, PodSecond
 from carico.errors import CaricoError, UsageError
+from carico.recording import chunks as recording_chunks
+from carico.recording import lines as recording_lines
+from carico.recording import plain_json as recording_json
+from carico.recording.lines import FORMAT, NUMBERED, PodSecond
 from carico.types import MeasuredPod
 
 TIME = "t"

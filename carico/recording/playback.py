@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from carico.agent.recording import TIME, Recording
 from carico.errors import UsageError
+from carico.recording.format import TIME, Recording
 from carico.runtime.meter import ACCOUNTED
 from carico.settings import DIMENSIONS, NodeSettings
 from carico.telemetry import combine

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from carico.agent.playback import Playback
 from carico.errors import CaricoError, UsageError
+from carico.recording.playback import Playback
 from carico.settings import NodeSettings
 from carico.types import Estimate
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from carico.agent.processes import ProcessListing
+from carico.terminal.processes import ProcessListing
 from carico.types import Estimate, NodeSize
 
 SPARKS = " ▁▂▃▄▅▆▇█"

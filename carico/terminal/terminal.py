@@ -15,8 +15,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TextIO
 
-from carico.agent.keys import Keys
-from carico.agent.screen import Line, paint
+from carico.terminal.keys import Keys
+from carico.terminal.screen import Line, paint
 
 HOME, CLEAR, REST_OF_LINE, REST_OF_SCREEN = "\x1b[H", "\x1b[2J", "\x1b[K", "\x1b[J"
 OPEN = "\x1b[?1049h\x1b[?25l"  # the alternate screen, without a cursor
