@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from carico.estimate.paper.subspace import from_gram
 from carico.estimate.saved import number, numbers, rows
-from carico.estimate.subspace import from_gram
 from carico.types import Vector
 
 FORGET = 0.98  # weight of the past, per second: a memory of about a minute

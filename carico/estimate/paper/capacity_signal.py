@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from carico.estimate.subspace import Subspace
+from carico.estimate.paper.subspace import Subspace
 
 # A dimension in which the workload is smaller than this does not bound k: 1/ε is far above any limit on k.
 EPSILON = 1e-6
