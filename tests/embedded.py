@@ -1,6 +1,6 @@
 """The embedded cluster for tests: the same interface as `cluster.Cluster`, so that one test can run on both.
 
-Both processes are real ones: `python -m carico.local.api`, and `carico.local.simulated` for its nodes.
+Both processes are real ones: `python -m carico.embedded.apiserver`, and `carico.embedded.simulated` for its nodes.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class EmbeddedCluster:
         self._started: list[Module] = []
         where = ("--kubeconfig", str(self.kubeconfig))
         try:
-            self.server = self._start(folder / "api.log", "carico.local.api", *where, "--logs", str(self.logs))
+            self.server = self._start(folder / "api.log", "carico.embedded.apiserver", *where, "--logs", str(self.logs))
             self.server.wait_for("API server at")
             self.api = Api(self.kubeconfig)
             if nodes:
                 flags = (*where, "--nodes", str(nodes), "--prefix", prefix)
-                self._start(folder / "nodes.log", "carico.local.simulated", *flags).wait_for("nodes are there")
+                self._start(folder / "nodes.log", "carico.embedded.simulated", *flags).wait_for("nodes are there")
         except BaseException:
             self.stop()
             raise

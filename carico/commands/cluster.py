@@ -14,10 +14,10 @@ from typing import Any
 
 import carico
 from carico import output
+from carico.embedded.clusters import home
+from carico.embedded.clusters.home import Home
+from carico.embedded.supervisor.guard import sweep
 from carico.errors import CaricoError, UsageError
-from carico.local.clusters import home
-from carico.local.clusters.home import Home
-from carico.local.processes import sweep
 from carico.logs import timestamp
 
 DEFAULT = "carico"
@@ -64,7 +64,7 @@ def _create(where: Home, simulated: int) -> int:
     lock = where.make()
     print(f"Creating cluster {where.name!r} …", file=sys.stderr, flush=True)
     environment = dict(os.environ) | {"PYTHONPATH": _python_path()}
-    command = [sys.executable, "-m", "carico.local.clusters.supervisor", str(where.folder), str(lock), str(simulated)]
+    command = [sys.executable, "-m", "carico.embedded.clusters.daemon", str(where.folder), str(lock), str(simulated)]
     with where.log.open("wb") as log:
         process = subprocess.Popen(
             command,

@@ -13,17 +13,17 @@ from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+from carico.embedded.cluster import LocalCluster, free_port
+from carico.embedded.demo import figures, picture
+from carico.embedded.demo.job import NAMESPACE, WAYS, DemoJob, DemoRun, Way
+from carico.embedded.demo.latency import keep_asking, until_it_answers
+from carico.embedded.demo.progress import DemoProgress
+from carico.embedded.demo.workload import KINDS, Workload, make_workload, program
+from carico.embedded.folder import own_folder
+from carico.embedded.supervisor.guard import Guard, sweep
 from carico.errors import CaricoError, UsageError
 from carico.kube import credentials
 from carico.kube.client import Client
-from carico.local.cluster import LocalCluster, free_port
-from carico.local.demo import figures, picture
-from carico.local.demo.job import NAMESPACE, WAYS, DemoJob, DemoRun, Way
-from carico.local.demo.latency import keep_asking, until_it_answers
-from carico.local.demo.progress import DemoProgress
-from carico.local.demo.workload import KINDS, Workload, make_workload, program
-from carico.local.folder import own_folder
-from carico.local.processes import Guard, sweep
 from carico.settings import ViewSettings
 from carico.telemetry.sampler import Sampler
 from carico.telemetry.stat import CpuTimes, parse_times, utilisation

@@ -14,18 +14,18 @@ from pathlib import Path
 
 from carico import flags
 from carico.clock import Clock, SystemClock
+from carico.embedded.supervisor.guard import Guard, sweep
 from carico.errors import UsageError
-from carico.local.processes import Guard, sweep
-from carico.local.run import inputs
-from carico.local.run.admission import RunAdmission, RunBounds
-from carico.local.run.inputs import Batch, InputReader
-from carico.local.run.joblog import Done, JobLog
-from carico.local.run.memory import MemoryGuard
-from carico.local.run.output import Output
-from carico.local.run.progress import RunProgress
-from carico.local.run.runner import Halt, Runner, RunRules
-from carico.local.run.tasks import Result, Task, TaskCounts
-from carico.local.run.template import CommandTemplate
+from carico.run import inputs
+from carico.run.admission import RunAdmission, RunBounds
+from carico.run.inputs import Batch, InputReader
+from carico.run.joblog import Done, JobLog
+from carico.run.memory import MemoryGuard
+from carico.run.output import Output
+from carico.run.progress import RunProgress
+from carico.run.runner import Halt, Runner, RunRules
+from carico.run.tasks import Result, Task, TaskCounts
+from carico.run.template import CommandTemplate
 
 HALT = re.compile(r"(now|soon),fail=([1-9][0-9]*)")
 INTERRUPTED = 130
@@ -142,7 +142,7 @@ class RunCommand:
 
     async def _measure(self) -> None:
         """The first task runs before numpy and the estimator are loaded: that takes longer than many tasks."""
-        meter = await asyncio.to_thread(importlib.import_module, "carico.local.run.meter")
+        meter = await asyncio.to_thread(importlib.import_module, "carico.run.meter")
         size = meter.sampler().size()
         self._admission.cores, self._memory.limit = size.cores, size.memory_bytes
         await meter.Meter(self._clock, self._admission, self._memory, self._runner.processes).run(self._looked)

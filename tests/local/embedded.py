@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from carico.clock import SystemClock
+from carico.embedded.apiserver.server import ApiServer
+from carico.embedded.node.process import run
 from carico.kube import credentials
 from carico.kube.client import ApiError, Client
-from carico.local.api.server import ApiServer
-from carico.local.node.process import run
 
 NODE = "this-machine"
 PATIENCE = 60.0  # s; on a busy machine

@@ -10,7 +10,7 @@ import asyncio
 import os
 import sys
 
-from carico.local.processes import Guard, LaunchCommand
+from carico.embedded.supervisor.guard import Guard, LaunchCommand
 
 JOB = """
 setsid sleep 7{token} &

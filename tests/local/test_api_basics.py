@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from carico.clock import SystemClock
+from carico.embedded.apiserver import __main__ as api_process
+from carico.embedded.apiserver import http
+from carico.embedded.apiserver.server import ApiServer
 from carico.kube import credentials
 from carico.kube.client import ApiError, Client
-from carico.local.api import __main__ as api_process
-from carico.local.api import http
-from carico.local.api.server import ApiServer
 
 
 @pytest.mark.parametrize("tls", [True, False])

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from carico.embedded.apiserver import patches, strategic
+from carico.embedded.apiserver.status_error import StatusError
 from carico.kube.client import ApiError, Client
-from carico.local.api import patches, strategic
-from carico.local.api.refusal import StatusError
 from carico.testing import embedded_api_server
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -95,7 +95,7 @@ def test_numbers_are_quantities_and_null_is_nothing(tmp_path: Path) -> None:
 
 
 def test_many_events_push_out_the_oldest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("carico.local.api.verbs.MOST_EVENTS", 3)
+    monkeypatch.setattr("carico.embedded.apiserver.verbs.MOST_EVENTS", 3)
 
     async def scenario(client: Client) -> None:
         for i in range(5):

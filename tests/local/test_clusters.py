@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from carico.local.clusters import home
+from carico.embedded.clusters import home
 
 POD = """
 apiVersion: v1

@@ -16,7 +16,7 @@ import pytest
 
 PATIENCE = 120.0  # s; it starts six processes on what may be a busy machine
 DEMO = [sys.executable, "-m", "carico.cli", "demo"]
-PARTS = ("carico.local.api", "aggregator", "scheduler", "carico.local.node", "agent")
+PARTS = ("carico.embedded.apiserver", "aggregator", "scheduler", "carico.embedded.node", "agent")
 
 pytestmark = pytest.mark.slow
 
@@ -67,9 +67,9 @@ class Running:
         if name == "itself":
             return self.process.pid
         if name in ("keeper", "keeper of the pods"):
-            parent = self.process.pid if name == "keeper" else self.part("carico.local.node")
-            return self._only(lambda pid, words: "carico.local.keeper" in words and parent_of(pid) == parent)
-        return self._only(lambda _, words: name in words and "carico.local.keeper" not in words)
+            parent = self.process.pid if name == "keeper" else self.part("carico.embedded.node")
+            return self._only(lambda pid, words: "carico.embedded.supervisor" in words and parent_of(pid) == parent)
+        return self._only(lambda _, words: name in words and "carico.embedded.supervisor" not in words)
 
     def _only(self, wanted) -> int:
         (found,) = [pid for pid, words in self.others().items() if wanted(pid, words)]

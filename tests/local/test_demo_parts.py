@@ -12,10 +12,10 @@ import subprocess
 import pytest
 
 from carico.cli import main
-from carico.local.cluster import claim, free_port
-from carico.local.demo import figures, latency, picture, progress, workload
-from carico.local.demo.job import WAYS, DemoRun, PodTimes, manifest
-from carico.local.demo.progress import DemoProgress
+from carico.embedded.cluster import claim, free_port
+from carico.embedded.demo import figures, latency, picture, progress, workload
+from carico.embedded.demo.job import WAYS, DemoRun, PodTimes, manifest
+from carico.embedded.demo.progress import DemoProgress
 from carico.types import NodeSize
 
 PNG = b"\x89PNG\r\n"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from carico.local.keeper import family
+from carico.embedded.supervisor import family
 
 
 @pytest.fixture

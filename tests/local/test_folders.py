@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from carico.local import folder
-from carico.local.keeper import marks
-from carico.local.run.output import PREFIX, Output
+from carico.embedded import folder
+from carico.embedded.supervisor import marks
+from carico.run.output import PREFIX, Output
 
 
 @pytest.fixture(autouse=True)

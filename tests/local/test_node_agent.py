@@ -20,9 +20,9 @@ from local.embedded import NODE, Place, node, play, state, until
 from running import agent
 
 from carico.clock import SystemClock
+from carico.embedded.apiserver.server import ApiServer
 from carico.kube import credentials
 from carico.kube.client import Client
-from carico.local.api.server import ApiServer
 from carico.runtime.cri import CriConnection, cri
 from carico.runtime.pods import PodTable
 from carico.settings import RuntimeSettings
@@ -121,7 +121,7 @@ def test_a_killed_node_leaves_nothing_and_the_next_one_goes_on(tmp_path: Path) -
 
 
 def _node_process(config: Path, folder: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "carico.local.node", "--kubeconfig", str(config), "--name", NODE]
+    command = [sys.executable, "-m", "carico.embedded.node", "--kubeconfig", str(config), "--name", NODE]
     return subprocess.Popen([*command, "--cri-socket", str(folder / "s"), "--dir", str(folder)])
 
 

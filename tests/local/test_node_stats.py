@@ -14,8 +14,8 @@ from pathlib import Path
 from local.embedded import Place, play, until
 
 from carico.clock import SystemClock
+from carico.embedded.node.usage import PodUsage, Usage, tree
 from carico.errors import UsageError
-from carico.local.node.usage import PodUsage, Usage, tree
 from carico.pod_class import class_of
 from carico.recording.format import load
 from carico.runtime.cri import cri

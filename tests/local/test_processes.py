@@ -14,8 +14,8 @@ import psutil
 import pytest
 from local.strays import AS_USER, bearers_of, groups_of, new_token
 
-from carico.local.keeper import marks
-from carico.local.processes import Guard, LaunchCommand, ProcessEnded, StartFailed, sweep
+from carico.embedded.supervisor import marks
+from carico.embedded.supervisor.guard import Guard, LaunchCommand, ProcessEnded, StartFailed, sweep
 
 HERE = Path(__file__).parent
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
@@ -144,7 +144,7 @@ def test_a_cpu_limit_holds() -> None:
 def test_an_ordinary_user_gets_a_limit_too_and_is_told_how() -> None:
     script = f"""
 import asyncio, os, sys
-from carico.local.processes import LaunchCommand, Guard
+from carico.embedded.supervisor.guard import LaunchCommand, Guard
 async def main():
     async with Guard() as guard:
         command = LaunchCommand([sys.executable, "-S", "-c", {GREEDY!r}], dict(os.environ), memory=50 << 20)

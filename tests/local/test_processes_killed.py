@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from local.strays import AS_USER, bearers_of, groups_of, new_token
 
-from carico.local.processes import sweep
+from carico.embedded.supervisor.guard import sweep
 
 HERE = Path(__file__).parent
 
@@ -81,7 +81,7 @@ def test_a_supervisor_under_a_supervisor_leaves_no_groups() -> None:
     token = new_token()
     outer = f"""
 import asyncio, os, sys
-from carico.local.processes import LaunchCommand, Guard
+from carico.embedded.supervisor.guard import LaunchCommand, Guard
 async def main():
     async with Guard() as guard:
         await guard.start(LaunchCommand([sys.executable, {str(HERE / "families.py")!r}, {token!r}], dict(os.environ)))

@@ -243,7 +243,7 @@ def test_tasks_of_a_killed_keeper_run_again(tmp_path: Path) -> None:
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while not marks.exists() or not marks.read_text():
         time.sleep(0.02)
-    keepers = [c for c in psutil.Process(process.pid).children() if "carico.local.keeper" in c.cmdline()]
+    keepers = [c for c in psutil.Process(process.pid).children() if "carico.embedded.supervisor" in c.cmdline()]
     keepers[0].kill()
     go.touch()
     out, _ = process.communicate(timeout=60)

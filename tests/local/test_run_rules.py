@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from carico.local.run.admission import RunAdmission, RunBounds
-from carico.local.run.memory import MemoryGuard
+from carico.run.admission import RunAdmission, RunBounds
+from carico.run.memory import MemoryGuard
 from carico.types import Estimate, Mode
 
 MB = 1e6

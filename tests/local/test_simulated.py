@@ -14,8 +14,8 @@ from cluster.ports import free_port
 from embedded import EmbeddedCluster, Module
 from fleet import SchedulerProcess
 
-from carico.local.cluster import LocalCluster
-from carico.local.processes import Guard
+from carico.embedded.cluster import LocalCluster
+from carico.embedded.supervisor.guard import Guard
 
 NODES, ROOM = 3, 4
 
@@ -26,7 +26,9 @@ class Stage:
         port = free_port()
         self.scheduler = SchedulerProcess(self.cluster.kubeconfig, port, "--validate")
         flags = ("--kubeconfig", str(self.cluster.kubeconfig), "--nodes", str(NODES), "--pods", str(ROOM))
-        self.nodes = Module(folder / "sim.log", "carico.local.simulated", *flags, "--schedulers", f"127.0.0.1:{port}")
+        self.nodes = Module(
+            folder / "sim.log", "carico.embedded.simulated", *flags, "--schedulers", f"127.0.0.1:{port}"
+        )
 
     def stop(self) -> None:
         self.nodes.stop(signal.SIGKILL)
@@ -120,6 +122,6 @@ def _page(address: str) -> str:
 
 @pytest.mark.parametrize("flags", [("--pods", "many"), ("--nodes", "some")])
 def test_wrong_flags_are_named_in_one_line(tmp_path: Path, flags: tuple[str, str]) -> None:
-    process = Module(tmp_path / "log", "carico.local.simulated", "--kubeconfig", "none", *flags)
+    process = Module(tmp_path / "log", "carico.embedded.simulated", "--kubeconfig", "none", *flags)
     assert process.stop(signal.SIGCONT) == 2
     assert flags[1] in process.log().splitlines()[-1]

@@ -19,9 +19,9 @@ import msgspec
 from cluster.ports import free_port
 from fleet import Fleet, SchedulerProcess
 
+from carico.embedded.simulated.kubelet import RUNS_FOR
 from carico.kube import credentials
 from carico.kube.client import Client
-from carico.local.simulated_kubelet import RUNS_FOR
 
 
 class Stage:
@@ -40,7 +40,7 @@ class Stage:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._start("-m", "carico.local.api", "--kubeconfig", str(self.kubeconfig))
+        self._start("-m", "carico.embedded.apiserver", "--kubeconfig", str(self.kubeconfig))
         until(self.kubeconfig.exists, "the kubeconfig of the API server")
         self._client = self._do(self._connect())
         for name in self.nodes:
@@ -49,7 +49,7 @@ class Stage:
         self._agents = asyncio.run_coroutine_threadsafe(self._report(), self._loop)
         if self._simulated:
             many = ("--nodes", str(self._simulated), "--schedulers", f"127.0.0.1:{self.grpc_port}")
-            self._start("-m", "carico.local.simulated", "--kubeconfig", str(self.kubeconfig), *many)
+            self._start("-m", "carico.embedded.simulated", "--kubeconfig", str(self.kubeconfig), *many)
             until(self._all_report, "report of every simulated node", 240.0)
         return self
 
