@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from carico import __version__, metrics
 from carico.aggregator import pages, peers
-from carico.aggregator.door import AggregationService
+from carico.aggregator.service import AggregationService
 from carico.aggregator.state import AggregatorState
 from carico.certificate_metrics import CertificateCollector, from_file
 from carico.clock import Clock, SystemClock, Ticker

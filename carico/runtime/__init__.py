@@ -24,8 +24,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from carico.clock import Clock
-from carico.runtime.announce import CgroupNotifier
 from carico.runtime.auto import AutoSource, NoSource, RuntimeSource
+from carico.runtime.cgroup_notifier import CgroupNotifier
 from carico.runtime.cgroups import CgroupSource
 from carico.runtime.containerd import containerd
 from carico.runtime.cri import cri

@@ -9,8 +9,8 @@ import grpc
 import pytest
 from grpc import aio
 
-from carico.aggregator.door import SERVICE, AggregationService
 from carico.aggregator.process import Aggregator
+from carico.aggregator.service import SERVICE, AggregationService
 from carico.clock import SystemClock
 from carico.errors import UsageError
 from carico.settings import AgentSettings, AggregatorSettings, TlsFiles

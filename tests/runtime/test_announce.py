@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from carico.runtime.announce import LOOK_AGAIN, CgroupNotifier
 from carico.runtime.auto import NoSource
+from carico.runtime.cgroup_notifier import LOOK_AGAIN, CgroupNotifier
 from carico.runtime.pods import ANNOUNCED_FOR, PodTable
 from carico.settings import RuntimeSettings
 from carico.testing import ManualClock

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from carico.errors import SourceError
-from carico.runtime.follow import LONGEST_PAUSE, RELIST_SOON, ListWatcher
+from carico.runtime.list_watcher import LONGEST_PAUSE, RELIST_SOON, ListWatcher
 from carico.runtime.pods import PodListing, PodTable
 from carico.settings import RuntimeSettings
 from carico.testing import ManualClock

@@ -21,7 +21,7 @@ from carico.clock import Clock
 from carico.types import Estimate, Mode, NodeReport, NodeSize
 from carico.wire.codec import report as codec
 from carico.wire.report_client import METHOD
-from carico.wire.reporting import ReportPolicy
+from carico.wire.report_policy import ReportPolicy
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from carico.aggregator.merge import Aggregate
-from carico.aggregator.rows import M
+from carico.aggregator.node_table import M
 from carico.types import Matrix, Vector
 
 

@@ -17,7 +17,7 @@ from carico.errors import InvalidMessage
 from carico.wire.codec import classes, cluster, local, replica
 from carico.wire.codec.checks import Undecodable
 from carico.wire.identity import Caller
-from carico.wire.refusals import RejectionLog
+from carico.wire.rejection_log import RejectionLog
 from carico.wire.server import Outlet, StreamMethod, UnaryMethod
 
 log = logging.getLogger(__name__)
