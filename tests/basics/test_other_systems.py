@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from embedded import EmbeddedCluster
+from embedded_cluster import EmbeddedCluster
 
 from carico.cli import COMMANDS, main
 from carico.system import ANYWHERE

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from cluster.cluster import Cluster
 from cluster.fixtures import needs_scale
+from dashboard.stage import Stage, until
 from listening import ListeningScheduler
 from minimal_authority import minimal_authority
-from page.stage import Stage, until
 
 from carico.commands import doctor as command
 from carico.doctor import cluster as cluster_findings

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from cluster.cluster import Cluster, pod
 from cluster.fixtures import needs_node
-from page.stage import Stage, until
+from dashboard.stage import Stage, until
 
 from carico.errors import UsageError
 from carico.scheduler.http import bounded_yaml, remote

@@ -13,7 +13,7 @@ import pytest
 from cluster.cluster import Cluster, pod
 from cluster.fixtures import AnyCluster
 from cluster.ports import free_port
-from embedded import EmbeddedCluster
+from embedded_cluster import EmbeddedCluster
 from faulty import CUT, LOSE, FaultyServer
 from fleet import Fleet
 

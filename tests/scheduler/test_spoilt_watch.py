@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cluster.cluster import Cluster, pod
 from cluster.fixtures import AnyCluster
-from embedded import EmbeddedCluster
+from embedded_cluster import EmbeddedCluster
 from faulty import FaultyServer
 
 from carico.http.message import Page, Request

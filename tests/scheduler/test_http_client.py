@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from cluster.ports import free_port
-from embedded import EmbeddedCluster
+from embedded_cluster import EmbeddedCluster
 from fleet import SchedulerProcess
 from recording import Asked, RecordingServer, write_kubeconfig
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from local.strays import AS_USER, bearers_of, groups_of, new_token
+from embedded.strays import AS_USER, bearers_of, groups_of, new_token
 
 from carico.embedded.supervisor import marks
 from carico.embedded.supervisor.guard import Guard, LaunchCommand, ProcessEnded, StartFailed, sweep

@@ -9,7 +9,7 @@ import pytest
 from api_contract import JSON_PATCH, MERGE, STRATEGIC, TABLE, Answer, Speaker, Step, unauthorised
 from cluster.cluster import Cluster
 from cluster.fixtures import needs_scale
-from embedded import EmbeddedCluster
+from embedded_cluster import EmbeddedCluster
 
 pytestmark = [pytest.mark.cluster, needs_scale]
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from cluster import builder
 from cluster.fixtures import needs_scale
-from embedded import EmbeddedCluster
+from embedded_cluster import EmbeddedCluster
 
 pytestmark = [pytest.mark.cluster, needs_scale]
 

@@ -11,7 +11,7 @@ import pytest
 from cluster.ports import free_port
 from playwright.sync_api import Page, expect
 
-from page.stage import Stage
+from dashboard.stage import Stage
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("chromium")]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from local.strays import AS_USER, bearers_of, groups_of, new_token
+from embedded.strays import AS_USER, bearers_of, groups_of, new_token
 
 from carico.embedded.supervisor.guard import sweep
 

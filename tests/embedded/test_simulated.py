@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from cluster.ports import free_port
-from embedded import EmbeddedCluster, Module
+from embedded_cluster import EmbeddedCluster, Module
 from fleet import SchedulerProcess
 
 from carico.embedded.cluster import LocalCluster

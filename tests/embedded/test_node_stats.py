@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from local.embedded import Place, play, until
+from embedded.node_place import Place, play, until
 
 from carico.clock import SystemClock
 from carico.embedded.node.usage import PodUsage, Usage, tree

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from cluster.cluster import Cluster
 from cluster.fixtures import needs_scale
-from local.embedded import NODE, Place, node, play, state, until
+from embedded.node_place import NODE, Place, node, play, state, until
 from running import agent
 
 from carico.clock import SystemClock

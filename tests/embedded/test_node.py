@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
-from local.embedded import NODE, Place, play, state, until
+from embedded.node_place import NODE, Place, play, state, until
 
 Scenario = Callable[[Place], Awaitable[None]]
 

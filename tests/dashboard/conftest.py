@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from page.browser import chromium
+from dashboard.browser import chromium
 
 expect.set_options(timeout=30_000)  # ms; five seconds, as it is unless said, are little on a busy machine
 
