@@ -4,8 +4,8 @@
     aggregator, scheduler, agent    as on any cluster, with TLS between them
     node        the local machine: a pod's command becomes a process
 
-All of them are started under a Guard (processes.py): when this process ends, in whatever way, they end too. If one of
-them exits, the cluster ends, and the error contains the end of its log.
+All of them are started under a Guard (supervisor/guard.py): when this process ends, in whatever way, they end too. If
+one of them exits, the cluster ends, and the error contains the end of its log.
 """
 
 from __future__ import annotations

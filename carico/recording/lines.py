@@ -1,4 +1,4 @@
-"""Parses recordings of gzip over lines of JSON; recording.py describes the lines."""
+"""Parses recordings of gzip over lines of JSON; format.py describes the lines."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """`carico run`: a command over a list of inputs, as many at once as the machine has capacity for.
 
-command.py    flags, and all parts together
+The command is commands/run.py. It is not in the wheel of container images (pyproject.toml, [tool.carico]).
+
 template.py   the command with its replacement strings
 inputs.py     where the inputs come from
 runner.py     starts tasks, watches them, restarts them

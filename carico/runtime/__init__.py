@@ -6,8 +6,8 @@ Pods
     containerd.py   source: containerd's events and listings
     cri.py          source: any CRI runtime, mainly CRI-O
     cgroups.py      source: the kubepods cgroup tree
-    announce.py     early churn warning from the creation of pod cgroups
-    follow.py       subscribe, list, handle events, reconnect
+    cgroup_notifier.py  early churn warning from the creation of pod cgroups
+    list_watcher.py  subscribe, list, handle events, reconnect
     channel.py      gRPC over a unix socket
     traits.py       pod and class from the fields of a sandbox
     api/            generated from protos/carico/runtime/api

@@ -1,4 +1,4 @@
-"""Helpers for the tests of Carico, and for tests of plugins."""
+"""Helpers for the tests of Carico, and for tests of plugins. Not in the wheel of container images."""
 
 from __future__ import annotations
 

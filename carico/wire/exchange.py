@@ -109,7 +109,7 @@ class ExchangeClient:
         return self._client.address is not None
 
     def offer(self, model: LocalModel) -> None:
-        """The node's newest model: sent according to the rule in asking.py."""
+        """The node's newest model: sent according to the rule in exchange_policy.py."""
         self._talker.offer(model)
         self._client.wake()
 

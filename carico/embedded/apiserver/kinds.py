@@ -1,6 +1,7 @@
 """The table of all kinds of objects that the embedded API server stores.
 
-Most are only stored: no controller acts on them unless a client runs one. `rules.py` has the special rules of others.
+Most are only stored: no controller acts on them unless a client runs one. `strategies.py` has the special rules of
+others.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""`carico cluster`: embedded clusters that run until they are deleted.
+"""The embedded clusters of `carico cluster`, which run until they are deleted.
 
-command.py     create, delete, kubeconfig, list
-home.py        the folder of a cluster, and whether it runs
-supervisor.py  the background process of a cluster
+home.py    the folder of a cluster, and whether it runs
+daemon.py  the background process of a cluster
 """

@@ -1,6 +1,5 @@
 """`carico demo`: the same work three times on the local machine, and the effect of each placement on the pods.
 
-command.py   the command and its sequence
 programs.py  what runs in the pods, started as a plain file: no import of Carico slows a pod down
 workload.py  how many pods, how much work in each
 job.py       one run: pods are created, watched and timed

@@ -2,8 +2,8 @@
 
     python -m carico.embedded.simulated --kubeconfig FILE --nodes 1000 --schedulers 127.0.0.1:9468
 
-Each is a Node object, a kubelet whose pods are only simulated (simulated_kubelet.py) and an agent that reports to the
-schedulers as a real one does (simulated_agent.py). API server and schedulers are real processes with real connections.
+Each is a Node object, a kubelet whose pods are only simulated (kubelet.py) and an agent that reports to the
+schedulers as a real one does (agent.py). API server and schedulers are real processes with real connections.
 """
 
 from __future__ import annotations

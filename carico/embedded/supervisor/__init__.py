@@ -9,6 +9,7 @@ started its own session and whose parents have ended becomes a child of the job 
 the job supervisor itself is killed, the kernel kills its children (PR_SET_PDEATHSIG), and the owner, also a subreaper,
 ends the rest: it finds them by the mark that every job has in its environment and by their control group.
 
+    guard.py    the owner's side: starts the job supervisor, and jobs in it
     __main__.py the event loop and its protocol
     family.py   process trees from /proc; killing a whole tree
     groups.py   control groups: limits, membership, OOM kills

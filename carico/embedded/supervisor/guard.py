@@ -5,7 +5,7 @@
         ended = await process.wait()
 
 Leaving the block kills every process that was started in it, and so does `kill -9` of this process, the owner: a job
-supervisor (keeper/) is a separate process that starts them and exits only when all of them have ended. If the job
+supervisor (__main__.py) is a separate process that starts them and exits only when all of them have ended. If the job
 supervisor is killed, the kernel kills its processes, their `wait` reports `lost`, and the next `start` starts a new
 job supervisor. Identifiers call the job supervisor `keeper`.
 """

@@ -3,8 +3,8 @@
 Topology spread and inter-pod affinity need, for every pod that is scheduled, the number of pods that match a selector
 on each node. It is computed once, cached as an array and corrected whenever a pod is added or removed, so that the next
 pod of the same workload costs a few array operations, independent of the number of pods. An added or removed pod is
-matched only against the counts that its namespace and labels select (audiences.py): nothing is kept per pair of count
-and pod.
+matched only against the counts that its namespace and labels select (pod_set_index.py): nothing is kept per pair of
+count and pod.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 One record is one line of JSON. `replay` goes through a dump in order and checks every decision again, against its own
 or another threshold: it finds nodes that were reserved with less free capacity than the pod needs, and pods that were
-reserved on two nodes. `carico decisions` is the command for that (review.py).
+reserved on two nodes. `carico decisions` is the command for that (commands/decisions.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The scheduling cycle of one pod, from the queue to the reservation of a node.
 
-    pre-filter ─► filter ─► score ─► choose ─► reserve ─► assume; then permit ─► pre-bind ─► bind (binder.py)
+    pre-filter ─► filter ─► score ─► choose ─► reserve ─► assume; then permit ─► pre-bind ─► bind (binding_cycle.py)
                     └ no node ─► post-filter: would evicting pods make room? ─► back to the queue, with reasons
 
 Nothing here awaits: snapshot and ledger do not change between the first filter and the reservation.

@@ -1,14 +1,14 @@
 """The contract between the scheduler and its plugins.
 
 A plugin is any object with a `name` and one or more of the methods below; each method is one extension point, named as
-in kube-scheduler. They are called in this order (cycle.py, binder.py):
+in kube-scheduler. They are called in this order (cycle/scheduling_cycle.py, cycle/binding_cycle.py):
 
     pre_enqueue ─ sort_key ─ pre_filter ─ filter ─(no node)─ post_filter
                                             └ pre_score ─ score ─ reserve ─ permit ─ │ pre_bind ─ bind ─ post_bind
                                                                                      └ binding cycle, may await
 
-Plugins evaluate many nodes at once: `rows` are row numbers (rows.py), and a filter's `Verdict` or a score's vector has
-one entry for each of them. Nothing here awaits before `pre_bind`: snapshot and ledger do not change between
+Plugins evaluate many nodes at once: `rows` are row numbers (cache/rows.py), and a filter's `Verdict` or a score's
+vector has one entry for each of them. Nothing here awaits before `pre_bind`: snapshot and ledger do not change between
 `pre_filter` and `permit`. A verdict is a value with reasons that appear in `kubectl describe pod`, never an exception.
 """
 
@@ -195,7 +195,7 @@ class Filter(Protocol):
 class Supply(Protocol):
     """A filter that rejects a row exactly when the row has less of something than the pod needs.
 
-    Pods that it rejected are woken up by amounts instead of queueing hints (supply.py): whenever a row changes, those
+    Pods that it rejected are woken up by amounts instead of queueing hints (needs.py): whenever a row changes, those
     that the row can hold. `filter` and `available` must agree, or the pod waits for the next event that a hint accepts.
     """
 
@@ -273,7 +273,7 @@ class Reserve(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PermitWait:
-    """The pod keeps its node and waits until the plugin allows or rejects it (waiting.py).
+    """The pod keeps its node and waits until the plugin allows or rejects it (in_flight.py).
 
     After `seconds` it is rejected.
     """
@@ -294,7 +294,7 @@ class Permit(Protocol):
 class PreBind(Protocol):
     """Prepares the cluster for the binding, such as the pod's volumes.
 
-    A plugin that waits here must use `InFlightPod.news` (waiting.py), and stop when `ended` is set there.
+    A plugin that waits here must use `InFlightPod.news` (in_flight.py), and stop when `ended` is set there.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """What a pod lacks, as amounts: finds the waiting pods that a row could hold.
 
-A plugin whose filter rejects a node exactly when the node has too little of something (`Supply` in framework.py)
+A plugin whose filter rejects a node exactly when the node has too little of something (`Supply` in contract.py)
 returns its `Need`s. The queue then compares amounts instead of calling queueing hints: a row that has room for three of
 the waiting pods wakes up three of them, in queue order, and again as long as it has room. It is level-triggered: no
 single rise of an amount has to be observed.

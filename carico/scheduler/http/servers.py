@@ -1,8 +1,8 @@
 """The scheduler's HTTP servers: one for probes and metrics, one for private pages, one for a kube-scheduler.
 
 The first may be open to the network. The second exposes pod names and is for users: beyond loopback it uses TLS, and
-the API server authorizes every request (access.py). The third binds pods: beyond loopback it accepts only clients with
-a certificate signed by `extender_client_ca`.
+the API server authorizes every request (access_review.py). The third binds pods: beyond loopback it accepts only
+clients with a certificate signed by `extender_client_ca`.
 """
 
 from __future__ import annotations
