@@ -19,7 +19,7 @@ from carico.commands.replay import as_json
 from carico.estimate.pipeline import Pipeline
 from carico.recording.live import LiveSampler
 from carico.settings import NodeSettings, ViewSettings
-from carico.terminal import estimate_lines as table
+from carico.terminal import estimate_lines
 from carico.terminal.processes import Processes, ProcessListing, in_order
 from carico.terminal.screen import ScreenView, frame
 from carico.terminal.terminal import Terminal
@@ -117,12 +117,14 @@ class Top:
         dimensions = self._settings.dimensions
         start = self._clock.monotonic()
         if not as_objects:
-            print(table.heading(dimensions), flush=True)
+            print(estimate_lines.heading(dimensions), flush=True)
 
         def show(_: Sample, estimate: Estimate | None) -> None:
             if estimate is not None:
                 as_line = (
-                    json.dumps(as_json(estimate, dimensions, start)) if as_objects else table.line(estimate, start)
+                    json.dumps(as_json(estimate, dimensions, start))
+                    if as_objects
+                    else estimate_lines.line(estimate, start)
                 )
                 print(as_line, flush=True)
 

@@ -28,9 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from carico.errors import CaricoError, UsageError
-from carico.recording import chunks as recording_chunks
+from carico.recording import chunks, plain_json
 from carico.recording import lines as recording_lines
-from carico.recording import plain_json as recording_json
 from carico.recording.lines import FORMAT, NUMBERED, PodSecond
 from carico.types import MeasuredPod
 
@@ -157,6 +156,6 @@ def load(path: Path) -> Recording:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     if data.startswith(recording_lines.GZIP):
         return Recording(*recording_lines.parse(path, data))
-    if data.startswith(recording_chunks.MAGIC):
-        return Recording(*recording_chunks.parse(path, data))
-    return Recording(*recording_json.parse(path, data), {})
+    if data.startswith(chunks.MAGIC):
+        return Recording(*chunks.parse(path, data))
+    return Recording(*plain_json.parse(path, data), {})

@@ -41,8 +41,7 @@ from carico.scheduler.cycle.scheduling_cycle import Decision, broken, decide
 from carico.scheduler.extender.extender import Extender
 from carico.scheduler.framework.contract import Code
 from carico.scheduler.gc_control import GcControl
-from carico.scheduler.http import routes as pages
-from carico.scheduler.http import servers as listeners
+from carico.scheduler.http import routes, servers
 from carico.scheduler.http.dashboard.publisher import Publisher, ReplicaStatus
 from carico.scheduler.informers import Informers
 from carico.scheduler.kubelet_rejections import Rejections
@@ -131,11 +130,11 @@ class Scheduler:
         self._grpc = GrpcServer(
             settings.grpc_listen, settings, {METHOD: self.reports.method}, GrpcServerMetrics(registry)
         )
-        registry.register(pages.present(self))
-        registry.register(pages.certificates(self))
+        registry.register(routes.present(self))
+        registry.register(routes.certificates(self))
         self.client.on_answer = RequestMetrics(registry, self.client.host).answered
         self._lag = loop_lag(registry, "scheduler")
-        self._servers = listeners.servers(self)
+        self._servers = servers.servers(self)
         self._garbage = garbage or GcControl(ours=False)
         self._rng = np.random.default_rng()
         self._turned_at = self.clock.monotonic()

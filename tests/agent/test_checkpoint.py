@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from carico.agent import checkpoint as memory
+from carico.agent import checkpoint
 from carico.agent.checkpoint import Checkpoint
 
 
@@ -89,7 +89,7 @@ def test_a_full_disk_is_said_once_and_leaves_the_old_file(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(memory.os, "replace", full)
+    monkeypatch.setattr(checkpoint.os, "replace", full)
     kept.keep()
     kept.keep()
     assert caplog.text.count("No space left on device") == 1

@@ -15,7 +15,7 @@ from worlds import World
 from carico.kube.objects import Namespace, Node, Pod, Service
 from carico.kube.selectors import NOTHING, from_labels
 from carico.kube.storage import VolumeAttachment
-from carico.scheduler.cache import affinity_terms as terms
+from carico.scheduler.cache import affinity_terms
 from carico.scheduler.cache.affinity_terms import PodSet
 from carico.scheduler.cache.pod_match_counts import PodMatchCounts
 from carico.scheduler.cache.rows import RowJournal
@@ -264,6 +264,6 @@ def test_terms_of_one_pod_that_left_are_compiled_once_however_many_wait() -> Non
     term = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "x"}}}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     left, other = make_pod("left", node="a", affinity=affinity), make_pod("other", namespace="n2", affinity=affinity)
-    found = terms.of_pod(left)
-    assert all(terms.of_pod(left) is found for _ in range(10))
-    assert terms.of_pod(other).anti_affinity[0].audience.namespaces == {"n2"}
+    found = affinity_terms.of_pod(left)
+    assert all(affinity_terms.of_pod(left) is found for _ in range(10))
+    assert affinity_terms.of_pod(other).anti_affinity[0].audience.namespaces == {"n2"}

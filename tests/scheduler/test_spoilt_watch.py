@@ -15,7 +15,7 @@ from embedded_cluster import EmbeddedCluster
 from faulty import FaultyServer
 
 from carico.http.message import Page, Request
-from carico.scheduler.http import routes as pages
+from carico.scheduler.http import routes
 from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
 
@@ -73,7 +73,7 @@ async def at_work(stage: Stage) -> AsyncIterator[None]:
         await asyncio.wait_for(stage.scheduler.watches.synced(), PATIENCE)
         yield
         assert not running.done()
-        ready = pages.open_routes(stage.scheduler)["/readyz"].answer(Request("GET", {"verbose": ""}, b""))
+        ready = routes.open_routes(stage.scheduler)["/readyz"].answer(Request("GET", {"verbose": ""}, b""))
         assert isinstance(ready, Page)
         assert ready.status == 200, ready.body
     finally:

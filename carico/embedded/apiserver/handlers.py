@@ -9,9 +9,7 @@ from typing import Any
 import msgspec
 
 from carico.clock import Clock
-from carico.embedded.apiserver import binding, discovery, logs, routes, selection
-from carico.embedded.apiserver import representations as forms
-from carico.embedded.apiserver import status_error as refusal
+from carico.embedded.apiserver import binding, discovery, logs, representations, routes, selection, status_error
 from carico.embedded.apiserver.history import ObjectRecord, Plain
 from carico.embedded.apiserver.http import ApiRequest, ApiResponse, ApiStream
 from carico.embedded.apiserver.kinds import PODS
@@ -50,7 +48,7 @@ class Answers:
             "DELETE": self._delete,
         }.get(request.method)
         if method is None or not _fits(request.method, target):
-            raise refusal.METHOD_NOT_ALLOWED
+            raise status_error.METHOD_NOT_ALLOWED
         return method(request, target)
 
     def _about(self, request: ApiRequest) -> ApiResponse:
@@ -58,20 +56,20 @@ class Answers:
             return ApiResponse(200, b"ok", "text/plain")
         found = discovery.page(request.path.rstrip("/"), request.headers.get("accept", ""))
         if found is None:
-            raise refusal.NO_SUCH_PATH
+            raise status_error.NO_SUCH_PATH
         media, content = found
         return ApiResponse(200, msgspec.json.encode(content), media)
 
     def _review(self, request: ApiRequest, target: Target) -> ApiResponse:
         if request.method != "POST":
-            raise refusal.METHOD_NOT_ALLOWED
+            raise status_error.METHOD_NOT_ALLOWED
         asked = _decoded(request)
         if not isinstance(asked, dict) or not isinstance(spec := asked.get("spec", {}), dict):
             raise bad_request("a review is an object with a spec")
         return ApiResponse(201, msgspec.json.encode(asked | {"status": self._reviews.status(target.kind, spec)}))
 
     def _form(self, request: ApiRequest, target: Target) -> Form:
-        return forms.asked(target.kind, request.headers.get("accept", ""), request.query)
+        return representations.asked(target.kind, request.headers.get("accept", ""), request.query)
 
     def _one(self, code: int, request: ApiRequest, target: Target, record: ObjectRecord) -> ApiResponse:
         return ApiResponse(code, self._form(request, target).one(record, self._clock.wall()))
@@ -106,7 +104,9 @@ class Answers:
 
     def _continued(self, token: str) -> tuple[int, list[ObjectRecord]]:
         if token not in self._pages:
-            raise refusal.expired("The provided continue parameter is too old to display a consistent list result.")
+            raise status_error.expired(
+                "The provided continue parameter is too old to display a consistent list result."
+            )
         return self._pages[token]
 
     def _watch(self, request: ApiRequest, target: Target) -> ApiStream:
@@ -135,7 +135,7 @@ class Answers:
 
     def _home(self, target: Target) -> str:
         if target.kind.namespaced and not target.namespace:
-            raise refusal.METHOD_NOT_ALLOWED
+            raise status_error.METHOD_NOT_ALLOWED
         return target.namespace
 
     def _update(self, request: ApiRequest, target: Target) -> ApiResponse:
@@ -171,7 +171,7 @@ class Answers:
 
     def _bind(self, request: ApiRequest, target: Target) -> ApiResponse:
         if request.method != "POST":
-            raise refusal.METHOD_NOT_ALLOWED
+            raise status_error.METHOD_NOT_ALLOWED
         key, asked = (target.namespace, target.name), _decoded(request)
         binding.check(key, asked)
         binding.bind(self._store, self._verbs.read(PODS, key), asked, self._clock.wall(), _dry(request))
@@ -180,7 +180,7 @@ class Answers:
 
     def _log(self, request: ApiRequest, target: Target) -> ApiResponse | ApiStream:
         if request.method != "GET":
-            raise refusal.METHOD_NOT_ALLOWED
+            raise status_error.METHOD_NOT_ALLOWED
         key, query = (target.namespace, target.name), request.query
         pod = self._verbs.read(PODS, key).plain
         container = logs.container_of(pod, query)
@@ -216,7 +216,7 @@ def _fits(method: str, target: Target) -> bool:
 def _decoded(request: ApiRequest, any_media: bool = False) -> Any:
     media = request.headers.get("content-type", "application/json").partition(";")[0].strip()
     if not any_media and media not in ("application/json", "*/*", ""):
-        raise refusal.NOT_JSON
+        raise status_error.NOT_JSON
     try:
         return msgspec.json.decode(request.body)
     except msgspec.DecodeError as error:
@@ -244,5 +244,5 @@ def _delete_options(request: ApiRequest) -> DeleteOptions:
 
 
 def _success(target: Target, record: ObjectRecord) -> Plain:
-    said = refusal.details(target.kind, target.name, uid=record.plain["metadata"]["uid"])
+    said = status_error.details(target.kind, target.name, uid=record.plain["metadata"]["uid"])
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": said}

@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from carico.clock import Clock
-from carico.embedded.apiserver import metadata, patches, strategic
-from carico.embedded.apiserver import schemas as shapes
-from carico.embedded.apiserver import status_error as refusal
-from carico.embedded.apiserver import strategies as rules
+from carico.embedded.apiserver import metadata, patches, schemas, status_error, strategic, strategies
 from carico.embedded.apiserver.history import ObjectRecord, Plain
 from carico.embedded.apiserver.kinds import EVENTS, NAMESPACES, ApiKind
 from carico.embedded.apiserver.metadata import timestamp
@@ -30,7 +27,7 @@ class DeleteOptions(NamedTuple):
 class Verbs:
     def __init__(self, clock: Clock, store: ApiStore) -> None:
         self._clock, self.store = clock, store
-        for kind, plain in rules.first_objects(clock.wall()):
+        for kind, plain in strategies.first_objects(clock.wall()):
             self.create(kind, "", plain)
 
     def read(self, kind: ApiKind, key: Key) -> ObjectRecord:
@@ -47,17 +44,17 @@ class Verbs:
         return chosen if test is None else [record for record in chosen if test(record.plain)]
 
     def create(self, kind: ApiKind, namespace: str, body: Any, dry: bool = False) -> ObjectRecord:
-        plain = shapes.shaped(kind, metadata.checked(kind, body, namespace))
+        plain = schemas.shaped(kind, metadata.checked(kind, body, namespace))
         if plain["metadata"].get("resourceVersion"):
-            raise refusal.bad_request("resourceVersion should not be set on objects to be created")
+            raise status_error.bad_request("resourceVersion should not be set on objects to be created")
         self._check_namespace(kind, namespace, plain)
         metadata.stamp_new(kind, plain, self._clock.wall())
         if kind.view is not None:
             plain = kind.view.inward(plain)
-        rules.of(kind).create(kind, plain, self.store, self._clock.wall())
+        strategies.of(kind).create(kind, plain, self.store, self._clock.wall())
         name = plain["metadata"]["name"]
         if self.store.get(kind, (namespace, name)) is not None:
-            raise refusal.already_exists(kind, name)
+            raise status_error.already_exists(kind, name)
         if dry:
             return ObjectRecord(plain, 0)
         if kind.place == EVENTS.place:
@@ -71,7 +68,7 @@ class Verbs:
         if "deletionTimestamp" in home["metadata"]:
             name = plain["metadata"].get("name", "")
             why = f"unable to create new content in namespace {namespace} because it is being terminated"
-            raise refusal.forbidden(kind, name, why)
+            raise status_error.forbidden(kind, name, why)
 
     def _make_room_for_events(self) -> None:
         kept = self.store.shelf(EVENTS).records
@@ -85,14 +82,14 @@ class Verbs:
         new = metadata.checked(kind, body, key[0])
         if new["metadata"].setdefault("name", key[1]) != key[1]:
             said = f"the name of the object ({new['metadata']['name']}) does not match the name on the URL ({key[1]})"
-            raise refusal.bad_request(said)
+            raise status_error.bad_request(said)
         old = self.store.get(kind, key)
         if old is None and kind.make_on_put and not status:
             return self.create(kind, key[0], new, dry), True
         if old is None:
             raise not_found(kind, key[1])
         if not new["metadata"].get("resourceVersion") and not kind.blind_put:
-            raise refusal.without_version(kind, key[1])
+            raise status_error.without_version(kind, key[1])
         if kind.view is not None:
             new = kind.view.inward(new)
         return self._replace(kind, old, new, status, dry), False
@@ -105,25 +102,25 @@ class Verbs:
         if media == patches.JSON_PATCH:
             body = patches.stepwise(shown, patch)
         elif not isinstance(patch, dict):
-            raise refusal.bad_request("a patch is an object")
+            raise status_error.bad_request("a patch is an object")
         elif media == patches.MERGE_PATCH:
             body = patches.merged(shown, patch)
         elif media == patches.STRATEGIC_PATCH:
             body = strategic.merged(shown, patch)
         else:
-            raise refusal.NO_SUCH_PATCH
+            raise status_error.NO_SUCH_PATCH
         new = metadata.checked(kind, body, key[0])
         return self._replace(kind, old, new if kind.view is None else kind.view.inward(new), status, dry)
 
     def _replace(self, kind: ApiKind, old: ObjectRecord, new: Plain, status: bool, dry: bool) -> ObjectRecord:
         name = old.plain["metadata"]["name"]
         if new["metadata"].get("resourceVersion", str(old.version)) not in (str(old.version), "0"):
-            raise refusal.changed_meanwhile(kind, name)
-        new = shapes.shaped(kind, new)
+            raise status_error.changed_meanwhile(kind, name)
+        new = schemas.shaped(kind, new)
         metadata.carry_over(kind, new, old.plain)
         _keep_other_half(kind, new, old.plain, status)
         if not status:
-            rules.of(kind).update(kind, new, old.plain)
+            strategies.of(kind).update(kind, new, old.plain)
         new["metadata"]["resourceVersion"] = str(old.version)
         if new == old.plain:
             return old  # nothing has changed: no new version, no watch event
@@ -153,7 +150,7 @@ class Verbs:
     def _marked(self, kind: ApiKind, record: ObjectRecord, options: DeleteOptions) -> ObjectRecord:
         """The object with its deletion timestamp, if its kind has a grace period or a finalizer blocks the deletion."""
         meta = record.plain["metadata"]
-        grace = rules.of(kind).grace(record.plain, options.grace)
+        grace = strategies.of(kind).grace(record.plain, options.grace)
         if grace is None and not meta.get("finalizers"):
             return record
         if meta.get("deletionGracePeriodSeconds", (grace or 0) + 1) <= (grace or 0):
@@ -184,7 +181,7 @@ class Verbs:
         """It is removed with the last object in it; running pods may take their grace period."""
         name = record.plain["metadata"]["name"]
         if name in ("default", "kube-system", "kube-public", "kube-node-lease"):
-            raise refusal.forbidden(NAMESPACES, name, "this namespace may not be deleted")
+            raise status_error.forbidden(NAMESPACES, name, "this namespace may not be deleted")
         if "deletionTimestamp" not in record.plain["metadata"]:
             meta = record.plain["metadata"] | {"deletionTimestamp": timestamp(self._clock.wall())}
             record = self.store.put(NAMESPACES, record.plain | {"metadata": meta, "status": {"phase": "Terminating"}})
@@ -224,4 +221,4 @@ def _check_preconditions(kind: ApiKind, record: ObjectRecord, options: DeleteOpt
     for word, wanted, there in pairs:
         if wanted and wanted != there:
             said = f"the {word} in the precondition ({wanted}) does not match the {word} in record ({there})."
-            raise refusal.other_object(kind, meta["name"], said)
+            raise status_error.other_object(kind, meta["name"], said)

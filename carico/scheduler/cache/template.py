@@ -14,8 +14,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import msgspec
 
 from carico.kube.objects import Container, Pod, PodSpec, Volume
-from carico.scheduler.cache import affinity_terms as terms
-from carico.scheduler.cache import requests
+from carico.scheduler.cache import affinity_terms, requests
 from carico.scheduler.cache.affinity_terms import PodTerms
 from carico.scheduler.cache.charge import Claim
 from carico.scheduler.cache.requests import Requests
@@ -83,14 +82,14 @@ class PodInfo:
 
     def _terms(self) -> PodTerms:
         if self.pod.spec.affinity is None:
-            return terms.NO_TERMS
+            return affinity_terms.NO_TERMS
         # By namespace, the default of a term. Weak references, so that terms of deleted namespaces are dropped.
         memo: WeakValueDictionary[str, PodTerms] | None = self.template.memo.get("terms")
         if memo is None:
             memo = self.template.memo["terms"] = WeakValueDictionary()
         found = memo.get(self.pod.namespace)
         if found is None:
-            found = memo[self.pod.namespace] = terms.of_pod(self.pod)
+            found = memo[self.pod.namespace] = affinity_terms.of_pod(self.pod)
         return found
 
 

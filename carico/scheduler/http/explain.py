@@ -28,7 +28,7 @@ from carico.scheduler.cache.rows import Mask, RowArray
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.cache.units import counts, units_of
 from carico.scheduler.cycle.profiles import Profile
-from carico.scheduler.framework import amounts as words
+from carico.scheduler.framework import amounts
 from carico.scheduler.framework.contract import Cycle, Nomination, Reason, Verdict
 from carico.scheduler.framework.filtering import FilterResult
 from carico.scheduler.http.explanation import Explanation, NodeVerdict
@@ -126,7 +126,7 @@ class Judged:
             verdict.report_age = round(self.now - sampled, 1)
         if (left := figures.left[i]) is not None:
             verdict.left = {name: amount for name, amount in zip(RESOURCES, left, strict=True) if amount < math.inf}
-            verdict.room = words.told_all((n, max(0.0, a)) for n, a in verdict.left.items()) + figures.busy[i]
+            verdict.room = amounts.told_all((n, max(0.0, a)) for n, a in verdict.left.items()) + figures.busy[i]
         return verdict
 
 
@@ -207,7 +207,7 @@ def _given_back(parts: Components, profile: Profile, cycle: Cycle) -> Iterator[d
 def _opening(parts: Components, profile: Profile, info: PodInfo) -> Explanation:
     result = Explanation(info.pod.key, profile.name, units_of(info.pod), bound_to=info.pod.spec.node_name)
     if profile.capacity is not None and counts(info.pod) and parts.ledger.nodes_with_room:
-        result.needs = words.need(parts.classes, parts.classes.claim(info))
+        result.needs = amounts.need(parts.classes, parts.classes.claim(info))
     queued = parts.queue.get(info.uid)
     if queued is not None:
         result.waits_in = queued.place

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from carico.kube.objects import Node, Pod
-from carico.scheduler.cache import affinity_terms as terms
+from carico.scheduler.cache import affinity_terms
 from carico.scheduler.cache.affinity_terms import Term
 from carico.scheduler.cache.label_columns import MISSING
 from carico.scheduler.cache.pod_match_counts import Counts, RowCounts, summed
@@ -209,6 +209,6 @@ def _concerns(pod: PodInfo, old: Pod | None, new: Pod | None) -> bool:
     return any(
         _all_match(pod.terms.affinity, state)
         or any(_all_match([term], state) for term in pod.terms.anti_affinity)
-        or any(_all_match([term], pod.pod) for term in terms.of_pod(state).anti_affinity)
+        or any(_all_match([term], pod.pod) for term in affinity_terms.of_pod(state).anti_affinity)
         for state in states
     )

@@ -23,7 +23,7 @@ from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import Action, EventInterest
 from carico.scheduler.framework.contract import OK, SKIP, Cycle, Reason, Reuse, Status, Verdict, error, unresolvable
 from carico.scheduler.framework.in_flight import WaitingPods
-from carico.scheduler.plugins.volume import matching as volume_matching
+from carico.scheduler.plugins.volume import matching
 from carico.scheduler.plugins.volume.matching import Match, Wish
 from carico.scheduler.plugins.volume.pod_volumes import bound_volume, claim_uses, made_for, missing, reaches, uses_claim
 from carico.scheduler.plugins.volume.progress import progress
@@ -110,7 +110,7 @@ class VolumeBinding:
         if claims is None or not claims.waiting:
             return OK
         row = np.array([cycle.snapshot.rows.number[node]], dtype=np.intp)
-        claims.match = volume_matching.match(_wishes(cycle.snapshot, claims.waiting, row), 0)
+        claims.match = matching.match(_wishes(cycle.snapshot, claims.waiting, row), 0)
         for thing in changed(claims.match, node):
             cycle.snapshot.store.assume(thing)
         return OK
@@ -174,14 +174,14 @@ def _waits(snapshot: Snapshot, claim: PersistentVolumeClaim) -> bool:
 
 
 def _wishes(snapshot: Snapshot, claims: list[PersistentVolumeClaim], rows: RowArray) -> list[Wish]:
-    return [volume_matching.wish(snapshot, claim, rows) for claim in claims]
+    return [matching.wish(snapshot, claim, rows) for claim in claims]
 
 
 def _unserved(snapshot: Snapshot, claims: list[PersistentVolumeClaim], rows: RowArray) -> Any:
     bits = np.zeros(len(rows), dtype=np.uint8)
     wishes = _wishes(snapshot, claims, rows)
-    for index, alike in volume_matching.patterns(wishes, len(rows)):
-        match = volume_matching.match(wishes, index)
+    for index, alike in matching.patterns(wishes, len(rows)):
+        match = matching.match(wishes, index)
         bits[alike] = (0 if match.served else 2) | (0 if match.room else 4)
     return bits
 
