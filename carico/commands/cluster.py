@@ -130,7 +130,7 @@ def _delete(where: Home) -> int:
 
 
 def _end(where: Home, pid: int) -> None:
-    """Ask the supervisor to end, and kill it if it does not: the job supervisor (keeper/) then ends the rest."""
+    """Ask the supervisor to end, and kill it if it does not: the job supervisor then ends the rest."""
     for number, patience in ((signal.SIGTERM, GRACE), (signal.SIGKILL, GRACE)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
