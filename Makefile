@@ -72,6 +72,15 @@ docs: setup ## write docs/commands.md, settings.md and metrics.md from the help 
 protos: setup ## generate the Python code of protos/
 	@tools/protos.sh
 
+# Two wheels of one name: images leave out what only a laptop needs (pyproject.toml, not-in-image).
+.PHONY: wheels
+wheels: setup ## dist/ with the whole package, dist/image/ with what container images need of it
+	@rm -rf build dist
+	@$(BIN)/python -m pip wheel --quiet --no-cache-dir --no-deps --no-build-isolation --wheel-dir dist .
+	@CARICO_WHEEL=image $(BIN)/python -m pip wheel --quiet --no-cache-dir --no-deps --no-build-isolation --wheel-dir dist/image .
+	@rm -rf build
+	@ls -s dist/*.whl dist/image/*.whl
+
 .PHONY: lock
 lock: setup ## update versions and write requirements/*.txt
 	@tools/lock.sh

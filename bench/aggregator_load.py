@@ -46,11 +46,11 @@ from carico.aggregator.state import AggregatorState
 from carico.estimate.pipeline import Pipeline
 from carico.settings import AggregatorSettings, EstimateSettings, TlsFiles
 from carico.types import ClassCost, ClassKey, CostBelief, LocalModel, NodeSize, Vector
-from carico.wire.asking import ExchangePolicy
 from carico.wire.certificates import Authority
 from carico.wire.channel import Dialer
 from carico.wire.class_news import ClassNews
 from carico.wire.codec import class_cost, classes, local
+from carico.wire.exchange_policy import ExchangePolicy
 
 CONNECTIONS = 128
 SIZES = (500, 1_000, 2_000, 5_000, 10_000)

@@ -25,9 +25,9 @@ from scheduling import make_cost, make_report
 
 from carico.kube.objects import Pod
 from carico.scheduler.assembly import Components, assemble
-from carico.scheduler.cycle import decide
-from carico.scheduler.garbage import GcControl
-from carico.scheduler.template import PodInfo
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.cycle.scheduling_cycle import decide
+from carico.scheduler.gc_control import GcControl
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, a_node, a_pod
 from carico.types import ClassCost, NodeReport

@@ -19,6 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from carico.clock import SystemClock
+from carico.embedded.simulated.nodes import node_object
 from carico.kube import calls, credentials
 from carico.kube.binding import Binding, BindResult
 from carico.kube.client import Client
@@ -26,7 +27,6 @@ from carico.kube.identity import Credentials
 from carico.kube.kubeconfig import choose
 from carico.kube.objects import Pod
 from carico.kube.watch import Reflector, WatchedResource
-from carico.local.simulated import node_object
 from carico.types import NodeSize
 
 NODES = int(os.environ.get("NODES", "5000"))
@@ -42,7 +42,7 @@ def run() -> dict[str, object]:
     for name, flags in (("tls", ()), ("plain", ("--plaintext",))):
         with tempfile.TemporaryDirectory() as folder:
             kubeconfig = Path(folder) / "kubeconfig"
-            command = [sys.executable, "-m", "carico.local.api", "--kubeconfig", str(kubeconfig), *flags]
+            command = [sys.executable, "-m", "carico.embedded.apiserver", "--kubeconfig", str(kubeconfig), *flags]
             server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
             try:
                 while not kubeconfig.exists():

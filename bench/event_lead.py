@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.event_watch import Said, Usage, hear_containerd, hear_cri, look_at_cgroups, watch_api
-from carico.agent.plot import load_pyplot
+from carico.recording.plot import load_pyplot
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 

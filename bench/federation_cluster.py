@@ -12,13 +12,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from carico.agent.node import ReportBuilder
+from carico.agent.report_builder import ReportBuilder
 from carico.aggregator.state import AggregatorState
 from carico.estimate.pipeline import Pipeline
 from carico.settings import AggregatorSettings, EstimateSettings
 from carico.types import Estimate, NodeSize, PodCount, Sample
-from carico.wire.asking import ExchangePolicy
 from carico.wire.codec import cluster, local
+from carico.wire.exchange_policy import ExchangePolicy
 
 GIB = 2.0**30
 DIMENSIONS = ("cpu", "memory")

@@ -23,8 +23,8 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from page.browser import chromium
-from page.stage import Stage
+from dashboard.browser import chromium
+from dashboard.stage import Stage
 from playwright.sync_api import Browser, Page
 
 NODES = int(os.environ.get("NODES", "5000"))

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import psutil
 
-from carico.agent.plot import load_pyplot, save
+from carico.recording.plot import load_pyplot, save
 from carico.settings import TelemetrySettings
 from carico.telemetry.sampler import Sampler
 from carico.telemetry.stat import parse_times

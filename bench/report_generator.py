@@ -15,11 +15,11 @@ from pathlib import Path
 from grpc import aio
 
 from carico.clock import SystemClock
+from carico.embedded.simulated.agent import SimulatedAgent
 from carico.kube import calls, credentials
 from carico.kube.client import Client
 from carico.kube.objects import Node, Pod
 from carico.kube.watch import Reflector, WatchedResource
-from carico.local.simulated_agent import SimulatedAgent
 from carico.types import NodeSize
 
 FULL = 110.0  # pods

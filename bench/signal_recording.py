@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 
-from carico.agent.recording import load
+from carico.recording.format import load
 from carico.runtime.api import cri_pb2 as cri
 from carico.runtime.api.cri_pb2_grpc import RuntimeServiceStub
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from carico.agent.playback import Playback
-from carico.agent.plot import load_pyplot, save
-from carico.agent.recording import load
-from carico.agent.replay import replay
+from carico.commands.replay import replay
 from carico.estimate.estimators import make_smoother
+from carico.recording.format import load
+from carico.recording.playback import Playback
+from carico.recording.plot import load_pyplot, save
 from carico.settings import ESTIMATORS, FULL, ViewSettings
 from carico.types import Estimate
 

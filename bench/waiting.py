@@ -30,8 +30,8 @@ from scheduling import make_node, make_pod, make_report
 from carico.kube import credentials
 from carico.kube.client import Client
 from carico.kube.objects import Node, Pod
-from carico.scheduler.garbage import GcControl
-from carico.scheduler.run import Scheduler
+from carico.scheduler.gc_control import GcControl
+from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
 
 SIZES = tuple(int(text) for text in os.environ.get("WAITING", "0,1000,10000").split(","))

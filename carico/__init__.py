@@ -4,24 +4,31 @@ Stages, in the order of the data flow (docs/architecture.md has a diagram):
 
     telemetry/    1   kernel text → Sample, ten times a second
     runtime/      1b  which pods run on this node, whether the container runtime is busy, use of each pod
-    estimate/     2–7 smoothing → batch → subspace → capacity signal k → Kalman filters → Pod-Capacity
+    estimate/     2–7 smoothing → demand per class → baseline → room per resource → Pod-Capacity
     wire/         8   gRPC messages between the processes
-    agent/            the node process, which runs 1 to 8; also top, record and replay
+    agent/            the node process, which runs 1 to 8
     aggregator/       the process that merges the nodes' models and sends the result to them
     kube/             the only client of the Kubernetes API
     scheduler/    9   ledger → filter → score → reserve → bind
 
-Other folders:
+The program `carico`:
 
-    http/         HTTP/1.1 server of agent, aggregator and scheduler
-    local/        the embedded cluster, `carico run` and the demo
-    doctor/       `carico doctor`
-    commands/     help, version and completion
+    cli.py        the program and the list of its commands
+    commands/     one file per command
+    terminal/     what `carico top` shows on a terminal
+    recording/    samples outside an agent: live, or in files
+    doctor/       the checks of `carico doctor`
+
+For trying out and testing; not in the wheel of container images:
+
+    embedded/     a cluster on this machine: API server, node, supervisor of processes, demo
+    run/          `carico run`
+    testing/      helpers for tests of Carico and of plugins
     sim/          simulated nodes and time, for benchmarks
 
-Modules:
+Shared:
 
-    cli.py        the program `carico` and its commands
+    http/         HTTP/1.1 server of agent, aggregator and scheduler
     settings.py   every setting with its default
     config.py     reads the values of settings from file, environment and flags
     flags.py      command-line flags
@@ -39,7 +46,6 @@ Modules:
     certificate_metrics.py  expiry of certificates as a metric
     tls.py        reloads certificate files; TLS contexts of clients
     x509.py       reads the expiry of a certificate
-    testing.py    helpers for tests of Carico and of plugins
 """
 
 __version__ = "0.1.0"

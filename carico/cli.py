@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import os
 import sys
 import textwrap
 import traceback
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 from carico import __version__, flags, logs
@@ -23,40 +25,42 @@ ABOUT = "Carico places Kubernetes pods by what the nodes can really still take."
 
 
 class Command(NamedTuple):
-    module: str  # has add_arguments(parser) and run(args) -> exit code
+    """A command. Its module in commands/ has its name, `add_arguments(parser)` and `run(args)`, the exit code."""
+
     about: str
     group: str
     serves: bool = False  # runs until it is stopped
     own_error: int | None = None  # exit code of Carico's errors, for a command where 1 and 2 mean something else
+    needs: str = ""  # a package that the wheel of container images does not have
 
 
 TRY, CLUSTER, ASK, OTHER = "On this machine", "In a cluster", "Ask and check", "Other"
 
 COMMANDS: dict[str, Command] = {
-    "demo": Command("carico.local.demo.command", "show on this machine why capacity beats requests", TRY),
-    "cluster": Command("carico.local.clusters.command", "create and delete embedded clusters on this machine", TRY),
+    "demo": Command("show on this machine why capacity beats requests", TRY, needs="carico.embedded"),
+    "cluster": Command("create and delete embedded clusters on this machine", TRY, needs="carico.embedded"),
     "run": Command(
-        "carico.local.run.command",
         "run a command over a list of inputs, as many at once as the machine can take",
         TRY,
         own_error=255,
+        needs="carico.run",
     ),
-    "top": Command("carico.agent.top", "watch this machine: Pod-Capacity, usage, pods or processes", TRY),
-    "record": Command("carico.agent.record", "write raw telemetry of this machine to a file", TRY),
-    "replay": Command("carico.agent.replay", "run a recording through the estimation", TRY),
-    "agent": Command("carico.agent.process", "measure this node and report how many more pods fit", CLUSTER, True),
-    "aggregator": Command("carico.aggregator.process", "merge the nodes' models into one", CLUSTER, True),
-    "scheduler": Command("carico.scheduler.command", "place pods by what the nodes can still take", CLUSTER, True),
-    "explain": Command("carico.scheduler.ask", "explain why a pod runs where it runs, or why it does not", ASK),
-    "simulate-placement": Command("carico.scheduler.ask", "show where a pod would go, without creating it", ASK),
-    "classes": Command("carico.scheduler.class_list", "show what pods of each class use, and what to request", ASK),
-    "decisions": Command("carico.scheduler.review", "show and re-check past decisions of a scheduler", ASK),
-    "certificates": Command("carico.wire.issue", "make the certificates of agents, aggregator and scheduler", CLUSTER),
-    "doctor": Command("carico.doctor.command", "find what is missing here or in the cluster, and how to fix it", ASK),
-    "completion": Command("carico.commands.completion", "print a completion script for bash, zsh or fish", OTHER),
-    "version": Command("carico.commands.version", "print the version", OTHER),
-    "help": Command("carico.commands.help", "show the help of a command", OTHER),
-}  # fmt: skip
+    "top": Command("watch this machine: Pod-Capacity, usage, pods or processes", TRY),
+    "record": Command("write raw telemetry of this machine to a file", TRY),
+    "replay": Command("run a recording through the estimation", TRY),
+    "agent": Command("measure this node and report how many more pods fit", CLUSTER, serves=True),
+    "aggregator": Command("merge the nodes' models into one", CLUSTER, serves=True),
+    "scheduler": Command("place pods by what the nodes can still take", CLUSTER, serves=True),
+    "explain": Command("explain why a pod runs where it runs, or why it does not", ASK),
+    "simulate-placement": Command("show where a pod would go, without creating it", ASK),
+    "classes": Command("show what pods of each class use, and what to request", ASK),
+    "decisions": Command("show and re-check past decisions of a scheduler", ASK),
+    "certificates": Command("make the certificates of agents, aggregator and scheduler", CLUSTER),
+    "doctor": Command("find what is missing here or in the cluster, and how to fix it", ASK),
+    "completion": Command("print a completion script for bash, zsh or fish", OTHER),
+    "version": Command("print the version", OTHER),
+    "help": Command("show the help of a command", OTHER),
+}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -115,8 +119,22 @@ def _run(name: str | None, argv: list[str]) -> int:
     logs.start(args.log_level, args.log_format)
     if COMMANDS[name].serves:
         logs.dump_stacks_on_signal()
-    result: int = importlib.import_module(COMMANDS[name].module).run(args)
+    result: int = module_of(name).run(args)
     return result
+
+
+def module_of(name: str) -> ModuleType:
+    if not is_installed(name):
+        raise UsageError(
+            f"`carico {name}` needs {COMMANDS[name].needs}, which container images leave out; "
+            "run it from a full installation"
+        )
+    return importlib.import_module(f"carico.commands.{name.replace('-', '_')}")
+
+
+def is_installed(name: str) -> bool:
+    package = COMMANDS[name].needs
+    return not package or importlib.util.find_spec(package) is not None
 
 
 class TopParser(CommandParser):
@@ -149,7 +167,7 @@ def build_parser(name: str | None) -> CommandParser:
         usage = f"{prog} {each} [OPTION …]"
         sub = commands.add_parser(each, description=f"{command.about[0].upper()}{command.about[1:]}.", usage=usage)
         if each == name:
-            importlib.import_module(command.module).add_arguments(sub)
+            module_of(name).add_arguments(sub)
             flags.add_global(sub, in_command=True)
     return parser
 

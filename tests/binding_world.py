@@ -17,7 +17,7 @@ from carico.kube.chunked import HttpError
 from carico.kube.client import ApiError
 from carico.kube.objects import Pod
 from carico.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from carico.scheduler.run import Scheduler
+from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from carico.kube.meta import KubeObject
 from carico.kube.objects import Node, Pod
-from carico.scheduler.store import KINDS
+from carico.scheduler.cache.object_store import KINDS
 
 Path = tuple[str | int, ...]
 _FOLDER = File(__file__).parent / "kube" / "recorded"

@@ -23,11 +23,11 @@ from carico.kube.mirror import Mirror
 from carico.kube.objects import Node, Pod
 from carico.pod_class import class_of
 from carico.scheduler.assembly import assemble
-from carico.scheduler.cluster import ledger_differences
-from carico.scheduler.framework import Cycle, Nomination
-from carico.scheduler.run import Scheduler
-from carico.scheduler.template import PodInfo
-from carico.scheduler.units import ANNOTATION, read_units, units_of
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.cache.units import ANNOTATION, read_units, units_of
+from carico.scheduler.cluster_cache import ledger_differences
+from carico.scheduler.framework.contract import Cycle, Nomination
+from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 from carico.types import ClassCost, ClassKey, NodeReport

@@ -19,9 +19,9 @@ from carico.kube.storage import (
     PersistentVolumeClaim,
     StorageClass,
 )
-from carico.scheduler.framework import Nomination
-from carico.scheduler.store import KINDS
-from carico.scheduler.template import PodInfo
+from carico.scheduler.cache.object_store import KINDS
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.framework.contract import Nomination
 from carico.testing import ManualClock
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -175,7 +175,9 @@ class StorageApi(Api):
             self.put("PersistentVolume", volume, None)
         spec = {key: value for key, value in claim["spec"].items() if key != "volumeName"}
         meta = claim["metadata"] | {"annotations": {}}
-        self.put("PersistentVolumeClaim", name, claim | {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}})
+        self.put(
+            "PersistentVolumeClaim", name, claim | {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
+        )
 
 
 class StorageWorld(World):

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 
 from carico.kube.meta import KubeObject
 from carico.kube.objects import Node, Pod
-from carico.scheduler.feasible import FilterResult, FilterRunner
-from carico.scheduler.framework import Cycle
+from carico.scheduler.cache.rows import RowIndex
+from carico.scheduler.cache.snapshot import Snapshot
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.framework.contract import Cycle
+from carico.scheduler.framework.filtering import FilterResult, FilterRunner
+from carico.scheduler.framework.scoring import Scoring
 from carico.scheduler.plugins import registry
-from carico.scheduler.rows import RowIndex
-from carico.scheduler.scoring import Scoring
-from carico.scheduler.snapshot import Snapshot
-from carico.scheduler.template import PodInfo
 from carico.testing import ManualClock
 
 NAMES = [name for name in registry.DEFAULT if name != "Capacity"]

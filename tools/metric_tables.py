@@ -13,7 +13,7 @@ from carico.aggregator.process import Aggregator
 from carico.clock import SystemClock
 from carico.kube.client import Client
 from carico.kube.credentials import fixed
-from carico.scheduler.run import Scheduler
+from carico.scheduler.process import Scheduler
 from carico.settings import AgentSettings, AggregatorSettings, SchedulerSettings
 
 HEAD = """# Metrics

@@ -14,8 +14,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from page.browser import chromium
-from page.stage import Stage
+from dashboard.browser import chromium
+from dashboard.stage import Stage
 from playwright.sync_api import Browser, Page
 
 ROOT = Path(__file__).resolve().parents[1]

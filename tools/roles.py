@@ -9,7 +9,7 @@ from carico import flags
 from carico.errors import CaricoError
 from carico.flags import CommandParser
 from carico.kube.roles import manifests
-from carico.scheduler import needs
+from carico.scheduler import enabled_parts
 from carico.settings import SchedulerSettings
 
 SETTINGS = {
@@ -32,7 +32,7 @@ def main() -> int:
         print(f"roles: {error}", file=sys.stderr)
         return error.exit_code
     where, name = settings.leader_elect_resource_namespace, settings.leader_elect_resource_name
-    print(manifests(needs.parts(settings), where, name), end="")
+    print(manifests(enabled_parts.parts(settings), where, name), end="")
     return 0
 
 

@@ -43,7 +43,7 @@ check() { # version, path
   "$venv/bin/python" -m pytest -q -p no:cacheprovider tests/basics/test_imports.py tests/wire/test_certificates.py tests/kube/test_credentials.py
   echo "--- Python $1: quick tests"
   local tests=(tests carico)
-  if [ -n "$newest" ]; then tests=(tests/basics tests/kube tests/wire tests/doctor tests/local/test_api_basics.py carico); fi
+  if [ -n "$newest" ]; then tests=(tests/basics tests/kube tests/wire tests/doctor tests/embedded/test_api_basics.py carico); fi
   "$venv/bin/python" -m pytest -q -p no:cacheprovider -m "not cluster and not slow and not long" "${tests[@]}"
   echo "--- Python $1: demo"
   "$venv/bin/carico" demo --pods 4 --png "$venv/demo.png"

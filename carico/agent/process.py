@@ -1,27 +1,24 @@
-"""`carico agent`: creates and runs all parts of the agent on a node."""
+"""Creates and runs all parts of the agent on a node."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import logging
 import os
 import secrets
-import signal
 import socket
 from collections.abc import Coroutine, Iterator, Mapping
 
-from carico import __version__, flags
+from carico import __version__
+from carico.agent.checkpoint import Checkpoint, place
 from carico.agent.exporter import FullCollector, LinkCollector, NodeCollector, TickMetrics, refusal_counter
 from carico.agent.full import Full
 from carico.agent.loop import Loop
 from carico.agent.measuring import Measuring
-from carico.agent.memory import Checkpoint, place
-from carico.agent.node import ReportBuilder
-from carico.beat import BeatLoop
+from carico.agent.report_builder import ReportBuilder
 from carico.certificate_metrics import CertificateCollector, from_file
-from carico.clock import Clock, SystemClock
+from carico.clock import Clock
 from carico.estimate.pipeline import Pipeline
 from carico.http.routes import exposition, health
 from carico.http.server import HttpServer
@@ -41,24 +38,6 @@ log = logging.getLogger(__name__)
 KEEP_EVERY = 30.0  # s between two writes of the state file
 MEASURE_EVERY = 10.0  # s between two reads of the node's size: processors are added and removed, but rarely
 CLASSES_AT_FIRST = 256  # classes that the aggregator sends first, those with most pods
-
-
-def add_arguments(parser: flags.CommandParser) -> None:
-    flags.add_settings(parser, AgentSettings)
-
-
-def run(args: argparse.Namespace) -> int:
-    settings = flags.settings_of(AgentSettings, "agent", args)
-    with asyncio.Runner(loop_factory=BeatLoop) as runner:
-        runner.run(_run(settings))
-    return 0
-
-
-async def _run(settings: AgentSettings) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await AgentProcess(settings, SystemClock()).run(stop)
 
 
 class AgentProcess:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from carico.aggregator import costs
-from carico.aggregator.rows import COLUMN, M, NodeTable
+from carico.aggregator.node_table import COLUMN, M, NodeTable
 from carico.types import ClusterModel, CostBelief, CostPoints, Matrix, ReplicaModel, Vector
 
 # Times the median size: a node that reports more counts as one of that size, or one forged size would dominate.

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from carico.aggregator.door import AggregationService
+from carico.aggregator.service import AggregationService
 from carico.http.message import Page
 from carico.types import ClusterModel, CostBelief
 from carico.wire.codec.checks import REASONS

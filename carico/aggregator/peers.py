@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 
-from carico.aggregator.door import SERVICE, AggregationService
+from carico.aggregator.service import SERVICE, AggregationService
 from carico.aggregator.state import Told
 from carico.clock import Clock
 from carico.errors import InvalidMessage

@@ -1,4 +1,4 @@
-"""`carico aggregator`: merges what the nodes report about themselves into one model of the cluster.
+"""Merges what the nodes report about themselves into one model of the cluster.
 
 The process around the state: it serves gRPC and the pages, recomputes the model a few times a second and exchanges
 aggregates with the other replicas. It stores nothing: the next messages restore what it knew.
@@ -6,24 +6,20 @@ aggregates with the other replicas. It stores nothing: the next messages restore
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import contextlib
 import logging
 import secrets
-import signal
 import socket
 
 from prometheus_client import CollectorRegistry
 
 from carico import __version__, metrics
-from carico.aggregator import garbage, pages, peers
-from carico.aggregator.door import AggregationService
+from carico.aggregator import pages, peers
+from carico.aggregator.service import AggregationService
 from carico.aggregator.state import AggregatorState
 from carico.certificate_metrics import CertificateCollector, from_file
-from carico.clock import Clock, SystemClock, Ticker
+from carico.clock import Clock, Ticker
 from carico.errors import UsageError
-from carico.flags import CommandParser, add_settings, settings_of
 from carico.http.routes import Access, Route, exposition, health, shown
 from carico.http.server import HttpServer
 from carico.settings import AggregatorSettings
@@ -119,30 +115,3 @@ def _check_peers(settings: AggregatorSettings) -> None:
         raise UsageError(
             "peers need client_ca: without it anybody could speak as a replica, for as many nodes as it likes"
         )
-
-
-async def _serve(settings: AggregatorSettings) -> None:
-    aggregator = Aggregator(settings, SystemClock())
-    end = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end.set)
-    await aggregator.start()
-    collecting = asyncio.create_task(garbage.run(SystemClock()))
-    try:
-        await aggregator.until(end)
-    finally:
-        log.info("ending")
-        collecting.cancel()
-        await aggregator.stop()
-
-
-def add_arguments(parser: CommandParser) -> None:
-    add_settings(parser, AggregatorSettings)
-
-
-def run(args: argparse.Namespace) -> int:
-    settings = settings_of(AggregatorSettings, "aggregator", args)
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(settings))
-    return 0

@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from carico.aggregator import classes, merge
-from carico.aggregator.rows import COLUMN, NodeTable
-from carico.aggregator.running import IncrementalMerge
+from carico.aggregator.incremental_merge import IncrementalMerge
+from carico.aggregator.node_table import COLUMN, NodeTable
 from carico.errors import InvalidMessage
 from carico.settings import AggregatorSettings
 from carico.types import ClassCost, ClusterModel, LocalModel, ReplicaModel, Vector
-from carico.wire.order import SequenceGuard
+from carico.wire.sequence_guard import SequenceGuard
 
 JOINED_FOR = 10.0  # s in which peers are sent that a node is here now
 # In one message to a peer, which must stay below the size limit; the rest follows in the next ones.

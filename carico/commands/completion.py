@@ -13,7 +13,7 @@ import argparse
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from carico.cli import COMMANDS, build_parser, command_parser
+from carico.cli import COMMANDS, build_parser, command_parser, is_installed
 from carico.system import runs_here
 
 FILE_VALUES = ("FILE", "DIR", "SOCKET")  # metavars of flags and arguments that name files
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    here = [_described(name) for name in COMMANDS if runs_here(name)]
+    here = [_described(name) for name in COMMANDS if runs_here(name) and is_installed(name)]
     print(SCRIPTS[args.shell](here, _flags(build_parser(None))), end="")
     return 0
 

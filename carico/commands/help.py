@@ -10,7 +10,7 @@ from carico.system import runs_here
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = f"{parser.prog} [COMMAND]"
-    here = [command for command in cli.COMMANDS if runs_here(command)]
+    here = [command for command in cli.COMMANDS if runs_here(command) and cli.is_installed(command)]
     parser.add_argument("about", nargs="?", choices=here, metavar=flags.COMMAND, help="the command")
 
 

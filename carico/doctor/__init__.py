@@ -1,6 +1,5 @@
 """`carico doctor`: what is there on this machine and in this cluster, what is missing, and how to fix it.
 
-command    the command: its flags, the checks in order, its output
 finding    one line: a part, its state, what was found, how to fix it
 machine    kernel, cores, counters, pressure, cgroups, clock source
 runtime    the runtime or cgroups that can count pods here

@@ -16,7 +16,7 @@ from carico.errors import CaricoError, UsageError
 from carico.kube import credentials, leases, nodes, reviews, server_info
 from carico.kube.client import ApiError, Client
 from carico.kube.rights import Right, rights
-from carico.scheduler import needs
+from carico.scheduler import enabled_parts
 from carico.settings import SchedulerSettings
 
 CLOCK_LIMIT = 5.0  # s between this machine and the API server, whose Date header has whole seconds
@@ -76,7 +76,7 @@ def _clock(date: str) -> Finding:
 
 
 async def _rights(client: Client, settings: SchedulerSettings) -> Finding:
-    asked = rights(needs.parts(settings), settings.leader_elect_resource_namespace)
+    asked = rights(enabled_parts.parts(settings), settings.leader_elect_resource_namespace)
     try:
         answers = await asyncio.gather(*(_may(client, right) for right in asked))
     except (CaricoError, OSError, ValueError) as error:  # ValueError: what answers is no API server

@@ -12,7 +12,7 @@ from typing import Any
 from carico.doctor.finding import Finding, ok, wanting
 from carico.errors import CaricoError, UsageError
 from carico.http.address import split_address
-from carico.scheduler.page_client import PageClient, said
+from carico.scheduler.http.client import PageClient, said
 from carico.settings import AgentSettings, TlsFiles
 from carico.tls import lenient_context
 

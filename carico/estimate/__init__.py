@@ -3,18 +3,14 @@
 Stages, in the order of the data flow
     pipeline.py      samples and pod counts → one Estimate per batch
     smooth.py        smoothing: removes spikes, follows changes (10 Hz)
-    batch.py         samples → matrix (1 Hz from here on)
-    subspace.py      matrix → direction and strength of the workload (SVD)
-    capacity.py      usage and workload → the signal k
     estimators.py    creates the smoother and the estimator that the settings name
     pod_capacity.py  usage, baseline and cost → how many more pods fit
-    pronto.py        the reject signal of Pronto, for comparison
+    paper/           the subspace, the signal k and the report's estimators on k, for comparison and export
 
 Estimators
     estimator.py     the protocol of all estimators, their input and output
-    by_class.py      `class`: measured demand per pod, cost per class
+    by_class.py      `class`, the default: measured demand per pod, cost per class
     resource.py      `resource-joint` and `resource`: usage per resource as a line in the pod count
-    signal.py        `signal…`: the report's estimators on k
     joint.py         fit of resource-joint: one two-state filter per ramp hypothesis
     dual.py          fit of resource: two scalar filters
     kalman.py        the Kalman filters

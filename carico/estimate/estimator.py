@@ -1,8 +1,8 @@
 """The protocol of all estimators: learn once a second, return how many more pods fit.
 
-The report's estimators work on the signal k (signal.py), the others on the usage of each resource (resource.py) and on
-measured pods (by_class.py); a setting selects one. All take the same `Observation` and return the same `Prediction`, so
-that they can be compared.
+The report's estimators work on the signal k (paper/signal_estimators.py), the others on the usage of each resource
+(resource.py) and on measured pods (by_class.py); a setting selects one. All take the same `Observation` and return the
+same `Prediction`, so that they can be compared.
 """
 
 from __future__ import annotations

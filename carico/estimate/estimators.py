@@ -6,9 +6,7 @@ from carico.estimate.by_class import ByClass
 from carico.estimate.dual import Dual
 from carico.estimate.estimator import Estimator
 from carico.estimate.joint import Joint
-from carico.estimate.resource import ResourceFit
-from carico.estimate.scale import Scale
-from carico.estimate.signal import (
+from carico.estimate.paper.signal_estimators import (
     REPORT_BASELINE,
     REPORT_COST,
     TRACE_BASELINE,
@@ -18,6 +16,8 @@ from carico.estimate.signal import (
     JointSlope,
     Signal,
 )
+from carico.estimate.resource import ResourceFit
+from carico.estimate.scale import Scale
 from carico.estimate.smooth import ChangeAware, DynamicEma, Smoother
 from carico.settings import EstimateSettings
 

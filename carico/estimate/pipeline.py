@@ -14,18 +14,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from carico.errors import InvalidMessage
-from carico.estimate import subspace
-from carico.estimate.batch import Batch, CleanMean
 from carico.estimate.by_class import ByClass
-from carico.estimate.capacity import signal, trace_workload, workload
 from carico.estimate.estimator import Observation, Prediction
 from carico.estimate.estimators import make_estimator, make_smoother
+from carico.estimate.paper import subspace
+from carico.estimate.paper.batch import Batch, CleanMean
+from carico.estimate.paper.capacity_signal import signal, trace_workload, workload
+from carico.estimate.paper.pronto import Pronto
+from carico.estimate.paper.subspace import Subspace, damp, decompose, from_gram, merge
 from carico.estimate.prior import Prior
-from carico.estimate.pronto import Pronto
 from carico.estimate.resource import ResourceFit
 from carico.estimate.saved import numbers, rows, section
 from carico.estimate.scale import Scale, scale_of
-from carico.estimate.subspace import Subspace, damp, decompose, from_gram, merge
 from carico.settings import FULL, EstimateSettings
 from carico.types import (
     ClassCost,

@@ -6,8 +6,8 @@ Pods
     containerd.py   source: containerd's events and listings
     cri.py          source: any CRI runtime, mainly CRI-O
     cgroups.py      source: the kubepods cgroup tree
-    announce.py     early churn warning from the creation of pod cgroups
-    follow.py       subscribe, list, handle events, reconnect
+    cgroup_notifier.py  early churn warning from the creation of pod cgroups
+    list_watcher.py  subscribe, list, handle events, reconnect
     channel.py      gRPC over a unix socket
     traits.py       pod and class from the fields of a sandbox
     api/            generated from protos/carico/runtime/api
@@ -25,8 +25,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from carico.clock import Clock
-from carico.runtime.announce import CgroupNotifier
 from carico.runtime.auto import AutoSource, NoSource, RuntimeSource
+from carico.runtime.cgroup_notifier import CgroupNotifier
 from carico.runtime.cgroups import CgroupSource
 from carico.runtime.containerd import containerd
 from carico.runtime.cri import cri

@@ -28,7 +28,7 @@ from carico.runtime.api.containerd_containers_pb2_grpc import ContainersStub
 from carico.runtime.api.containerd_subscribe_pb2_grpc import EventsStub
 from carico.runtime.api.containerd_tasks_pb2_grpc import TasksStub
 from carico.runtime.channel import CALL_TIMEOUT, connected, hear
-from carico.runtime.follow import ListWatcher
+from carico.runtime.list_watcher import ListWatcher
 from carico.runtime.pod_cgroups import PodCgroups
 from carico.runtime.pods import Member, PodListing, PodTable, Sandbox
 from carico.runtime.traits import part, sandbox_from, specified_image, text, texts

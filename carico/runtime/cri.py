@@ -21,7 +21,7 @@ from carico.clock import Clock
 from carico.runtime.api import cri_pb2 as cri_pb
 from carico.runtime.api.cri_pb2_grpc import RuntimeServiceStub
 from carico.runtime.channel import CALL_TIMEOUT, connected, hear
-from carico.runtime.follow import ListWatcher
+from carico.runtime.list_watcher import ListWatcher
 from carico.runtime.pod_cgroups import PodCgroups
 from carico.runtime.pods import Member, PodListing, PodTable, Sandbox
 from carico.runtime.traits import part, sandbox_from, specified_image, text

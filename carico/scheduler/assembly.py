@@ -15,21 +15,21 @@ from carico import metrics as pages
 from carico.clock import Clock
 from carico.errors import UsageError
 from carico.kube.client import Client
-from carico.scheduler.class_costs import ClassCostTable
-from carico.scheduler.cluster import ClusterCache
-from carico.scheduler.decisions import DecisionLog
-from carico.scheduler.framework import Code, error
-from carico.scheduler.ledger import Ledger
+from carico.scheduler.cache.class_costs import ClassCostTable
+from carico.scheduler.cache.ledger import Ledger
+from carico.scheduler.cache.rows import RowIndex
+from carico.scheduler.cache.snapshot import Snapshot
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.cluster_cache import ClusterCache
+from carico.scheduler.cycle.binding_slots import PluginClient, Slots
+from carico.scheduler.cycle.decision_log import DecisionLog
+from carico.scheduler.cycle.profiles import Profile, chosen, release_of, weights_of
+from carico.scheduler.framework.contract import Code, error
+from carico.scheduler.framework.in_flight import WaitingPods
 from carico.scheduler.metrics import SchedulerMetrics
 from carico.scheduler.plugins import registry as plugins
 from carico.scheduler.plugins.capacity import CapacityRules
-from carico.scheduler.profiles import Profile, chosen, release_of, weights_of
-from carico.scheduler.queue import Gate, Queue
-from carico.scheduler.rows import RowIndex
-from carico.scheduler.slots import PluginClient, Slots
-from carico.scheduler.snapshot import Snapshot
-from carico.scheduler.template import PodInfo
-from carico.scheduler.waiting import WaitingPods
+from carico.scheduler.queue.scheduling_queue import Gate, Queue
 from carico.settings import SchedulerSettings
 
 

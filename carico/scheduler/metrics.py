@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from carico.kube.metrics import EvictionMetrics
 from carico.kube.writes import Urgency
-from carico.scheduler.plugin_times import PluginTimes
+from carico.scheduler.framework.plugin_times import PluginTimes
 
 
 def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:

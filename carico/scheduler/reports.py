@@ -11,8 +11,8 @@ from typing import Protocol
 
 from carico.clock import Clock
 from carico.kube.objects import Node
-from carico.scheduler import requests
-from carico.scheduler.cluster import ClusterCache
+from carico.scheduler.cache import requests
+from carico.scheduler.cluster_cache import ClusterCache
 from carico.scheduler.metrics import SchedulerMetrics
 from carico.types import ClassKey, NodeReport, NodeSize
 

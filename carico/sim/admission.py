@@ -14,14 +14,14 @@ import msgspec
 import numpy as np
 
 from carico.kube.objects import Node, Pod
-from carico.scheduler.charge import Claim
-from carico.scheduler.class_costs import ClassCostTable
-from carico.scheduler.framework import Cycle
-from carico.scheduler.ledger import Ledger
+from carico.scheduler.cache.charge import Claim
+from carico.scheduler.cache.class_costs import ClassCostTable
+from carico.scheduler.cache.ledger import Ledger
+from carico.scheduler.cache.rows import RowIndex
+from carico.scheduler.cache.snapshot import Snapshot
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.framework.contract import Cycle
 from carico.scheduler.plugins.capacity import Capacity, CapacityRules
-from carico.scheduler.rows import RowIndex
-from carico.scheduler.snapshot import Snapshot
-from carico.scheduler.template import PodInfo
 from carico.settings import FULL
 from carico.sim.kubelet import CONTAINER_RUNS
 from carico.sim.machine import OVERHEAD, Hardware

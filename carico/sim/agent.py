@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from carico.agent.node import ReportBuilder
+from carico.agent.report_builder import ReportBuilder
 from carico.estimate.pipeline import Pipeline
 from carico.runtime.meter import PodMeter
 from carico.runtime.pods import PodTable
@@ -17,7 +17,7 @@ from carico.sim.timeline import Timeline
 from carico.sim.workload import RESOURCES
 from carico.telemetry import combine
 from carico.types import ClassCost, ClassKey, ClusterModel, Estimate, LocalModel, NodeReport, Sample
-from carico.wire.reporting import ReportPolicy
+from carico.wire.report_policy import ReportPolicy
 
 RATE_HZ = 10
 QUEUE_RECENT = 0.1  # weight of a new sample in the smoothed run queue, as in the sampler

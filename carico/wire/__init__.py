@@ -2,11 +2,11 @@
 
 v1/                 generated from protos/carico/wire/v1 by `make protos`
 codec/              bytes ↔ types, and every check of a received message
-order.py            which of two messages is newer
-asking.py           when a node sends its model to the aggregator
-reporting.py        when a node reports to a scheduler
+sequence_guard.py   which of two messages is newer
+exchange_policy.py  when a node sends its model to the aggregator
+report_policy.py    when a node reports to a scheduler
 class_news.py       which class costs a node sends
-refusals.py         rejected messages: always counted, seldom logged
+rejection_log.py    rejected messages: always counted, seldom logged
 identity.py         which nodes a caller may report for
 exchange.py         the node's side towards the aggregator
 classes_client.py   receives class costs, for nodes and schedulers
@@ -18,6 +18,5 @@ client.py           gRPC streams that are kept open
 channel.py          addresses of a name, and gRPC channels to them
 tls.py              certificates of both sides
 metrics.py          metrics of the calls that a server handles
-certificates.py     a self-made CA for tests, the demo and issue.py
-issue.py            the command `carico certificates`
+certificates.py     a self-made CA for tests, the demo and `carico certificates`
 """

@@ -13,12 +13,12 @@ from carico.clock import Clock
 from carico.errors import InvalidMessage
 from carico.settings import AgentSettings
 from carico.types import ClusterModel, LocalModel
-from carico.wire.asking import ExchangePolicy
 from carico.wire.channel import Dialer
 from carico.wire.class_news import ClassNews
 from carico.wire.client import StreamClient, any_address
 from carico.wire.codec import class_cost, cluster, local
-from carico.wire.refusals import RejectionLog
+from carico.wire.exchange_policy import ExchangePolicy
+from carico.wire.rejection_log import RejectionLog
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class ExchangeClient:
         return self._client.address is not None
 
     def offer(self, model: LocalModel) -> None:
-        """The node's newest model: sent according to the rule in asking.py."""
+        """The node's newest model: sent according to the rule in exchange_policy.py."""
         self._talker.offer(model)
         self._client.wake()
 

@@ -14,8 +14,8 @@ from carico.types import NodeReport
 from carico.wire.channel import Dialer
 from carico.wire.client import Choose, StreamClient, every_address
 from carico.wire.codec import report as codec
-from carico.wire.refusals import RejectionLog
-from carico.wire.reporting import ReportPolicy
+from carico.wire.rejection_log import RejectionLog
+from carico.wire.report_policy import ReportPolicy
 
 log = logging.getLogger(__name__)
 

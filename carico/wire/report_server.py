@@ -15,8 +15,8 @@ from carico.wire.codec import report as codec
 from carico.wire.codec.checks import Undecodable
 from carico.wire.codec.cluster import RejectedMessage
 from carico.wire.identity import Caller
-from carico.wire.order import OpenStreams, SequenceGuard
-from carico.wire.refusals import RejectionLog
+from carico.wire.rejection_log import RejectionLog
+from carico.wire.sequence_guard import OpenStreams, SequenceGuard
 from carico.wire.server import Outlet, StreamMethod
 
 log = logging.getLogger(__name__)

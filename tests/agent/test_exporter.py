@@ -13,11 +13,11 @@ from carico import metrics
 from carico.agent.exporter import LinkCollector, NodeCollector, TickMetrics, refusal_counter
 from carico.errors import InvalidMessage
 from carico.types import Estimate, Mode
-from carico.wire.asking import ExchangePolicy
 from carico.wire.codec import cluster, report
 from carico.wire.codec.cluster import RejectedMessage
 from carico.wire.exchange import ExchangeTalker
-from carico.wire.refusals import RejectionLog
+from carico.wire.exchange_policy import ExchangePolicy
+from carico.wire.rejection_log import RejectionLog
 from carico.wire.report_client import ReportTalker
 from carico.wire.v1 import aggregation_pb2
 

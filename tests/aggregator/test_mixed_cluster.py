@@ -17,7 +17,7 @@ import pytest
 from cluster.ports import free_port
 from running import Process
 
-from carico.agent.node import ReportBuilder
+from carico.agent.report_builder import ReportBuilder
 from carico.clock import SystemClock
 from carico.estimate.pipeline import Pipeline
 from carico.settings import AgentSettings

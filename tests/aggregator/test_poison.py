@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from grpc import aio
 
-from carico.aggregator.door import LOCAL_LIMIT, SERVICE
 from carico.aggregator.process import Aggregator
+from carico.aggregator.service import LOCAL_LIMIT, SERVICE
 from carico.clock import SystemClock
 from carico.settings import AggregatorSettings, TlsFiles
 from carico.wire.certificates import Authority

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from promtool import complaints
 
-from carico.aggregator.door import SERVICE
+from carico.aggregator.service import SERVICE
 from carico.clock import SystemClock
 from carico.estimate.pipeline import Pipeline
 from carico.settings import AgentSettings, EstimateSettings, TlsFiles

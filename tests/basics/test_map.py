@@ -29,6 +29,18 @@ def test_the_docstring_of_a_folder_names_every_module(folder: Path) -> None:
     assert not modules - named, f"{folder}/__init__.py does not say what these are for"
 
 
+def test_a_file_that_a_text_names_exists() -> None:
+    """In docstrings and comments: `joint.py`, or with folders, beside the file that names it or from a folder above."""
+    missing = []
+    for path in sorted(ROOT.rglob("*.py")):
+        if path.parent in GENERATED:
+            continue
+        for name in re.findall(r"(?<![\w./])(?:[a-z_]\w*/)*[a-z_]\w*\.py\b", path.read_text()):
+            if not any((folder / name).exists() for folder in path.parents if folder.is_relative_to(ROOT.parent)):
+                missing.append(f"{path.relative_to(ROOT)}: {name}")
+    assert missing == []
+
+
 def test_no_public_class_name_stands_for_two_things() -> None:
     places: defaultdict[str, list[str]] = defaultdict(list)
     for path in sorted(ROOT.rglob("*.py")):

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from embedded import EmbeddedCluster
+from embedded_cluster import EmbeddedCluster
 
 from carico.cli import COMMANDS, main
 from carico.system import ANYWHERE
@@ -60,7 +60,7 @@ def test_what_needs_linux_says_so_in_one_sentence(
     system: str, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "platform", system)
-    monkeypatch.setitem(COMMANDS, command, COMMANDS[command]._replace(module="cannot.be.imported.here"))
+    monkeypatch.setitem(sys.modules, f"carico.commands.{command.replace('-', '_')}", None)  # cannot be imported
     assert main([command]) == (255 if command == "run" else 2)
     works = "explain, simulate-placement, decisions, classes, replay, version and completion work here"
     said = f"carico: `carico {command}` needs Linux, and this system is {system}; {works}\n"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from embedded import EmbeddedCluster
+from embedded_cluster import EmbeddedCluster
 
 from . import binaries, builder
 from .cluster import Cluster

@@ -14,13 +14,13 @@ from cluster.api import Api, ApiError
 from cluster.errors import ClusterError
 
 from carico.kube.objects import Node, Pod
-from carico.scheduler.feasible import FilterRunner
-from carico.scheduler.framework import Cycle
+from carico.scheduler.cache.object_store import KINDS
+from carico.scheduler.cache.rows import RowIndex
+from carico.scheduler.cache.snapshot import Snapshot
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.framework.contract import Cycle
+from carico.scheduler.framework.filtering import FilterRunner
 from carico.scheduler.plugins import registry
-from carico.scheduler.rows import RowIndex
-from carico.scheduler.snapshot import Snapshot
-from carico.scheduler.store import KINDS
-from carico.scheduler.template import PodInfo
 from carico.testing import ManualClock
 
 from .nodes import Object

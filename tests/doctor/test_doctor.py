@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 from cluster.cluster import Cluster
 from cluster.fixtures import needs_scale
+from dashboard.stage import Stage, until
 from listening import ListeningScheduler
 from minimal_authority import minimal_authority
-from page.stage import Stage, until
 
+from carico.commands import doctor as command
 from carico.doctor import cluster as cluster_findings
-from carico.doctor import command, endpoints, machine, runtime
+from carico.doctor import endpoints, machine, runtime
 from carico.doctor.finding import Finding
 from carico.flags import CommandParser
 from carico.http.server import HttpServer

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carico.estimate.capacity import signal, trace_workload, workload
-from carico.estimate.subspace import decompose, merge
+from carico.estimate.paper.capacity_signal import signal, trace_workload, workload
+from carico.estimate.paper.subspace import decompose, merge
 
 FULL = (0.99, 0.99)
 LIGHT_CPU = np.array([[0.3], [0.1]])

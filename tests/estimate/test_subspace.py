@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from carico.estimate.subspace import Subspace, damp, decompose, from_gram, merge
+from carico.estimate.paper.subspace import Subspace, damp, decompose, from_gram, merge
 
 sizes = st.integers(1, 5)
 usage = st.floats(0, 1, allow_subnormal=False)

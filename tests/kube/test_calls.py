@@ -14,7 +14,7 @@ from carico.kube import calls
 from carico.kube.calls import CALLS, ApiCall, ApiResource, FollowedResource, NeededBy
 from carico.kube.rights import Right, rights
 from carico.kube.roles import manifests
-from carico.scheduler import needs
+from carico.scheduler import enabled_parts
 from carico.settings import SchedulerSettings
 
 GOLDEN = Path(__file__).parent / "recorded" / "roles.yaml"
@@ -82,7 +82,7 @@ def test_nothing_is_granted_that_would_let_the_scheduler_take_over_the_cluster()
 
 def test_settings_switch_rights_on() -> None:
     def parts(**settings: object) -> frozenset[NeededBy]:
-        return needs.parts(SchedulerSettings(**settings))
+        return enabled_parts.parts(SchedulerSettings(**settings))
 
     assert parts() == {NeededBy.SCHEDULER, NeededBy.ELECTION}
     assert parts(leader_elect=False) == {NeededBy.SCHEDULER}

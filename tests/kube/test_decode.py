@@ -17,7 +17,7 @@ from carico.kube import meta, objects, storage
 from carico.kube.decode import decode, decode_patiently, read_remains, text_at, without_nulls
 from carico.kube.meta import KubeObject, KubeStruct
 from carico.kube.objects import Node, Pod
-from carico.scheduler.extender_messages import Arguments
+from carico.scheduler.extender.messages import Arguments
 
 STRUCTS = sorted(
     {kind for module in (meta, objects, storage) for kind in vars(module).values()

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from recording import RecordingServer, another, until, write_kubeconfig
 
+from carico.embedded.apiserver.server import ApiServer
 from carico.errors import CaricoError, UsageError
 from carico.kube import credentials
 from carico.kube.client import ApiError, Client
@@ -24,7 +25,6 @@ from carico.kube.credentials import Surroundings
 from carico.kube.exec_plugin import ExecCommand, ExecPlugin
 from carico.kube.identity import AHEAD, RETRY_AFTER, CredentialError, Credentials
 from carico.kube.kubeconfig import choose
-from carico.local.api.server import ApiServer
 from carico.testing import ManualClock, embedded_api_server
 from carico.wire.certificates import Authority
 

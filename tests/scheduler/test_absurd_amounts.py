@@ -8,9 +8,9 @@ import pytest
 from scheduling import make_node, make_pod
 
 from carico.kube.objects import Node, Pod
-from carico.scheduler import requests
 from carico.scheduler.assembly import Components, assemble
-from carico.scheduler.cycle import decide
+from carico.scheduler.cache import requests
+from carico.scheduler.cycle.scheduling_cycle import decide
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 

@@ -18,7 +18,7 @@ from fleet import Fleet, SchedulerProcess
 
 from carico.kube import credentials
 from carico.kube.client import Client
-from carico.scheduler.decisions import load, replay
+from carico.scheduler.cycle.decision_log import load, replay
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, needs_scale]
 

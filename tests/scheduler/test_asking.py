@@ -14,10 +14,10 @@ import pytest
 import yaml
 from cluster.cluster import Cluster, pod
 from cluster.fixtures import needs_node
-from page.stage import Stage, until
+from dashboard.stage import Stage, until
 
 from carico.errors import UsageError
-from carico.scheduler import bounded_yaml, remote
+from carico.scheduler.http import bounded_yaml, remote
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 FORWARDER = """#!/bin/sh

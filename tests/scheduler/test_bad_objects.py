@@ -18,8 +18,8 @@ from carico.kube.meta import KubeObject
 from carico.kube.objects import Node, Pod
 from carico.kube.watch import WatchedResource
 from carico.scheduler.assembly import Components, assemble
-from carico.scheduler.queue import Diagnosis
-from carico.scheduler.watches import NODES, OTHERS, PODS, Informers
+from carico.scheduler.informers import NODES, OTHERS, PODS, Informers
+from carico.scheduler.queue.scheduling_queue import Diagnosis
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 

@@ -15,13 +15,14 @@ from worlds import World
 from carico.kube.objects import Namespace, Node, Pod, Service
 from carico.kube.selectors import NOTHING, from_labels
 from carico.kube.storage import VolumeAttachment
-from carico.scheduler import terms
-from carico.scheduler.framework import Cycle
-from carico.scheduler.plugins import spread_constraints, taints
-from carico.scheduler.rows import RowJournal
-from carico.scheduler.tally import PodMatchCounts
-from carico.scheduler.template import PodInfo
-from carico.scheduler.terms import PodSet
+from carico.scheduler.cache import affinity_terms
+from carico.scheduler.cache.affinity_terms import PodSet
+from carico.scheduler.cache.pod_match_counts import PodMatchCounts
+from carico.scheduler.cache.rows import RowJournal
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.framework.contract import Cycle
+from carico.scheduler.plugins import taints
+from carico.scheduler.plugins.topology import spread_constraints
 
 SLACK = 400  # entries: values and columns kept in case that they come back, arrays that grew by half
 # Kubernetes' objects, which others hold as well; a ring of fixed length; what is no data.
@@ -263,6 +264,6 @@ def test_terms_of_one_pod_that_left_are_compiled_once_however_many_wait() -> Non
     term = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "x"}}}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     left, other = make_pod("left", node="a", affinity=affinity), make_pod("other", namespace="n2", affinity=affinity)
-    found = terms.of_pod(left)
-    assert all(terms.of_pod(left) is found for _ in range(10))
-    assert terms.of_pod(other).anti_affinity[0].audience.namespaces == {"n2"}
+    found = affinity_terms.of_pod(left)
+    assert all(affinity_terms.of_pod(left) is found for _ in range(10))
+    assert affinity_terms.of_pod(other).anti_affinity[0].audience.namespaces == {"n2"}

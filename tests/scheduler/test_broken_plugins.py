@@ -8,12 +8,12 @@ from scheduling import make_node, make_pod
 
 from carico.kube.objects import Node
 from carico.scheduler.assembly import Components, assemble
-from carico.scheduler.changes import Action, EventInterest
-from carico.scheduler.cycle import decide
-from carico.scheduler.framework import OK, Cycle, Reuse, Status, Verdict
+from carico.scheduler.cache.rows import RowArray
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.cycle.scheduling_cycle import decide
+from carico.scheduler.framework.cluster_events import Action, EventInterest
+from carico.scheduler.framework.contract import OK, Cycle, Reuse, Status, Verdict
 from carico.scheduler.plugins import registry
-from carico.scheduler.rows import RowArray
-from carico.scheduler.template import PodInfo
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 

@@ -15,13 +15,13 @@ from scheduling import make_node, make_pod
 
 from carico.kube.objects import Namespace, Node, Pod
 from carico.kube.selectors import EVERYTHING, NOTHING, Requirement, Selector, from_labels
-from carico.scheduler import columns, tally
+from carico.scheduler.cache import label_columns, pod_match_counts
+from carico.scheduler.cache.affinity_terms import PodSet
+from carico.scheduler.cache.pod_match_counts import summed
+from carico.scheduler.cache.rows import RowIndex
+from carico.scheduler.cache.snapshot import Snapshot
+from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.plugins import taints
-from carico.scheduler.rows import RowIndex
-from carico.scheduler.snapshot import Snapshot
-from carico.scheduler.tally import summed
-from carico.scheduler.template import PodInfo
-from carico.scheduler.terms import PodSet
 
 NAMES, NAMESPACES, UIDS = ("a", "b", "c", "d"), ("red", "blue"), tuple("tuvwxyz")
 KEYS, VALUES = ("zone", "disk", "kubernetes.io/hostname"), ("1", "2", "x")
@@ -179,9 +179,9 @@ def sums(snapshot: Snapshot) -> dict[str, Any]:
 def tight() -> Iterator[None]:
     """Bounds so narrow that everything is forgotten and made again all the time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "KEPT", 1)
-        patch.setattr(columns, "SPARE", 0)
-        patch.setattr(tally, "KEPT", 6)
+        patch.setattr(label_columns, "KEPT", 1)
+        patch.setattr(label_columns, "SPARE", 0)
+        patch.setattr(pod_match_counts, "KEPT", 6)
         yield
 
 
@@ -206,7 +206,7 @@ def test_tables_that_were_corrected_equal_those_that_are_built_anew(churn: list[
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from((None, *"abcdef"))), max_size=80))
 def test_codes_stand_for_the_values_of_the_rows(changes: list[tuple[int, str | None]]) -> None:
     held: list[str | None] = [None] * 6
-    column = columns.Column(held)
+    column = label_columns.Column(held)
     for row, value in changes:
         held[row] = value
         column.set(row, value)

@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 from scheduling import make_cost, make_pod, make_report
 
-from carico.scheduler.charge import Claim
-from carico.scheduler.class_costs import ClassCostTable
-from carico.scheduler.class_merge import merged
-from carico.scheduler.template import PodInfo
+from carico.scheduler.cache.charge import Claim
+from carico.scheduler.cache.class_costs import ClassCostTable
+from carico.scheduler.cache.class_merge import merged
+from carico.scheduler.cache.template import PodInfo
 from carico.types import ClassCost, ClassKey, NodeReport
 
 RESOURCES = ("cpu", "memory")
@@ -137,7 +137,7 @@ def test_a_node_can_claim_at_most_its_own_size() -> None:
 
 
 def test_what_is_kept_of_reports_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("carico.scheduler.class_costs.CLASSES", 3)
+    monkeypatch.setattr("carico.scheduler.cache.class_costs.CLASSES", 3)
     table = ClassCostTable()
     for number in range(10):
         table.reported(report("a", make_cost(f"default/c{number}", 1.0, 1e9)), now=float(number))

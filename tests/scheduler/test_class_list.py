@@ -13,9 +13,9 @@ from network import Asked, client_of
 from scheduling import make_cost, make_pod, make_report
 
 from carico import cli
-from carico.scheduler import pages, remote
-from carico.scheduler.class_view import ClassRow
-from carico.scheduler.run import Scheduler
+from carico.scheduler.http import remote, routes
+from carico.scheduler.http.class_view import ClassRow
+from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 
@@ -80,7 +80,7 @@ def test_metrics_name_the_hundred_dearest_classes_only() -> None:
     cluster.reported(make_report("a", 5.0, room=(4.0, 8e9), full=(8.0, 16e9)))
     for number in range(150):
         cluster.pod_changed(None, make_pod(f"p{number}", labels={"app": f"c{number}"}, node="a"))
-    families = {family.name: family for family in pages._present(scheduler)}
+    families = {family.name: family for family in routes._present(scheduler)}
     shown = {sample.labels["family"] for sample in families["carico_scheduler_class_cost_cpu_cores"].samples}
     assert len(shown) == 100
     assert {"default/c149", "default/c50"} <= shown

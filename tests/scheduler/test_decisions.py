@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from carico.cli import main
-from carico.scheduler.decisions import DecisionLog, DecisionRecord, load, replay
+from carico.scheduler.cycle.decision_log import DecisionLog, DecisionRecord, load, replay
 
 
 def record(

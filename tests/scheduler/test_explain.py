@@ -9,10 +9,10 @@ import msgspec
 from scheduling import make_node, make_pod, make_report
 
 from carico.scheduler.assembly import Components, assemble
-from carico.scheduler.explain import SLICE, WAITING, Busy, Explainer, explain, judge
-from carico.scheduler.explanation import Explanation, as_table
-from carico.scheduler.manifest import as_stranger
-from carico.scheduler.store import KINDS
+from carico.scheduler.cache.object_store import KINDS
+from carico.scheduler.http.explain import SLICE, WAITING, Busy, Explainer, explain, judge
+from carico.scheduler.http.explanation import Explanation, as_table
+from carico.scheduler.http.manifest import as_stranger
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 

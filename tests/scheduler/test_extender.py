@@ -17,9 +17,9 @@ from carico.kube.client import ApiError
 from carico.kube.objects import Pod
 from carico.kube.writer import ApiWriter
 from carico.scheduler.assembly import Components, assemble
-from carico.scheduler.charges import GUESSED
-from carico.scheduler.extender import Extender
-from carico.scheduler.nudge import ANNOTATION
+from carico.scheduler.extender.extender import Extender
+from carico.scheduler.extender.reservations import GUESSED
+from carico.scheduler.extender.wakeup import ANNOTATION
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 

@@ -15,8 +15,8 @@ from scheduling import make_node, make_pod, make_report
 from carico.http.message import Request
 from carico.kube.objects import Pod
 from carico.scheduler.assembly import assemble
-from carico.scheduler.charges import BOUND
-from carico.scheduler.extender import Extender
+from carico.scheduler.extender.extender import Extender
+from carico.scheduler.extender.reservations import BOUND
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 

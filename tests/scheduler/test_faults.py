@@ -13,7 +13,7 @@ import pytest
 from cluster.cluster import Cluster, pod
 from cluster.fixtures import AnyCluster
 from cluster.ports import free_port
-from embedded import EmbeddedCluster
+from embedded_cluster import EmbeddedCluster
 from faulty import CUT, LOSE, FaultyServer
 from fleet import Fleet
 
@@ -21,9 +21,9 @@ from carico.errors import CaricoError
 from carico.kube import credentials
 from carico.kube.client import Client
 from carico.scheduler.assembly import assemble
-from carico.scheduler.cluster import ledger_differences
-from carico.scheduler.decisions import load, replay
-from carico.scheduler.run import Scheduler
+from carico.scheduler.cluster_cache import ledger_differences
+from carico.scheduler.cycle.decision_log import load, replay
+from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
 
 NODES, PODS, PATIENCE = 5, 60, 90.0

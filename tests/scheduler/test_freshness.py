@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carico.scheduler.freshness import NEVER, Freshness
+from carico.scheduler.cache.freshness import NEVER, Freshness
 
 ROWS = 5
 times = st.integers(0, 40).map(float)

@@ -14,11 +14,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from scheduling import make_report
 
 from carico.errors import InvalidMessage
-from carico.scheduler.charge import Charge, Claim, Sum, vector
-from carico.scheduler.cluster import ledger_differences
-from carico.scheduler.fits import MOST, Fits
-from carico.scheduler.ledger import Ledger
-from carico.scheduler.rows import RowIndex
+from carico.scheduler.cache.charge import Charge, Claim, Sum, vector
+from carico.scheduler.cache.fits import MOST, Fits
+from carico.scheduler.cache.ledger import Ledger
+from carico.scheduler.cache.rows import RowIndex
+from carico.scheduler.cluster_cache import ledger_differences
 from carico.types import ClassKey, NodeReport
 
 NODES = ("a", "b", "c")

@@ -15,7 +15,7 @@ import pytest
 from carico.errors import UsageError
 from carico.http.server import HttpServer
 from carico.http.tls import server_context
-from carico.scheduler.run import Scheduler
+from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 from carico.wire.certificates import Authority, Pair

@@ -8,8 +8,8 @@ import pytest
 from prometheus_client import generate_latest
 
 from carico.http.message import Page, Request
-from carico.scheduler import pages
-from carico.scheduler.run import RENEWAL_LIMIT, STALL_LIMIT, Scheduler
+from carico.scheduler.http import routes
+from carico.scheduler.process import RENEWAL_LIMIT, STALL_LIMIT, Scheduler
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 
@@ -70,7 +70,7 @@ def test_nobody_is_ready_before_the_first_lists(scheduler: Scheduler) -> None:
 
 
 def lines(scheduler: Scheduler) -> dict[str, str]:
-    page = pages.open_routes(scheduler)["/readyz"].answer(Request("GET", {"verbose": ""}, b""))
+    page = routes.open_routes(scheduler)["/readyz"].answer(Request("GET", {"verbose": ""}, b""))
     assert isinstance(page, Page)
     *watches, _ = page.body.decode().splitlines()
     return {line[len("[+]watch ") :]: line[:3] for line in watches}

@@ -16,10 +16,10 @@ from scheduling import make_node
 from carico.cli import main
 from carico.errors import UsageError
 from carico.http.message import Page, Request
-from carico.scheduler import manifest, pages
 from carico.scheduler.assembly import assemble
-from carico.scheduler.explain import Explainer
-from carico.scheduler.template import PodInfo
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.http import manifest, routes
+from carico.scheduler.http.explain import Explainer
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, embedded_api_server
 
@@ -133,7 +133,7 @@ def simulate(body: Any) -> Page:
     parts.cluster.node_changed(None, make_node("small", cpu="1"))
     parts.cluster.node_changed(None, make_node("large", cpu="8"))
     request = Request("POST", {}, json.dumps(body).encode())
-    return asyncio.run(pages._simulate(Explainer(parts, ManualClock()), request))
+    return asyncio.run(routes._simulate(Explainer(parts, ManualClock()), request))
 
 
 def test_the_page_takes_a_pod_as_it_was_written() -> None:

@@ -14,11 +14,11 @@ from grpc import aio
 from report_streams import running
 
 from carico.clock import SystemClock
+from carico.embedded.apiserver.server import ApiServer
 from carico.kube import credentials
 from carico.kube.binding import now_text
 from carico.kube.client import Client
-from carico.local.api.server import ApiServer
-from carico.scheduler.run import Scheduler
+from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
 from carico.wire.report_server import METHOD
 from carico.wire.v1 import capacity_pb2 as pb

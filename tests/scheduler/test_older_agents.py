@@ -12,9 +12,9 @@ import numpy as np
 from scheduling import make_cost, make_node, make_pod, make_report
 
 from carico.scheduler.assembly import Components, assemble
-from carico.scheduler.cycle import decide
-from carico.scheduler.explain import explain
-from carico.scheduler.template import PodInfo
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.cycle.scheduling_cycle import decide
+from carico.scheduler.http.explain import explain
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 from carico.types import NodeReport

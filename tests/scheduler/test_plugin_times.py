@@ -9,8 +9,8 @@ from offline import World
 from prometheus_client import CollectorRegistry
 from scheduling import make_pod
 
-from carico.scheduler.framework import OK, PermitWait, error, unresolvable, unschedulable
-from carico.scheduler.plugin_times import BOUNDS, NAMES, SHARE, PluginTimes
+from carico.scheduler.framework.contract import OK, PermitWait, error, unresolvable, unschedulable
+from carico.scheduler.framework.plugin_times import BOUNDS, NAMES, SHARE, PluginTimes
 
 NAME = "scheduler_plugin_execution_duration_seconds"
 

@@ -12,10 +12,10 @@ from scheduling import make_node, make_pod, make_report
 from carico.config import load
 from carico.errors import UsageError
 from carico.scheduler.assembly import assemble
-from carico.scheduler.cycle import decide
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.cycle.profiles import chosen, weights_of
+from carico.scheduler.cycle.scheduling_cycle import decide
 from carico.scheduler.plugins import registry
-from carico.scheduler.profiles import chosen, weights_of
-from carico.scheduler.template import PodInfo
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 
@@ -98,7 +98,7 @@ def test_a_plugin_of_another_package_is_found_by_its_entry_point(
 
 THEIR_PLUGIN = """
 import numpy as np
-from carico.scheduler.framework import Reuse, Verdict
+from carico.scheduler.framework.contract import Reuse, Verdict
 
 class Theirs:
     name, reuse, interests = "Theirs", Reuse.NODE, ()

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scheduling import make_node, make_pod
 
-from carico.scheduler.changes import Action, ClusterEvent, EventInterest
-from carico.scheduler.framework import unschedulable
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.framework.cluster_events import Action, ClusterEvent, EventInterest
+from carico.scheduler.framework.contract import unschedulable
+from carico.scheduler.framework.needs import Need
 from carico.scheduler.plugins.priority_sort import PrioritySort
-from carico.scheduler.queue import Gate, Queue, Queued
-from carico.scheduler.supply import Need
-from carico.scheduler.template import PodInfo
-from carico.scheduler.unschedulable import Diagnosis, Scope
+from carico.scheduler.queue.scheduling_queue import Gate, Queue, Queued
+from carico.scheduler.queue.unschedulable import Diagnosis, Scope
 
 BY_NODE = Diagnosis(frozenset({"X"}), (EventInterest("Node", Action.ADD),))
 

@@ -10,7 +10,7 @@ import pytest
 from cluster.cluster import Cluster, pod
 from cluster.fixtures import AnyCluster, only_real
 from cluster.ports import free_port
-from embedded import EmbeddedCluster
+from embedded_cluster import EmbeddedCluster
 from fleet import SchedulerProcess
 
 NODES = 5

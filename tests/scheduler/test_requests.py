@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from carico.scheduler import requests
-from carico.scheduler.template import PodInfo, template_of
+from carico.scheduler.cache import requests
+from carico.scheduler.cache.template import PodInfo, template_of
 from carico.testing import a_pod
 
 

@@ -28,9 +28,9 @@ from carico.kube.events import Event
 from carico.kube.meta import KubeObject
 from carico.kube.roles import manifests
 from carico.kube.storage import PersistentVolume
-from carico.scheduler.access import AccessReview
-from carico.scheduler.nudge import ExtenderWakeup
-from carico.scheduler.run import Scheduler
+from carico.scheduler.extender.wakeup import ExtenderWakeup
+from carico.scheduler.http.access_review import AccessReview
+from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, embedded_api_server
 

@@ -18,7 +18,7 @@ import pytest
 from cluster.cluster import Cluster, pod
 from cluster.fixtures import AnyCluster
 from cluster.ports import free_port
-from embedded import EmbeddedCluster
+from embedded_cluster import EmbeddedCluster
 from fleet import Fleet, SchedulerProcess
 
 from carico.kube import credentials

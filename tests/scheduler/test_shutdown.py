@@ -16,8 +16,8 @@ from scheduling import make_node, make_pod
 from carico.kube.client import Client
 from carico.kube.meta import KubeObject
 from carico.kube.objects import Pod
-from carico.scheduler import run
-from carico.scheduler.run import Scheduler
+from carico.scheduler import process as run
+from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
 from carico.testing import embedded_api_server
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from cluster.cluster import Cluster, pod
 from cluster.fixtures import AnyCluster
-from embedded import EmbeddedCluster
+from embedded_cluster import EmbeddedCluster
 from faulty import FaultyServer
 
 from carico.http.message import Page, Request
-from carico.scheduler import pages
-from carico.scheduler.run import Scheduler
+from carico.scheduler.http import routes
+from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
 
 NODES, PATIENCE = 5, 90.0
@@ -73,7 +73,7 @@ async def at_work(stage: Stage) -> AsyncIterator[None]:
         await asyncio.wait_for(stage.scheduler.watches.synced(), PATIENCE)
         yield
         assert not running.done()
-        ready = pages.open_routes(stage.scheduler)["/readyz"].answer(Request("GET", {"verbose": ""}, b""))
+        ready = routes.open_routes(stage.scheduler)["/readyz"].answer(Request("GET", {"verbose": ""}, b""))
         assert isinstance(ready, Page)
         assert ready.status == 200, ready.body
     finally:

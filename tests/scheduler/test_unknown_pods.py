@@ -9,7 +9,7 @@ from scheduling import make_node, make_pod
 
 from carico.kube.meta import ObjectName
 from carico.scheduler.assembly import assemble
-from carico.scheduler.cycle import Decision, decide
+from carico.scheduler.cycle.scheduling_cycle import Decision, decide
 from carico.scheduler.plugins.node_resources_fit import UNKNOWN
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock

@@ -8,8 +8,8 @@ from offline import World
 from scheduling import make_node, make_pod
 
 from carico.kube.objects import Pod
-from carico.scheduler.cycle import unreserve
-from carico.scheduler.framework import Nomination
+from carico.scheduler.cycle.scheduling_cycle import unreserve
+from carico.scheduler.framework.contract import Nomination
 
 # --- for want of Pod-Capacity ---
 

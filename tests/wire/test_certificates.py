@@ -12,9 +12,9 @@ import pytest
 from minimal_authority import minimal_authority
 
 from carico.clock import SystemClock
+from carico.embedded.apiserver.server import ApiServer
 from carico.kube import credentials
 from carico.kube.client import Client
-from carico.local.api.server import ApiServer
 from carico.tls import lenient_context
 from carico.wire.certificates import Authority, Pair
 

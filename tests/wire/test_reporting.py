@@ -8,16 +8,16 @@ import pytest
 
 from carico.testing import ManualClock
 from carico.types import ClassKey, NodeSize
-from carico.wire.asking import ExchangePolicy
 from carico.wire.class_news import AGAIN, AT_ONCE, ClassNews
 from carico.wire.codec import cluster
 from carico.wire.codec import report as codec
 from carico.wire.exchange import ExchangeTalker
+from carico.wire.exchange_policy import ExchangePolicy
 from carico.wire.identity import Caller
-from carico.wire.refusals import RejectionLog
+from carico.wire.rejection_log import RejectionLog
 from carico.wire.report_client import ReportTalker
+from carico.wire.report_policy import ReportPolicy
 from carico.wire.report_server import ReportService
-from carico.wire.reporting import ReportPolicy
 
 ANYONE = Caller(names=None, is_replica=False)
 FULL = (8.0, 2.0**33)

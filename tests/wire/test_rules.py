@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from carico.errors import InvalidMessage
 from carico.testing import ManualClock
 from carico.types import CostBelief
-from carico.wire.asking import ExchangePolicy
 from carico.wire.codec import report as codec
+from carico.wire.exchange_policy import ExchangePolicy
 from carico.wire.identity import Caller
-from carico.wire.order import OpenStreams, SequenceGuard
+from carico.wire.report_policy import ReportPolicy
 from carico.wire.report_server import ReportService
-from carico.wire.reporting import ReportPolicy
+from carico.wire.sequence_guard import OpenStreams, SequenceGuard
 
 ANYONE = Caller(names=None, is_replica=False)
 

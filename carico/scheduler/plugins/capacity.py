@@ -20,17 +20,17 @@ from numpy.typing import NDArray
 
 from carico.kube.objects import Pod
 from carico.pod_class import COST_CLASS
-from carico.scheduler import words
-from carico.scheduler.changes import Action, EventInterest
-from carico.scheduler.charge import NUMBER, RESOURCES, Charge, Sum
-from carico.scheduler.class_costs import ClassCostTable
-from carico.scheduler.fits import MOST, Fits
-from carico.scheduler.framework import MAX_SCORE, OK, SKIP, Cycle, Reason, Reuse, Status, Verdict, unresolvable
-from carico.scheduler.ledger import Ledger
-from carico.scheduler.rows import Mask, RowArray
-from carico.scheduler.supply import Need, Needs
-from carico.scheduler.template import PodInfo
-from carico.scheduler.units import ANNOTATION, counts, read_units
+from carico.scheduler.cache.charge import NUMBER, RESOURCES, Charge, Sum
+from carico.scheduler.cache.class_costs import ClassCostTable
+from carico.scheduler.cache.fits import MOST, Fits
+from carico.scheduler.cache.ledger import Ledger
+from carico.scheduler.cache.rows import Mask, RowArray
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.cache.units import ANNOTATION, counts, read_units
+from carico.scheduler.framework import amounts as words
+from carico.scheduler.framework.cluster_events import Action, EventInterest
+from carico.scheduler.framework.contract import MAX_SCORE, OK, SKIP, Cycle, Reason, Reuse, Status, Verdict, unresolvable
+from carico.scheduler.framework.needs import Need, Needs
 from carico.types import ClassKey, Vector
 
 NO_CAPACITY = "had no free capacity"

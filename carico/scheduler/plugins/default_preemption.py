@@ -17,15 +17,15 @@ import numpy as np
 
 from carico.kube.objects import Pod, PodDisruptionBudget
 from carico.kube.selectors import from_selector
-from carico.scheduler import requests
-from carico.scheduler.changes import EventInterest
-from carico.scheduler.feasible import FilterResult
-from carico.scheduler.framework import WAIT, Cycle, Nomination, Wait
+from carico.scheduler.cache import requests
+from carico.scheduler.cache.object_store import ObjectStore
+from carico.scheduler.cache.rows import RowArray
+from carico.scheduler.cache.snapshot import Snapshot
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.framework.cluster_events import EventInterest
+from carico.scheduler.framework.contract import WAIT, Cycle, Nomination, Wait
+from carico.scheduler.framework.filtering import FilterResult
 from carico.scheduler.plugins.node_resources_fit import NodeResourcesFit
-from carico.scheduler.rows import RowArray
-from carico.scheduler.snapshot import Snapshot
-from carico.scheduler.store import ObjectStore
-from carico.scheduler.template import PodInfo
 
 LEAST_CANDIDATES = 100  # candidate nodes to find, or a tenth of all nodes if that is more
 SEARCH_LIMIT = 0.2  # s of CPU time after which fewer are enough: watches, reports and the Lease wait meanwhile

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from carico.scheduler.changes import EventInterest
-from carico.scheduler.framework import MAX_SCORE, OK, SKIP, Cycle, Status
-from carico.scheduler.rows import RowArray
-from carico.scheduler.snapshot import Snapshot
+from carico.scheduler.cache.rows import RowArray
+from carico.scheduler.cache.snapshot import Snapshot
+from carico.scheduler.framework.cluster_events import EventInterest
+from carico.scheduler.framework.contract import MAX_SCORE, OK, SKIP, Cycle, Status
 from carico.types import Vector
 
 # As in kube-scheduler: below 23 MB the download time does not matter; the score saturates at 1000 MB per container.

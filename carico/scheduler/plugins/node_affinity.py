@@ -8,12 +8,12 @@ import numpy as np
 
 from carico.kube.objects import Node, NodeSelector, NodeSelectorTerm, PodSpec
 from carico.kube.selectors import Requirement, as_integer, from_labels, requirement
-from carico.scheduler.changes import Action, EventInterest
-from carico.scheduler.framework import OK, SKIP, Cycle, Reuse, Status, Verdict
-from carico.scheduler.rows import Mask, RowArray
-from carico.scheduler.scoring import normalised
-from carico.scheduler.snapshot import Snapshot
-from carico.scheduler.template import PodInfo, PodTemplate
+from carico.scheduler.cache.rows import Mask, RowArray
+from carico.scheduler.cache.snapshot import Snapshot
+from carico.scheduler.cache.template import PodInfo, PodTemplate
+from carico.scheduler.framework.cluster_events import Action, EventInterest
+from carico.scheduler.framework.contract import OK, SKIP, Cycle, Reuse, Status, Verdict
+from carico.scheduler.framework.scoring import normalised
 from carico.types import Vector
 
 NAME_FIELD = "metadata.name"

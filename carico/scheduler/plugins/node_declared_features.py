@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from carico.kube.objects import Node, PodSpec
-from carico.scheduler.changes import Action, EventInterest
-from carico.scheduler.framework import OK, SKIP, Cycle, Reuse, Status, Verdict
-from carico.scheduler.rows import RowArray
-from carico.scheduler.template import PodInfo, PodTemplate
+from carico.scheduler.cache.rows import RowArray
+from carico.scheduler.cache.template import PodInfo, PodTemplate
+from carico.scheduler.framework.cluster_events import Action, EventInterest
+from carico.scheduler.framework.contract import OK, SKIP, Cycle, Reuse, Status, Verdict
 
 RESTART_ALL = "RestartAllContainersOnContainerExits"
 HOST_NETWORK_USERS = "UserNamespacesHostNetworkSupport"

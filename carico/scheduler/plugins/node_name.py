@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from carico.scheduler.changes import Action, EventInterest
-from carico.scheduler.framework import OK, SKIP, Cycle, Reuse, Status, Verdict
-from carico.scheduler.rows import RowArray
+from carico.scheduler.cache.rows import RowArray
+from carico.scheduler.framework.cluster_events import Action, EventInterest
+from carico.scheduler.framework.contract import OK, SKIP, Cycle, Reuse, Status, Verdict
 
 
 class NodeName:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from carico.kube.objects import Pod
-from carico.scheduler.changes import Action, EventInterest
-from carico.scheduler.framework import OK, SKIP, Cycle, Reuse, Status, Verdict
-from carico.scheduler.ports import host_ports
-from carico.scheduler.rows import RowArray
-from carico.scheduler.template import PodInfo, template_of
+from carico.scheduler.cache.host_ports import host_ports
+from carico.scheduler.cache.rows import RowArray
+from carico.scheduler.cache.template import PodInfo, template_of
+from carico.scheduler.framework.cluster_events import Action, EventInterest
+from carico.scheduler.framework.contract import OK, SKIP, Cycle, Reuse, Status, Verdict
 
 
 class NodePorts:

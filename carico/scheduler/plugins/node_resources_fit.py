@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from carico.kube.objects import Node, Pod
-from carico.scheduler import requests
-from carico.scheduler.changes import Action, EventInterest
-from carico.scheduler.framework import Bits, Cycle, Reason, Reuse, Verdict
-from carico.scheduler.requests import Requests
-from carico.scheduler.rows import Mask, RowArray
-from carico.scheduler.snapshot import Snapshot
-from carico.scheduler.supply import Need, Needs
-from carico.scheduler.template import PodInfo, PodTemplate
+from carico.scheduler.cache import requests
+from carico.scheduler.cache.requests import Requests
+from carico.scheduler.cache.rows import Mask, RowArray
+from carico.scheduler.cache.snapshot import Snapshot
+from carico.scheduler.cache.template import PodInfo, PodTemplate
+from carico.scheduler.framework.cluster_events import Action, EventInterest
+from carico.scheduler.framework.contract import Bits, Cycle, Reason, Reuse, Verdict
+from carico.scheduler.framework.needs import Need, Needs
 
 TOO_MANY = Reason("Too many pods")
 UNKNOWN = Reason("node(s) had a pod that could not be read", unresolvable=True, transient=True)

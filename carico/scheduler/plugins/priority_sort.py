@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from carico.scheduler.changes import EventInterest
-from carico.scheduler.template import PodInfo
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.framework.cluster_events import EventInterest
 
 
 class PrioritySort:

@@ -17,29 +17,29 @@ from importlib.metadata import entry_points
 from carico.clock import Clock
 from carico.errors import UsageError
 from carico.kube.volumes import ApiCaller
-from carico.scheduler.class_costs import ClassCostTable
-from carico.scheduler.framework import Plugin
-from carico.scheduler.ledger import Ledger
+from carico.scheduler.cache.class_costs import ClassCostTable
+from carico.scheduler.cache.ledger import Ledger
+from carico.scheduler.cache.snapshot import Snapshot
+from carico.scheduler.framework.contract import Plugin
+from carico.scheduler.framework.in_flight import WaitingPods
 from carico.scheduler.plugins.capacity import Capacity, CapacityRules
 from carico.scheduler.plugins.default_preemption import DefaultPreemption
 from carico.scheduler.plugins.image_locality import ImageLocality
-from carico.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from carico.scheduler.plugins.node_affinity import NodeAffinity
 from carico.scheduler.plugins.node_declared_features import NodeDeclaredFeatures
 from carico.scheduler.plugins.node_name import NodeName
 from carico.scheduler.plugins.node_ports import NodePorts
 from carico.scheduler.plugins.node_resources_fit import NodeResourcesFit
-from carico.scheduler.plugins.node_volume_limits import NodeVolumeLimits
-from carico.scheduler.plugins.pod_topology_spread import PodTopologySpread
 from carico.scheduler.plugins.priority_sort import PrioritySort
 from carico.scheduler.plugins.scheduling_gates import SchedulingGates
 from carico.scheduler.plugins.taints import NodeUnschedulable, TaintToleration
+from carico.scheduler.plugins.topology.inter_pod_affinity import InterPodAffinity
+from carico.scheduler.plugins.topology.pod_topology_spread import PodTopologySpread
 from carico.scheduler.plugins.unsupported import Unsupported
-from carico.scheduler.plugins.volume_binding import VolumeBinding
-from carico.scheduler.plugins.volume_restrictions import VolumeRestrictions
-from carico.scheduler.plugins.volume_zone import VolumeZone
-from carico.scheduler.snapshot import Snapshot
-from carico.scheduler.waiting import WaitingPods
+from carico.scheduler.plugins.volume.node_volume_limits import NodeVolumeLimits
+from carico.scheduler.plugins.volume.volume_binding import VolumeBinding
+from carico.scheduler.plugins.volume.volume_restrictions import VolumeRestrictions
+from carico.scheduler.plugins.volume.volume_zone import VolumeZone
 
 GROUP = "carico.scheduler.plugins"
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from carico.kube.objects import Pod
-from carico.scheduler.changes import Action, EventInterest
-from carico.scheduler.framework import OK, Status, unresolvable
-from carico.scheduler.template import PodInfo
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.framework.cluster_events import Action, EventInterest
+from carico.scheduler.framework.contract import OK, Status, unresolvable
 
 
 class SchedulingGates:

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from carico.kube.objects import Node, Taint, Toleration
-from carico.scheduler.changes import Action, EventInterest
-from carico.scheduler.framework import OK, SKIP, Cycle, Reuse, Status, Verdict
-from carico.scheduler.groups import Groups
-from carico.scheduler.rows import Mask, RowArray, among, grown
-from carico.scheduler.scoring import normalised
-from carico.scheduler.snapshot import Snapshot
-from carico.scheduler.template import PodInfo, PodTemplate
+from carico.scheduler.cache.row_groups import Groups
+from carico.scheduler.cache.rows import Mask, RowArray, among, grown
+from carico.scheduler.cache.snapshot import Snapshot
+from carico.scheduler.cache.template import PodInfo, PodTemplate
+from carico.scheduler.framework.cluster_events import Action, EventInterest
+from carico.scheduler.framework.contract import OK, SKIP, Cycle, Reuse, Status, Verdict
+from carico.scheduler.framework.scoring import normalised
 from carico.types import Vector
 
 HARD_EFFECTS = ("NoSchedule", "NoExecute")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from carico.kube.objects import Node
-from carico.scheduler import requests
-from carico.scheduler.changes import Action, EventInterest
-from carico.scheduler.framework import SKIP, Cycle, Status, unresolvable
-from carico.scheduler.store import ObjectStore
-from carico.scheduler.template import PodInfo
+from carico.scheduler.cache import requests
+from carico.scheduler.cache.object_store import ObjectStore
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.framework.cluster_events import Action, EventInterest
+from carico.scheduler.framework.contract import SKIP, Cycle, Status, unresolvable
 
 CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"  # plus a DeviceClass's name: the resource that every class has
 

@@ -9,11 +9,11 @@ from scheduling import make_cost, make_node, make_pod, make_report
 
 from carico.kube.objects import Pod
 from carico.scheduler.assembly import Components, assemble
-from carico.scheduler.class_view import class_rows
-from carico.scheduler.cycle import Decision, decide
-from carico.scheduler.explain import explain
-from carico.scheduler.explanation import as_table
-from carico.scheduler.template import PodInfo
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.cycle.scheduling_cycle import Decision, decide
+from carico.scheduler.http.class_view import class_rows
+from carico.scheduler.http.explain import explain
+from carico.scheduler.http.explanation import as_table
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 from carico.types import NodeReport

@@ -10,8 +10,8 @@ from worlds import World
 
 from carico.kube.objects import Node, Pod
 from carico.kube.storage import PersistentVolumeClaim
-from carico.scheduler.changes import Action, ClusterEvent, node_change, pod_change
-from carico.scheduler.template import PodInfo
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.framework.cluster_events import Action, ClusterEvent, node_change, pod_change
 from carico.testing import a_node, a_pod
 
 WORLD = World([])

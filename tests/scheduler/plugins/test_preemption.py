@@ -8,9 +8,9 @@ import msgspec
 from worlds import World
 
 from carico.kube.objects import Pod, PodDisruptionBudget
-from carico.scheduler.framework import WAIT, Cycle, Nomination, Wait
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.framework.contract import WAIT, Cycle, Nomination, Wait
 from carico.scheduler.plugins.default_preemption import DefaultPreemption
-from carico.scheduler.template import PodInfo
 from carico.testing import a_node, a_pod
 
 

@@ -9,11 +9,11 @@ import pytest
 from worlds import NAMES, World
 
 from carico.errors import UsageError
-from carico.scheduler.changes import EventInterest
-from carico.scheduler.framework import Cycle, Reuse, Verdict
+from carico.scheduler.cache.rows import RowArray, RowIndex
+from carico.scheduler.cache.snapshot import Snapshot
+from carico.scheduler.framework.cluster_events import EventInterest
+from carico.scheduler.framework.contract import Cycle, Reuse, Verdict
 from carico.scheduler.plugins import registry
-from carico.scheduler.rows import RowArray, RowIndex
-from carico.scheduler.snapshot import Snapshot
 from carico.testing import ManualClock, a_node, a_pod
 
 

@@ -13,10 +13,10 @@ from worlds import World
 from carico.kube.meta import KubeObject
 from carico.kube.objects import Pod
 from carico.kube.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
-from carico.scheduler.framework import OK, Code, Cycle, Status
-from carico.scheduler.plugins.volume_binding import VolumeBinding
-from carico.scheduler.template import PodInfo
-from carico.scheduler.waiting import WaitingPods
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.framework.contract import OK, Code, Cycle, Status
+from carico.scheduler.framework.in_flight import WaitingPods
+from carico.scheduler.plugins.volume.volume_binding import VolumeBinding
 from carico.testing import ManualClock, a_node, a_pod
 
 NODES = [a_node("a", labels={"zone": "1"}), a_node("b", labels={"zone": "2"})]

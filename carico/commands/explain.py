@@ -1,0 +1,115 @@
+"""`carico explain`: why a pod runs where it runs, or why it does not.
+
+It asks a running scheduler, which knows the Pod-Capacity of every node (scheduler/http/remote.py finds it). Where none
+can be reached, it reads the objects from the API server and evaluates the pod here, with every plugin but Pod-Capacity.
+`carico simulate-placement` does the same for a pod that does not exist.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from http import HTTPStatus
+from urllib.parse import quote
+
+import msgspec
+
+from carico import output
+from carico.clock import SystemClock
+from carico.errors import CaricoError
+from carico.kube import flags, pods
+from carico.kube.client import ApiError, Client
+from carico.kube.objects import Pod
+from carico.scheduler.assembly import assemble
+from carico.scheduler.http import remote
+from carico.scheduler.http.client import PageClient
+from carico.scheduler.http.explain import explain
+from carico.scheduler.http.explanation import Explanation, as_table
+from carico.scheduler.informers import Informers
+from carico.settings import SchedulerSettings
+
+PATIENCE = 30.0  # s: timeout of an answer
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = f"{parser.prog} POD [OPTION …]"
+    about = "a pod of the cluster: web, pod/web, pod web or NAMESPACE/web"
+    parser.add_argument("pod", nargs="+", metavar="POD", help=about)
+    add_common(parser)
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """The flags of `carico simulate-placement` too."""
+    flags.add_namespace(parser)
+    output.add_flag(parser, ("json", "yaml", "name", "wide"), name="nodes that could take the pod, the best first")
+    remote.add_flags(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    show(args, asyncio.run(_explained(args)))
+    return 0
+
+
+async def _explained(args: argparse.Namespace) -> Explanation:
+    namespace, name = flags.pod_name(args.pod, args.namespace)
+    if namespace is None:
+        namespace = flags.namespace_of(args)
+    async with remote.reach(args) as pages:
+        if pages.client is not None:
+            return await ask(pages.client, f"/explain?pod={quote(f'{namespace}/{name}')}", None)
+    return await evaluate_here(args, None, (namespace, name), pages.why_not)
+
+
+async def ask(client: PageClient, path: str, body: bytes | None) -> Explanation:
+    answer = await client.ask(path, body)
+    try:
+        return msgspec.json.decode(answer, type=Explanation)
+    except msgspec.DecodeError as error:
+        raise CaricoError(f"{client.url}: what answers there is no scheduler ({error}); check --server") from error
+
+
+async def evaluate_here(
+    args: argparse.Namespace, pod: Pod | None, name: tuple[str, str] | None, why_here: str
+) -> Explanation:
+    """Reads the cluster once and evaluates the pod with every default plugin but Capacity."""
+    client = Client(flags.find(args))
+    settings = SchedulerSettings(profiles={"carico": {"disable": ["Capacity"]}})
+    clock = SystemClock()
+    parts = assemble(settings, clock, client)
+    watches = Informers(client, parts.cluster, clock)
+    following = asyncio.create_task(watches.run())
+    try:
+        if name is not None:
+            pod = await _pod(client, *name)
+        async with asyncio.timeout(PATIENCE):
+            await watches.synced()
+        assert pod is not None
+        result = explain(parts, pod, clock.monotonic())
+        result.waits_in = ""  # it would be the queue that was made here for this answer
+        result.notes.append(f"Pod-Capacity, which only a running scheduler knows, is not considered: {why_here}")
+        return result
+    except TimeoutError as error:
+        raise CaricoError("the API server did not answer in time") from error
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await client.close()
+
+
+async def _pod(client: Client, namespace: str, name: str) -> Pod:
+    try:
+        return await pods.read(client, namespace, name)
+    except ApiError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        raise CaricoError(f"there is no pod {namespace}/{name}") from error
+
+
+def show(args: argparse.Namespace, result: Explanation) -> None:
+    if args.output == "name":
+        best_first = sorted(result.nodes, key=lambda verdict: (-verdict.total, verdict.node))
+        print("".join(f"node/{verdict.node}\n" for verdict in best_first if verdict.feasible), end="")
+    elif args.output in ("json", "yaml"):
+        output.show(args.output, result)
+    else:
+        print(as_table(result, wide=args.output == "wide"))

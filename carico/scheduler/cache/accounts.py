@@ -1,0 +1,59 @@
+"""What the ledger stores per node and per pod on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from carico.scheduler.cache.charge import Charge, Claim, Sum
+from carico.scheduler.cache.freshness import NEVER
+from carico.types import ClassKey, NodeReport
+
+NOBODY: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class PodEntry:
+    """A pod that is charged to a node."""
+
+    uid: str
+    node: str
+    claim: Claim
+    charge: Charge
+    since: float  # s, monotonic: when it was first reserved or seen
+    pending: bool = True  # not running yet, according to the API server
+    overdue: bool = False  # reserved or seen for longer than a start takes
+    probe: ClassKey | None = None  # it counts as an unmeasured pod of this class
+    promised: bool = False
+    bound: bool = False
+
+    @property
+    def starting(self) -> bool:
+        return self.pending and not self.overdue
+
+
+@dataclass(slots=True)
+class Account:
+    """A node's row and its last report."""
+
+    row: int
+    counted: frozenset[str] | None = None  # None before the first report
+    finished: frozenset[str] = NOBODY
+    pods: dict[str, PodEntry] = field(default_factory=dict)
+    reserved: Sum = field(default_factory=Sum)
+    pending: Sum = field(default_factory=Sum)  # what the older rule would reserve
+    report: NodeReport | None = None
+    sampled: float = NEVER  # s on this process's monotonic clock: when the newest sample was taken
+    connected: bool = False
+    in_cluster: bool = False  # the API server has a Node of this name
+
+    def answered(self) -> frozenset[str]:
+        """UIDs of pods that the node's own figures cover: counted or finished."""
+        return (self.counted or NOBODY) | self.finished
+
+    def sum_open(self) -> Sum:
+        """The charges of the pods that the node's figures do not cover yet."""
+        found, counted, finished = Sum(), self.counted or NOBODY, self.finished
+        for uid, entry in self.pods.items():
+            if uid not in counted and uid not in finished:
+                found.add(entry.charge)
+        return found

@@ -1,0 +1,15 @@
+"""The way of one pod from the queue to its binding.
+
+    queue ─► scheduling_cycle ─► binding_cycle ─► binding_finisher
+                    └─► failures ─► evictions
+
+profiles          a profile: the plugins and weights for one schedulerName
+scheduling_cycle  the scheduling cycle of one pod
+failures          unschedulable pods: preemption, condition, Event, requeue
+evictions         evicts the victims of nominated pods
+binding_cycle     Permit and the binding cycle
+binding_slots     limits concurrent binding requests
+unknown_outcome   finds the outcome of a binding whose answer was lost
+binding_finisher  ends a binding cycle: reservation, requeue, Event, metrics
+decision_log      the ring of decisions, and their replay
+"""

@@ -1,0 +1,75 @@
+"""Handles a pod that found no node: preemption, condition and Event, and return to the queue.
+
+All writes go through the one writer, which retries and coalesces: for a pod that fails again before its condition was
+written, the condition is written once, with the latest reason.
+"""
+
+from __future__ import annotations
+
+from carico.clock import Clock
+from carico.kube import pod_writes
+from carico.kube.client import Client
+from carico.kube.events import Event, EventRecorder
+from carico.kube.objects import Pod
+from carico.kube.writer import ApiWriter
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.cluster_cache import ClusterCache
+from carico.scheduler.cycle.evictions import Evictions
+from carico.scheduler.cycle.scheduling_cycle import Decision
+from carico.scheduler.framework.contract import WAIT, Code, Nomination
+from carico.scheduler.metrics import SchedulerMetrics
+from carico.scheduler.plugins.unsupported import Unsupported, unsupported
+from carico.scheduler.queue.scheduling_queue import Queued
+from carico.scheduler.queue.unschedulable import Diagnosis
+
+
+class Failures:
+    def __init__(
+        self,
+        client: Client,
+        writer: ApiWriter,
+        cluster: ClusterCache,
+        recorder: EventRecorder,
+        metrics: SchedulerMetrics,
+        clock: Clock,
+    ) -> None:
+        self._client, self._cluster, self._writer, self._recorder = client, cluster, writer, recorder
+        self._metrics, self._clock = metrics, clock
+        self.evictions = Evictions(client, cluster, writer, recorder, metrics.evictions, clock)
+
+    def handle(self, queued: Queued, decision: Decision) -> None:
+        info = decision.cycle.pod
+        broke = decision.code is Code.ERROR
+        if decision.refusal is not None and Unsupported.name in decision.refusal.plugins:
+            for feature in unsupported(decision.cycle):
+                self._metrics.unsupported.labels(feature).inc()
+        self._cluster.queue.fail(queued, decision.refusal or Diagnosis(), self._clock.monotonic(), blindly=broke)
+        if isinstance(decision.preemption, Nomination):
+            self._preempt(info, decision.preemption)
+        elif decision.preemption is not WAIT and not broke:
+            self._clear_nomination(info)
+        self.tell(info.pod, "SchedulerError" if broke else "Unschedulable", decision.message)
+
+    def tell(self, pod: Pod, reason: str, message: str) -> None:
+        """Writes condition and Event of an unschedulable pod."""
+        self._recorder.put(Event(pod, "Warning", "FailedScheduling", "Scheduling", message))
+        said = next((c for c in pod.status.conditions if c.type == "PodScheduled"), None)
+        if said is None or (said.status, said.reason, said.message) != ("False", reason, message):
+            waits = lambda: pod.uid in self._cluster.queue and pod.uid not in self._cluster.assumed  # noqa: E731
+            self._writer.put(pod_writes.condition(self._client, pod, reason, message, self._clock, wanted=waits))
+
+    def _preempt(self, info: PodInfo, nomination: Nomination) -> None:
+        self._metrics.preemptions.inc()
+        self._metrics.victims.observe(len(nomination.victims))
+        losers = self._cluster.nominate(info, nomination.node, nomination.victims)
+        for loser in losers:
+            self.evictions.withdraw(loser.uid)
+            self._writer.put(pod_writes.nomination(self._client, loser.pod, ""))
+        self._writer.put(pod_writes.nomination(self._client, info.pod, nomination.node))
+        self.evictions.start(info, nomination)
+
+    def _clear_nomination(self, info: PodInfo) -> None:
+        """Ends the pod's nomination: evicting pods would not help any more."""
+        if info.uid in self._cluster.snapshot.nominated or info.pod.status.nominated_node_name:
+            self._cluster.unnominate(info.uid)
+            self._writer.put(pod_writes.nomination(self._client, info.pod, ""))

@@ -1,0 +1,181 @@
+"""The scheduling cycle of one pod, from the queue to the reservation of a node.
+
+    pre-filter ─► filter ─► score ─► choose ─► reserve ─► assume; then permit ─► pre-bind ─► bind (binding_cycle.py)
+                    └ no node ─► post-filter: would evicting pods make room? ─► back to the queue, with reasons
+
+Nothing here awaits: snapshot and ledger do not change between the first filter and the reservation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from carico.scheduler.cache.rows import Mask
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.cluster_cache import ClusterCache
+from carico.scheduler.cycle.profiles import Profile
+from carico.scheduler.framework.cluster_events import Action, EventInterest
+from carico.scheduler.framework.contract import Code, Cycle, Nomination, Status, Wait
+from carico.scheduler.framework.filtering import FilterResult
+from carico.scheduler.queue.unschedulable import Diagnosis, Scope
+from carico.types import Vector
+
+NO_NODES = "no nodes"  # in place of a plugin, where the cluster has no node to reject
+
+
+@dataclass(slots=True)
+class Decision:
+    """The result of one scheduling cycle. Exactly one of `node` and `message` is filled."""
+
+    cycle: Cycle
+    node: str = ""
+    message: str = ""
+    code: Code = Code.SUCCESS  # UNSCHEDULABLE, or ERROR when a plugin failed
+    feasible: int = 0  # nodes that could have taken the pod
+    free_before: float = 0.0  # pods of free capacity on the chosen node
+    remark: str = ""  # for the Event, when the node was chosen without a recent report
+    refusal: Diagnosis | None = None
+    preemption: Nomination | Wait | None = None  # evict pods, wait for terminating victims, or neither
+
+
+def decide(profile: Profile, cluster: ClusterCache, pod: PodInfo, rng: np.random.Generator) -> Decision:
+    """One attempt. On success the pod is reserved and assumed on the node."""
+    cycle = Cycle(pod, cluster.snapshot, times=profile.sampled())
+    with profile.timed("Filter"):
+        feasibility = profile.feasible.run(cycle)
+    rows = feasibility.rows
+    if not len(rows):
+        return _refused(profile, cycle, feasibility)
+    row = _nominated_row(cycle, feasibility)
+    if row is None:
+        with profile.timed("Score"):
+            scores = profile.scoring.run(cycle, rows) if len(rows) > 1 else np.zeros(1)
+        row = int(rows[_best(scores, rng)])
+    return _commit(profile, cluster, cycle, row, len(rows))
+
+
+def _nominated_row(cycle: Cycle, feasibility: FilterResult) -> int | None:
+    """The row of the pod's nominated node, if it is feasible."""
+    nominated = cycle.snapshot.nominated.get(cycle.pod.uid)
+    row = cycle.snapshot.rows.number.get(nominated.node) if nominated is not None else None
+    return row if row is not None and row < len(feasibility.mask) and feasibility.mask[row] else None
+
+
+def _best(scores: Vector, rng: np.random.Generator) -> int:
+    """The index of the highest score; a random one of several, so that equal nodes fill evenly."""
+    best = np.flatnonzero(scores == scores.max())
+    return int(best[0] if len(best) == 1 else best[rng.integers(len(best))])
+
+
+def _commit(profile: Profile, cluster: ClusterCache, cycle: Cycle, row: int, feasible: int) -> Decision:
+    """Runs Reserve and assumes the pod; on failure the decision names the plugin that rejected it."""
+    node = cycle.snapshot.name(row)
+    free, remark = 0.0, ""
+    if profile.capacity is not None:
+        free = float(profile.capacity.free(cycle, np.array([row]))[0])
+        remark = profile.capacity.remark(row)
+    try:
+        with profile.timed("Reserve"):
+            for plugin in profile.reserves:
+                if cycle.times is None:
+                    status = plugin.reserve(cycle, node)
+                else:
+                    status = cycle.times.call("Reserve", plugin.name, plugin.reserve, cycle, node)
+                if not status.ok:
+                    unreserve(profile, cycle, node)
+                    return _not_reserved(profile, cycle, plugin.name, status)
+    except BaseException:
+        unreserve(profile, cycle, node)
+        raise
+    cluster.assume(cycle.pod, node)
+    return Decision(cycle, node, feasible=feasible, free_before=free, remark=remark)
+
+
+def _not_reserved(profile: Profile, cycle: Cycle, plugin: str, status: Status) -> Decision:
+    code = Code.ERROR if status.code is Code.ERROR else Code.UNSCHEDULABLE
+    refusal = Diagnosis(frozenset({plugin}), profile.interests({plugin}))
+    return Decision(cycle, message=status.message, code=code, refusal=refusal)
+
+
+def unreserve(profile: Profile, cycle: Cycle, node: str) -> None:
+    """Calls `unreserve` of every plugin, in reverse order, also if one of them raises."""
+    for plugin in reversed(profile.reserves):
+        try:
+            plugin.unreserve(cycle, node)
+        except Exception as error:
+            profile.contain(plugin.name, error)
+
+
+def _refused(profile: Profile, cycle: Cycle, feasibility: FilterResult) -> Decision:
+    code = Code.ERROR if feasibility.status.code is Code.ERROR else Code.UNSCHEDULABLE
+    decision = Decision(cycle, message=_message(profile, cycle, feasibility), code=code)
+    if code is not Code.ERROR:
+        with profile.timed("PostFilter"):
+            decision.preemption = _post_filter(profile, cycle, feasibility)
+    decision.refusal = refusal_of(profile, cycle, feasibility, may_preempt=_may_preempt(profile, cycle, decision))
+    return decision
+
+
+def _message(profile: Profile, cycle: Cycle, feasibility: FilterResult) -> str:
+    """Why there is no node, one clause per reason, and what the pod needs where Capacity rejected nodes."""
+    message = feasibility.message()
+    if profile.capacity is not None and profile.capacity.name in feasibility.refusing and feasibility.verdicts:
+        message += profile.capacity.sentence(cycle.pod)
+    return message
+
+
+def _may_preempt(profile: Profile, cycle: Cycle, decision: Decision) -> bool:
+    """Whether the pod could evict others, and did not."""
+    lowest = min(cycle.snapshot.priorities, default=cycle.pod.priority)
+    allowed = bool(profile.post_filters) and cycle.pod.pod.spec.preemption_policy != "Never"
+    return allowed and decision.preemption is None and lowest < cycle.pod.priority
+
+
+def _post_filter(profile: Profile, cycle: Cycle, feasibility: FilterResult) -> Nomination | Wait | None:
+    for plugin in profile.post_filters:
+        if cycle.times is None:
+            answer = plugin.post_filter(cycle, feasibility)
+        else:
+            answer = cycle.times.call("PostFilter", plugin.name, plugin.post_filter, cycle, feasibility)
+        if answer is not None:
+            return answer
+    return None
+
+
+def refusal_of(profile: Profile, cycle: Cycle, feasibility: FilterResult, *, may_preempt: bool = False) -> Diagnosis:
+    """Which plugins rejected the pod, and what could help it; `may_preempt`: a new report could allow preemption."""
+    if not feasibility.snapshot.node_count and not feasibility.refusing:
+        return Diagnosis(frozenset({NO_NODES}), (EventInterest("Node", Action.ADD),))
+    plugins = frozenset(feasibility.refusing)
+    if not feasibility.verdicts:  # rejected by a pre-filter, which may depend on any field of the pod
+        return Diagnosis(plugins, profile.interests(plugins))
+    concerned = frozenset(feasibility.concerned())
+    kept = frozenset(feasibility.nominated)
+    # A node nominated for this pod is not available to similar pods: its verdict does not hold for them.
+    nominated = cycle.pod.uid in cycle.snapshot.nominated
+    scope = Scope.POD if nominated else profile.scope(cycle.pod, concerned)
+    supplies = [p for p in profile.supplies if p.name not in cycle.skipped]
+    if not concerned.intersection(p.name for p in supplies):
+        return Diagnosis(plugins or concerned, profile.interests(concerned), kept=kept, scope=scope)
+    needs = tuple(need for p in supplies for need in p.needs(cycle))
+    mask = feasibility.without({p.name for p in supplies})
+    refusal = Diagnosis(plugins or concerned, profile.interests(concerned), needs, _bits(mask), kept, scope=scope)
+    if may_preempt:
+        measured = profile.feasible.measured
+        unreported = feasibility.refused_by(measured) & feasibility.resolvable(ignoring=measured)
+        reported_needs = tuple(need for p in supplies if p.name in measured for need in p.needs(cycle))
+        if unreported.any() and reported_needs:
+            return replace(refusal, unreported=_bits(unreported), reported_needs=reported_needs)
+    return refusal
+
+
+def _bits(mask: Mask) -> bytes:
+    return np.packbits(mask, bitorder="little").tobytes()
+
+
+def broken(cluster: ClusterCache, pod: PodInfo, error: Exception) -> Decision:
+    """The decision after a plugin raised an exception: the pod is retried after its back-off."""
+    message = f"a plugin broke: {type(error).__name__}: {error}"
+    return Decision(Cycle(pod, cluster.snapshot), message=message, code=Code.ERROR, refusal=Diagnosis())

@@ -1,0 +1,320 @@
+"""The contract between the scheduler and its plugins.
+
+A plugin is any object with a `name` and one or more of the methods below; each method is one extension point, named as
+in kube-scheduler. They are called in this order (cycle/scheduling_cycle.py, cycle/binding_cycle.py):
+
+    pre_enqueue ─ sort_key ─ pre_filter ─ filter ─(no node)─ post_filter
+                                            └ pre_score ─ score ─ reserve ─ permit ─ │ pre_bind ─ bind ─ post_bind
+                                                                                     └ binding cycle, may await
+
+Plugins evaluate many nodes at once: `rows` are row numbers (cache/rows.py), and a filter's `Verdict` or a score's
+vector has one entry for each of them. Nothing here awaits before `pre_bind`: snapshot and ledger do not change between
+`pre_filter` and `permit`. A verdict is a value with reasons that appear in `kubectl describe pod`, never an exception.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from carico.scheduler.cache.rows import Mask, RowArray
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.framework.cluster_events import EventInterest
+from carico.scheduler.framework.needs import Needs
+from carico.types import Vector
+
+if TYPE_CHECKING:
+    from carico.scheduler.cache.snapshot import Snapshot
+    from carico.scheduler.framework.filtering import FilterResult
+    from carico.scheduler.framework.plugin_times import PluginTimes
+
+MAX_SCORE = 100.0
+
+
+class Code(IntEnum):
+    SUCCESS = 0
+    SKIP = 1  # does not apply to this pod: the plugin's next extension points are not called
+    UNSCHEDULABLE = 2  # not now; evicting other pods might help
+    UNRESOLVABLE = 3  # not now, and evicting pods would not help
+    ERROR = 4  # internal error: retried after a back-off, independent of events
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A plugin's result for the pod as a whole."""
+
+    code: Code
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.code is Code.SUCCESS
+
+    @property
+    def message(self) -> str:
+        return ", ".join(self.reasons)
+
+
+OK = Status(Code.SUCCESS)
+SKIP = Status(Code.SKIP)
+
+
+def unschedulable(*reasons: str) -> Status:
+    return Status(Code.UNSCHEDULABLE, reasons)
+
+
+def unresolvable(*reasons: str) -> Status:
+    return Status(Code.UNRESOLVABLE, reasons)
+
+
+def error(*reasons: str) -> Status:
+    return Status(Code.ERROR, reasons)
+
+
+class Reason(NamedTuple):
+    """Why a node was rejected, as in "0/19 nodes are available: 12 Insufficient cpu, …"."""
+
+    text: str
+    unresolvable: bool = False  # evicting pods from the node would not help
+    transient: bool = False  # says nothing about the node's room, and ends without an eviction: nominations are kept
+
+
+Bits = NDArray[np.unsignedinteger[Any]]
+
+
+@dataclass(slots=True)
+class Verdict:
+    """A filter's result, one entry per row: 0 is feasible, else bit i means reasons[i].
+
+    Several bits may be set. The unsigned type must hold all reasons (uint8 for up to eight).
+    """
+
+    bits: Bits
+    reasons: tuple[Reason, ...]
+
+    @classmethod
+    def refuse(cls, refused: Mask, text: str, *, unresolvable: bool = False) -> Verdict:
+        """The common case: one reason, for the rows where `refused` is True."""
+        return cls(refused.view(np.uint8), (Reason(text, unresolvable),))
+
+    def at(self, index: int) -> list[Reason]:
+        """Why the row at this index of the result was rejected; empty when it was not."""
+        bits = int(self.bits[index])
+        return [reason for i, reason in enumerate(self.reasons) if bits >> i & 1]
+
+
+class Reuse(Enum):
+    """How long a filter's result for a row is valid for other pods of the same template."""
+
+    NODE = "node"  # until the Node object changes
+    ROW = "row"  # until the Node object or the pods on it change
+    NEVER = "never"  # it depends on more: labels of the pod, other nodes, volumes, reports
+
+
+@dataclass(slots=True)
+class Cycle:
+    """One attempt to schedule one pod. Plugins keep computed values in `state`, under their name."""
+
+    pod: PodInfo
+    snapshot: Snapshot
+    state: dict[str, Any] = field(default_factory=dict)
+    skipped: set[str] = field(default_factory=set)  # plugins whose pre_filter returned SKIP
+    times: PluginTimes | None = None  # records the duration of each plugin, if this cycle is sampled
+
+
+class Plugin(Protocol):
+    """Common to all plugins. `interests` lists the events that could make this plugin accept a rejected pod."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def interests(self) -> tuple[EventInterest, ...]: ...
+
+
+@runtime_checkable
+class PreEnqueue(Protocol):
+    """Called before a pod enters the active queue; a rejected pod stays gated until an event of its `interests`."""
+
+    name: str
+
+    def pre_enqueue(self, pod: PodInfo) -> Status: ...
+
+
+@runtime_checkable
+class QueueSort(Protocol):
+    """The order of the active queue; exactly one plugin of a profile has it."""
+
+    name: str
+
+    def sort_key(self, pod: PodInfo, queued_at: float) -> tuple[Any, ...]:
+        """Pods with smaller keys go first. `queued_at` is when the pod was first seen, in s."""
+        ...
+
+
+@runtime_checkable
+class PreFilter(Protocol):
+    """Called once per cycle, before the filters: compute what does not depend on the node."""
+
+    name: str
+
+    def pre_filter(self, cycle: Cycle) -> Status:
+        """SKIP: this plugin's `filter` is not called. Anything but OK or SKIP ends the cycle."""
+        ...
+
+
+@runtime_checkable
+class PreFilterExtensions(Protocol):
+    """For a filter that depends on other rows: called for pods that are hypothetically added or removed.
+
+    The snapshot's row has been changed already. Every call is undone by its opposite before the cycle ends.
+    """
+
+    name: str
+
+    def add_pod(self, cycle: Cycle, pod: PodInfo, row: int) -> None: ...
+    def remove_pod(self, cycle: Cycle, pod: PodInfo, row: int) -> None: ...
+
+
+@runtime_checkable
+class Filter(Protocol):
+    """Which nodes are feasible for the pod. Must not have side effects."""
+
+    name: str
+    reuse: Reuse
+
+    def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
+        """A result for each of `rows`; None means every row of the snapshot, 0 … len − 1."""
+        ...
+
+
+@runtime_checkable
+class Supply(Protocol):
+    """A filter that rejects a row exactly when the row has less of something than the pod needs.
+
+    Pods that it rejected are woken up by amounts instead of queueing hints (needs.py): whenever a row changes, those
+    that the row can hold. `filter` and `available` must agree, or the pod waits for the next event that a hint accepts.
+    """
+
+    name: str
+    supply: str  # name of the amounts in Need.supply; the same for plugins with equal results
+
+    def needs(self, cycle: Cycle) -> Needs:
+        """What the pod of this cycle needs; the pre-filter has run."""
+        ...
+
+    def available(self, resource: str, row: int) -> float:
+        """What the row has; −inf where the filter would reject the row for any need."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Nomination:
+    """Evict `victims` and nominate the node for the pod."""
+
+    node: str
+    victims: tuple[PodInfo, ...]
+
+
+class Wait:
+    """Nothing to do: victims of an earlier nomination are still terminating. The nomination stays."""
+
+
+WAIT = Wait()
+
+
+@runtime_checkable
+class PostFilter(Protocol):
+    """Called when no node was feasible, to make room by preemption.
+
+    A `Nomination` evicts pods, WAIT keeps the nomination that the pod has, None clears it.
+    """
+
+    name: str
+
+    def post_filter(self, cycle: Cycle, feasibility: FilterResult) -> Nomination | Wait | None: ...
+
+
+@runtime_checkable
+class PreScore(Protocol):
+    """Called once, when the feasible rows are known. SKIP: this plugin's `score` is not called."""
+
+    name: str
+
+    def pre_score(self, cycle: Cycle, rows: RowArray) -> Status: ...
+
+
+@runtime_checkable
+class Score(Protocol):
+    """How good each feasible node is."""
+
+    name: str
+
+    def score(self, cycle: Cycle, rows: RowArray) -> Vector:
+        """One finite score in [0, MAX_SCORE] per row, higher is better; the profile multiplies it by a weight."""
+        ...
+
+
+@runtime_checkable
+class Reserve(Protocol):
+    """Reserves what the pod will need on the chosen node, and releases it if a later step fails.
+
+    `unreserve` is called for every plugin if any `reserve` failed, so it must be idempotent and harmless.
+    """
+
+    name: str
+
+    def reserve(self, cycle: Cycle, node: str) -> Status: ...
+    def unreserve(self, cycle: Cycle, node: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PermitWait:
+    """The pod keeps its node and waits until the plugin allows or rejects it (in_flight.py).
+
+    After `seconds` it is rejected.
+    """
+
+    seconds: float
+
+
+@runtime_checkable
+class Permit(Protocol):
+    """The last check before the binding cycle. A rejected pod waits for the plugin's `interests`; ERROR is retried."""
+
+    name: str
+
+    def permit(self, cycle: Cycle, node: str) -> Status | PermitWait: ...
+
+
+@runtime_checkable
+class PreBind(Protocol):
+    """Prepares the cluster for the binding, such as the pod's volumes.
+
+    A plugin that waits here must use `InFlightPod.news` (in_flight.py), and stop when `ended` is set there.
+    """
+
+    name: str
+
+    async def pre_bind(self, cycle: Cycle, node: str) -> Status: ...
+
+
+@runtime_checkable
+class Bind(Protocol):
+    """Binds the pod; SKIP passes it to the next plugin. The first other result is final."""
+
+    name: str
+
+    async def bind(self, cycle: Cycle, node: str) -> Status: ...
+
+
+@runtime_checkable
+class PostBind(Protocol):
+    """Called after the pod was bound."""
+
+    name: str
+
+    def post_bind(self, cycle: Cycle, node: str) -> None: ...

@@ -1,0 +1,73 @@
+"""What a pod lacks, as amounts: finds the waiting pods that a row could hold.
+
+A plugin whose filter rejects a node exactly when the node has too little of something (`Supply` in contract.py)
+returns its `Need`s. The queue then compares amounts instead of calling queueing hints: a row that has room for three of
+the waiting pods wakes up three of them, in queue order, and again as long as it has room. It is level-triggered: no
+single rise of an amount has to be observed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+Available = Callable[[str, int], float]  # of a resource, on a row; −inf where the filter rejects the row for any need
+
+
+class Need(NamedTuple):
+    """The row must have `least` of the resource; the pod would take `takes` of it."""
+
+    supply: str  # which plugin's amounts these are
+    resource: str
+    least: float
+    takes: float
+
+
+Needs = tuple[Need, ...]
+
+
+class Promised:
+    """Per row, what pods that were woken up for it and have not been tried yet would take."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, dict[tuple[str, str], float]] = {}
+        self._pods: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def on(self, row: int, supply: str, resource: str) -> float:
+        amounts = self._rows.get(row)
+        return 0.0 if amounts is None else amounts.get((supply, resource), 0.0)
+
+    def add(self, row: int, needs: Needs) -> None:
+        amounts = self._rows.setdefault(row, {})
+        self._pods[row] = self._pods.get(row, 0) + 1
+        for need in needs:
+            key = (need.supply, need.resource)
+            amounts[key] = amounts.get(key, 0.0) + need.takes
+
+    def remove(self, row: int, needs: Needs) -> None:
+        self._pods[row] -= 1
+        if not self._pods[row]:  # exactly zero, without rounding errors
+            del self._pods[row], self._rows[row]
+            return
+        for need in needs:
+            self._rows[row][need.supply, need.resource] -= need.takes
+
+
+class Room:
+    """What one row has left for pods that were not woken up for it yet."""
+
+    def __init__(self, row: int, supplies: Mapping[str, Available], promised: Promised) -> None:
+        self._row, self._supplies, self._promised = row, supplies, promised
+        self._available: dict[tuple[str, str], float] = {}
+
+    def holds(self, needs: Needs) -> bool:
+        return all(self._left(need.supply, need.resource) >= need.least for need in needs)
+
+    def _left(self, supply: str, resource: str) -> float:
+        amount = self._available.get((supply, resource))
+        if amount is None:
+            amount = self._available[supply, resource] = self._supplies[supply](resource, self._row)
+        return amount - self._promised.on(self._row, supply, resource)

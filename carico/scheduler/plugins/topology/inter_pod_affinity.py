@@ -1,0 +1,214 @@
+"""InterPodAffinity plugin: required terms filter, preferred terms score.
+
+Anti-affinity applies in both directions: a running pod's required terms also keep a new pod away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from carico.kube.objects import Node, Pod
+from carico.scheduler.cache import affinity_terms
+from carico.scheduler.cache.affinity_terms import Term
+from carico.scheduler.cache.label_columns import MISSING
+from carico.scheduler.cache.pod_match_counts import Counts, RowCounts, summed
+from carico.scheduler.cache.rows import Mask, RowArray
+from carico.scheduler.cache.snapshot import Snapshot
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.framework.cluster_events import Action, EventInterest
+from carico.scheduler.framework.contract import MAX_SCORE, OK, SKIP, Cycle, Reason, Reuse, Status, Verdict
+from carico.types import Vector
+
+NO_COMPANY = Reason("node(s) didn't match pod affinity rules", unresolvable=True)
+BAD_COMPANY = Reason("node(s) didn't match pod anti-affinity rules")
+UNWELCOME = Reason("node(s) didn't satisfy existing pods anti-affinity rules")
+
+HARD_WEIGHT = 1  # weight of a running pod's required affinity in the score of pods that match it
+MAX_FOREIGN_KEYS = 256  # above this, keys that no running pod uses any more are dropped
+
+
+@dataclass(slots=True)
+class _Company:
+    """Pods per domain, by label key: the filter state of one cycle."""
+
+    wanted: dict[str, Counts]  # pods that match all affinity terms
+    shunned: dict[str, Counts]  # pods that match an anti-affinity term of this pod
+    shunning: dict[str, Counts]  # running pods with an anti-affinity term that matches this pod
+
+
+class InterPodAffinity:
+    name = "InterPodAffinity"
+    reuse = Reuse.NEVER  # depends on pods of other nodes
+
+    def __init__(self) -> None:
+        self._foreign_keys: set[str] = set()  # topology keys of running pods' terms that have rejected a pod
+
+    @property
+    def interests(self) -> tuple[EventInterest, ...]:
+        return (
+            EventInterest("Pod", Action.ADD | Action.DELETE | Action.POD_LABEL, _concerns),
+            EventInterest("Node", Action.ADD | Action.NODE_LABEL, self._changes_domain),
+        )
+
+    def pre_filter(self, cycle: Cycle) -> Status:
+        snapshot, mine = cycle.snapshot, cycle.pod.terms
+        shunning: dict[str, Counts] = {}
+        for term, there in snapshot.tally.anti_affinity.items():
+            if snapshot.tally.included(term.audience, cycle.pod.identity):
+                _gather(shunning, snapshot, term.topology_key, there)
+        if not shunning and not mine.affinity and not mine.anti_affinity:
+            return SKIP
+        self._foreign_keys.update(shunning)
+        if len(self._foreign_keys) > MAX_FOREIGN_KEYS:
+            self._foreign_keys = {term.topology_key for term in snapshot.tally.anti_affinity}
+        company = _Company({}, {}, shunning)
+        matching_all = _matching_all(snapshot, mine.affinity) if mine.affinity else None
+        for term in mine.affinity:
+            _gather(company.wanted, snapshot, term.topology_key, matching_all)
+        for term in mine.anti_affinity:
+            counts = snapshot.tally.count(term.audience, len(snapshot), terminating=True)
+            _gather(company.shunned, snapshot, term.topology_key, counts)
+        cycle.state[self.name] = company
+        return OK
+
+    def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
+        company: _Company = cycle.state[self.name]
+        length = len(cycle.snapshot) if rows is None else len(rows)
+        bits = np.zeros(length, dtype=np.uint8)
+        if cycle.pod.terms.affinity:
+            bits |= _lonely(cycle, company, rows).view(np.uint8)
+        bits |= _in_company(cycle.snapshot, company.shunned, rows, length).view(np.uint8) << np.uint8(1)
+        bits |= _in_company(cycle.snapshot, company.shunning, rows, length).view(np.uint8) << np.uint8(2)
+        return Verdict(bits, (NO_COMPANY, BAD_COMPANY, UNWELCOME))
+
+    def _changes_domain(self, pod: PodInfo, old: Node | None, new: Node) -> bool:
+        """Whether the node is new, or has moved to another domain of a term that may have rejected the pod."""
+        if old is None:
+            return True
+        before, after = old.metadata.labels, new.metadata.labels
+        return any(before.get(key) != after.get(key) for key in self._foreign_keys) or any(
+            before.get(term.topology_key) != after.get(term.topology_key)
+            for term in (*pod.terms.affinity, *pod.terms.anti_affinity)
+        )
+
+    def add_pod(self, cycle: Cycle, pod: PodInfo, row: int) -> None:
+        self._shift(cycle, pod, row, 1)
+
+    def remove_pod(self, cycle: Cycle, pod: PodInfo, row: int) -> None:
+        self._shift(cycle, pod, row, -1)
+
+    def _shift(self, cycle: Cycle, pod: PodInfo, row: int, change: int) -> None:
+        company: _Company = cycle.state[self.name]
+        snapshot, mine = cycle.snapshot, cycle.pod.terms
+        included = snapshot.tally.included
+        for term in pod.terms.anti_affinity:
+            if included(term.audience, cycle.pod.identity):
+                _bump(company.shunning, snapshot, term.topology_key, row, change)
+        if mine.affinity and all(included(term.audience, pod.identity) for term in mine.affinity):
+            for term in mine.affinity:
+                _bump(company.wanted, snapshot, term.topology_key, row, change)
+        for term in mine.anti_affinity:
+            if included(term.audience, pod.identity):
+                _bump(company.shunned, snapshot, term.topology_key, row, change)
+
+    def pre_score(self, cycle: Cycle, rows: RowArray) -> Status:
+        snapshot, tally = cycle.snapshot, cycle.snapshot.tally
+        liking: dict[str, Counts] = {}
+        for term, weight in cycle.pod.terms.preferred:
+            counts = tally.count(term.audience, len(snapshot), terminating=True)
+            _gather(liking, snapshot, term.topology_key, counts, weight)
+        for (term, weight), there in tally.preferred.items():
+            if tally.included(term.audience, cycle.pod.identity):
+                _gather(liking, snapshot, term.topology_key, there, weight)
+        for term, there in tally.affinity.items():
+            if tally.included(term.audience, cycle.pod.identity):
+                _gather(liking, snapshot, term.topology_key, there, HARD_WEIGHT)
+        cycle.state["soft " + self.name] = liking
+        return OK if liking else SKIP
+
+    def score(self, cycle: Cycle, rows: RowArray) -> Vector:
+        liking: dict[str, Counts] = cycle.state["soft " + self.name]
+        total = np.zeros(len(rows))
+        for key, per_domain in liking.items():
+            total += np.append(per_domain, 0)[cycle.snapshot.labels.codes(key, rows)]
+        spread = total.max(initial=0.0) - total.min(initial=0.0)
+        return (total - total.min()) * (MAX_SCORE / spread) if len(total) and spread > 0 else np.zeros(len(rows))
+
+
+def _matching_all(snapshot: Snapshot, wanted: tuple[Term, ...]) -> Counts:
+    """Pods per row that match all of the terms; the same pod must match every term."""
+    audiences = tuple(term.audience for term in wanted)
+    return snapshot.tally.count_all(audiences, len(snapshot), terminating=True)
+
+
+def _gather(
+    into: dict[str, Counts], snapshot: Snapshot, key: str, counts: RowCounts | Counts | None, weight: int = 1
+) -> None:
+    """Add pods per row to the pods per domain of a label key."""
+    codes = snapshot.labels.codes(key, None)
+    domains = len(snapshot.labels.column(key).values)
+    if isinstance(counts, RowCounts):
+        per_domain = counts.by_domain(codes, domains)
+    else:
+        assert counts is not None
+        per_domain = summed(counts, codes, domains)
+    into[key] = into[key] + weight * per_domain if key in into else weight * per_domain
+
+
+def _bump(company: dict[str, Counts], snapshot: Snapshot, key: str, row: int, change: int) -> None:
+    code = snapshot.labels.column(key).codes[row]
+    if code != MISSING:
+        if key not in company:
+            company[key] = np.zeros(len(snapshot.labels.column(key).values), dtype=np.int64)
+        company[key][code] += change
+
+
+def _in_company(snapshot: Snapshot, company: dict[str, Counts], rows: RowArray | None, length: int) -> Mask:
+    """Rows in a domain that has at least one of the counted pods."""
+    mask = np.zeros(length, dtype=np.bool_)
+    for key, counts in company.items():
+        mask |= np.append(counts > 0, False)[snapshot.labels.codes(key, rows)]
+    return mask
+
+
+def _lonely(cycle: Cycle, company: _Company, rows: RowArray | None) -> Mask:
+    """Rows that do not satisfy the pod's required affinity.
+
+    If no pod matches yet and the pod matches its own terms, any node with the labels will do: it would otherwise wait
+    forever.
+    """
+    wanted = cycle.pod.terms.affinity
+    snapshot = cycle.snapshot
+    nobody = not any(counts.any() for counts in company.wanted.values())
+    first = nobody and all(snapshot.tally.included(term.audience, cycle.pod.identity) for term in wanted)
+    good = np.ones(len(snapshot) if rows is None else len(rows), dtype=np.bool_)
+    for key in {term.topology_key for term in wanted}:
+        codes = snapshot.labels.codes(key, rows)
+        good &= (codes != MISSING) if first else np.append(company.wanted[key] > 0, False)[codes]
+    return ~good
+
+
+def _all_match(wanted: Iterable[Term], pod: Pod) -> bool:
+    """Whether the pod matches; a namespace selector is taken to match, as a queueing hint has no namespace labels."""
+    found = [
+        (pod.namespace in t.audience.namespaces or not t.audience.namespace_selector.never)
+        and t.audience.selector.matches(pod.metadata.labels)
+        for t in wanted
+    ]
+    return bool(found) and all(found)
+
+
+def _concerns(pod: PodInfo, old: Pod | None, new: Pod | None) -> bool:
+    """Whether a pod that was added, deleted or relabelled matches an affinity term between it and the waiting pod."""
+    if new is not None and new.uid == pod.uid:
+        return True
+    states = [state for state in (old, new) if state is not None and state.spec.node_name]
+    return any(
+        _all_match(pod.terms.affinity, state)
+        or any(_all_match([term], state) for term in pod.terms.anti_affinity)
+        or any(_all_match([term], pod.pod) for term in affinity_terms.of_pod(state).anti_affinity)
+        for state in states
+    )

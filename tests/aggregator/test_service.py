@@ -1,0 +1,207 @@
+"""Who is let in to say what: replicas only where there are some, one node per stream, class costs to listeners."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import grpc
+import pytest
+from grpc import aio
+
+from carico.aggregator.process import Aggregator
+from carico.aggregator.service import SERVICE, AggregationService
+from carico.clock import SystemClock
+from carico.errors import UsageError
+from carico.settings import AgentSettings, AggregatorSettings, TlsFiles
+from carico.testing import ManualClock
+from carico.types import ClassCost, ClassKey, NodeSize
+from carico.wire.certificates import Authority
+from carico.wire.channel import Dialer
+from carico.wire.classes_client import ClassesClient
+from carico.wire.codec import classes, cluster, local, replica
+from carico.wire.identity import Anyone, Caller
+
+ADDRESSES = {"listen": "127.0.0.1:0", "grpc_listen": "127.0.0.1:0"}
+COST = ClassCost(
+    ClassKey("a", "a/web", "r1"), 2, 5.0, (0.5, 1e8), (0.01, 1e14), (0.6, 2e8), (0.5, 1e8), 2.0
+)  # fmt: skip
+
+
+def door_of(new_state, *, has_peers=False):
+    return AggregationService(new_state(), ManualClock(), lambda: None, lambda _: None, has_peers=has_peers)
+
+
+def test_without_peers_nobody_may_speak_as_a_replica(new_state):
+    assert f"{SERVICE}/Peer" not in door_of(new_state).methods
+    assert f"{SERVICE}/Peer" in door_of(new_state, has_peers=True).methods
+
+
+def test_over_the_network_one_forged_replica_moves_nothing(new_state, node):
+    """Plaintext, no peers: once anybody could claim a million nodes with one message."""
+
+    async def play(aggregator, address):
+        forged = new_state("forged", 3)
+        forged.accept(node(1), forged.open_stream(), 0.0)
+        forged.refresh(0.0)
+        async with aio.insecure_channel(address) as channel:
+            call = channel.stream_stream(f"{SERVICE}/Peer")()
+            with contextlib.suppress(aio.AioRpcError):  # the refusal may be here before the message is out
+                await call.write(replica.encode(forged.own_model(0.0)))
+            code = await call.code()
+        return code, aggregator.state._peers
+
+    code, peers = served(AggregatorSettings(**ADDRESSES, hold=0.0, plaintext=True), play)
+    assert code is grpc.StatusCode.UNIMPLEMENTED
+    assert not peers
+
+
+def test_callers_without_a_certificate_are_no_replicas():
+    assert not Anyone(is_replica=False).caller({}, {}).is_replica
+    files = {"tls_ca": "ca.pem", "tls_cert": "c.pem", "tls_key": "k.pem"}
+    with pytest.raises(UsageError, match="peers need client_ca"):
+        Aggregator(AggregatorSettings(peers=("x:1",), allow_anonymous_clients=True, **files), SystemClock())
+
+
+def test_a_stream_speaks_for_one_node(new_state, node):
+    door = door_of(new_state)
+    session = door.exchange._sessions(Caller(names=None, is_replica=False))
+    session.answer(local.encode(node(1)))
+    refused = cluster.decode(session.answer(local.encode(node(2))))
+    assert isinstance(refused, cluster.RejectedMessage)
+    assert refused.reason == "identity"
+    assert len(door.state._rows) == 1
+    assert not isinstance(cluster.decode(session.answer(local.encode(node(1)))), cluster.RejectedMessage)
+
+
+def test_an_aggregator_that_is_late_asks_its_nodes_to_wait(new_state, node):
+    door = door_of(new_state)
+    session = door.exchange._sessions(Caller(names=None, is_replica=False))
+    door.refresh(late=0.0)
+    assert cluster.decode_next_ask(session.answer(local.encode(node(1)))) == 0.0
+    door.refresh(late=0.5)
+    door.refresh(late=0.5)
+    assert cluster.decode_next_ask(session.answer(local.encode(node(1)))) == 1.5
+    for _ in range(30):
+        door.refresh(late=0.0)
+    assert cluster.decode_next_ask(session.answer(local.encode(node(1)))) == 0.0
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("tls"))
+
+
+def served(settings, play):
+    """What `play(aggregator, address)` answers. The server ends whatever happens: one that is left over hangs."""
+
+    async def run():
+        aggregator = Aggregator(settings, SystemClock())
+        port, _ = await aggregator.start()
+        try:
+            return await asyncio.wait_for(play(aggregator, f"127.0.0.1:{port}"), 60)
+        finally:
+            await aggregator.stop()
+
+    return asyncio.run(run())
+
+
+def over_tls(authority):
+    pair = authority.issue("carico:aggregator", "127.0.0.1")
+    files = {"client_ca": authority.cert, "tls_cert": pair.cert, "tls_key": pair.key}
+    return AggregatorSettings(**ADDRESSES, hold=0.0, merge_every=0.02, **files)
+
+
+def caller(authority, name):
+    pair = authority.issue(name) if name.startswith("carico:") else authority.issue_node(name)
+    return {"tls_ca": authority.cert, "tls_cert": pair.cert, "tls_key": pair.key}
+
+
+def test_a_scheduler_may_listen_and_say_nothing(authority, node):
+    async def play(_, address):
+        heard = asyncio.Queue()
+        settings = AgentSettings(aggregator=address, **caller(authority, "carico:scheduler"))
+        client = ClassesClient(settings, SystemClock(), lambda costs, _: heard.put_nowait(costs))
+        task = asyncio.create_task(client.run())
+        assert await heard.get() == {}
+        talking = TlsFiles(**caller(authority, "node-1"))
+        async with Dialer(address, talking, "a test").open(address) as channel:
+            call = channel.stream_stream(f"{SERVICE}/Exchange")()
+            model = node(1, size=NodeSize(8, 2.0**33), class_costs=(COST,))
+            await call.write(local.encode(model))
+            await call.read()
+            costs = await heard.get()
+            call.cancel()
+        listening = TlsFiles(**caller(authority, "carico:scheduler"))
+        async with Dialer(address, listening, "a test").open(address) as channel:
+            call = channel.stream_stream(f"{SERVICE}/Exchange")()
+            await call.write(local.encode(model))
+            refused = cluster.decode(await call.read())
+            call.cancel()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return costs, refused
+
+    costs, refused = served(over_tls(authority), play)
+    assert costs[COST.key].mean == COST.mean
+    assert refused.reason == "identity"
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\xff" * 10, b"x" * 600_000, classes.encode_query(classes.Query(0, 0, frozenset()))]
+)
+def test_a_query_that_cannot_be_ends_its_stream(authority, garbage):
+    async def play(_, address):
+        async with Dialer(address, TlsFiles(**caller(authority, "node-1")), "a test").open(address) as channel:
+            call = channel.stream_stream(f"{SERVICE}/Classes")()
+            await call.write(garbage)
+            try:
+                answer = await call.read()
+            except aio.AioRpcError as error:
+                return error.code()
+            finally:
+                call.cancel()
+        return classes.decode(answer).whole
+
+    found = served(over_tls(authority), play)
+    assert found in (grpc.StatusCode.INVALID_ARGUMENT, True)
+
+
+def test_a_listener_that_does_not_read_is_dropped_and_the_others_hear(authority, monkeypatch):
+    """Hundreds of changes a second for somebody who makes no room for them."""
+    monkeypatch.setattr("carico.wire.server.READ_WITHIN", 3.0)
+
+    async def play(aggregator, address):
+        heard = asyncio.Queue()
+        settings = AgentSettings(aggregator=address, **caller(authority, "carico:scheduler"))
+        good = ClassesClient(settings, SystemClock(), lambda costs, _: heard.put_nowait(costs))
+        task = asyncio.create_task(good.run())
+        dialer = Dialer(address, TlsFiles(**caller(authority, "node-9")), "a test")
+        async with dialer.open(address) as channel:
+            deaf = channel.stream_stream(f"{SERVICE}/Classes")()
+            await deaf.write(classes.encode_query(classes.Query(0, 0, frozenset())))
+            subscribers = aggregator._door.subscribers
+            while len(subscribers) < 2:  # noqa: ASYNC110  (nobody tells)
+                await asyncio.sleep(0.01)
+            table, round_ = aggregator.state.classes, 0
+            while len(subscribers) > 1:
+                round_ += 1
+                grown = [with_name(f"{i:0300d}", 0.1 * (1 + round_ % 7)) for i in range(500)]
+                for start in range(0, 500, 50):
+                    table.heard("n1", grown[start : start + 50], ("cpu", "memory"))
+                await asyncio.sleep(0.02)
+            while not heard.empty():
+                heard.get_nowait()
+            table.heard("n2", [with_name("last", 1.0)], ("cpu", "memory"))
+            costs = await heard.get()
+            while not any(key.family == "last" for key in costs):
+                costs = await heard.get()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return costs
+
+    assert len(served(over_tls(authority), play)) == 501
+
+
+def with_name(name, cpu):
+    return ClassCost(ClassKey("a", name, ""), 1, 1.0, (cpu, 1.0), (0.0, 0.0), (cpu, 1.0), (cpu, 1.0), 0.0)

@@ -1,0 +1,105 @@
+"""Nothing outlives a kill -9, whoever is killed and whenever."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from embedded.strays import AS_USER, bearers_of, groups_of, new_token
+
+from carico.embedded.supervisor.guard import sweep
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("round_", range(12))
+def test_nothing_survives_a_kill_at_any_moment(round_: int) -> None:
+    """Kills the supervisor, or first its keeper or a job, at a random moment of a busy family's life."""
+    token, rng = new_token(), random.Random(round_)
+    with family_of(token) as (supervisor, pids):
+        if round_ % 4 < 3:
+            keeper, *jobs = pids()
+            time.sleep(rng.uniform(0.0, 0.3))
+            os.kill([keeper, rng.choice(jobs), supervisor.pid][round_ % 4], signal.SIGKILL)
+            time.sleep(rng.choice([0.0, 0.001, 0.01, 0.1]))
+        else:  # while it starts
+            time.sleep(rng.uniform(0.0, 0.4))
+        supervisor.kill()
+        # Keeper and supervisor may have died together: then it is the next start that ends the rest.
+        until_gone(token, sweep if round_ % 4 == 0 else lambda: None)
+
+
+@pytest.mark.slow
+@pytest.mark.needs("root")
+@pytest.mark.parametrize("victim", ["supervisor", "keeper"])
+def test_nothing_survives_a_kill_for_an_ordinary_user(victim: str) -> None:
+    token = new_token()
+    with family_of(token, *AS_USER) as (supervisor, pids):
+        os.kill(pids()[0] if victim == "keeper" else supervisor.pid, signal.SIGKILL)
+        until_gone(token, but=[supervisor.pid])
+
+
+@contextlib.contextmanager
+def family_of(token: str, *before: str) -> Iterator[tuple[subprocess.Popen[str], Callable[[], list[int]]]]:
+    """families.py, and a function that waits for the numbers of its keeper and jobs."""
+    command = [*before, sys.executable, str(HERE / "families.py"), token]
+    supervisor = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/")
+    assert supervisor.stdout is not None
+    out = supervisor.stdout
+    try:
+        yield supervisor, lambda: list(map(int, out.readline().split()))
+    finally:
+        supervisor.kill()
+        supervisor.wait()
+        out.close()
+
+
+def until_gone(token: str, help_along: Callable[[], None] = lambda: None, but: Sequence[int] = ()) -> None:
+    deadline = time.monotonic() + 20
+    left: list[tuple[int, list[str]]] = []
+    while time.monotonic() < deadline:
+        left = [(pid, words) for pid, words in bearers_of(token) if pid not in but]
+        if not left:
+            return
+        help_along()
+        time.sleep(0.05)
+    raise AssertionError(f"still there: {left}")
+
+
+@pytest.mark.slow
+@pytest.mark.needs("root", "cgroup-v1")
+def test_a_supervisor_under_a_supervisor_leaves_no_groups() -> None:
+    token = new_token()
+    outer = f"""
+import asyncio, os, sys
+from carico.embedded.supervisor.guard import LaunchCommand, Guard
+async def main():
+    async with Guard() as guard:
+        await guard.start(LaunchCommand([sys.executable, {str(HERE / "families.py")!r}, {token!r}], dict(os.environ)))
+        await asyncio.Event().wait()
+asyncio.run(main())
+"""
+    supervisor = subprocess.Popen([sys.executable, "-c", outer, token])
+    try:
+        deadline = time.monotonic() + 20
+        while len(bearers_of(token)) < 6 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        inner = [pid for pid, words in bearers_of(token) if words[-2:-1] == [str(HERE / "families.py")]]
+        assert inner
+    finally:
+        supervisor.kill()
+        supervisor.wait()
+    until_gone(token)
+    deadline = time.monotonic() + 20
+    while (left := groups_of(f".{inner[0]}.")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not left
