@@ -189,7 +189,7 @@ def test_a_user_without_rights_is_told_which(scale_cluster: Callable[[int], Clus
     code, found = doctor("--kubeconfig", str(cluster.kubeconfig_of("nobody")))
     assert code == 1
     assert found["api server"].state == "ok"
-    assert found["rights"].found.startswith("may not list nodes, watch nodes, list pods, watch pods and ")
+    assert found["rights"].found.startswith("may not list pods, watch pods, list nodes, watch nodes and ")
 
 
 def test_the_table_has_no_colours_in_a_pipe() -> None:

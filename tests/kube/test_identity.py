@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from recording import RecordingServer, until, write_kubeconfig
 
-from carico.kube import credentials, pool
+from carico.kube import credentials
 from carico.kube.client import Client, FencedError
+from carico.kube.http import HttpConnection
 from carico.kube.identity import LOOK_EVERY, Credentials
+from carico.kube.network import Connect, over_sockets
 from carico.testing import ManualClock
 from carico.wire.certificates import Authority, Pair
 
@@ -47,10 +49,10 @@ class Rotated:
         """Whose certificate and whose token came with each request."""
         return [(asked.client, asked.all("authorization")[0].removeprefix("Bearer ")) for asked in self.server.asked]
 
-    def run(self, use: Callable[[Client], Awaitable[None]]) -> None:
+    def run(self, use: Callable[[Client], Awaitable[None]], connect: Connect = over_sockets) -> None:
         async def scenario() -> None:
             async with self.server:
-                client = Client(self.credentials())
+                client = Client(self.credentials(), connect=connect)
                 try:
                     await use(client)
                 finally:
@@ -70,15 +72,16 @@ FIRST, SECOND = ("first", "first"), ("second", "second")
 class Gate:
     """Holds the first connection back once it is made."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._open, self._count = pool.open_through, 0
+    def __init__(self) -> None:
+        self._count = 0
         self.free, self.made = asyncio.Event(), asyncio.Event()
-        monkeypatch.setattr(pool, "open_through", self)
 
-    async def __call__(self, *args: object) -> socket.socket:
+    async def connect(
+        self, where: Credentials, tls: ssl.SSLContext | None, session: ssl.SSLSession | None, patience: float
+    ) -> HttpConnection:
         self._count += 1
         first = self._count == 1
-        made = await self._open(*args)  # type: ignore[arg-type]
+        made = await over_sockets(where, tls, session, patience)
         if first:
             self.made.set()
             await self.free.wait()
@@ -87,12 +90,13 @@ class Gate:
 
 @pytest.mark.parametrize("refused", [False, True])
 def test_what_was_connecting_while_the_identity_changed_is_sent_by_the_old_one_alone(
-    rotated: Rotated, refused: bool, monkeypatch: pytest.MonkeyPatch
+    rotated: Rotated, refused: bool
 ) -> None:
     """Never the new token over a connection with the old certificate; nor is such a connection kept."""
 
+    gate = Gate()
+
     async def use(client: Client) -> None:
-        gate = Gate(monkeypatch)
         late = asyncio.create_task(client.call("GET", "/late"))
         await gate.made.wait()
         rotated.become("second")
@@ -106,7 +110,7 @@ def test_what_was_connecting_while_the_identity_changed_is_sent_by_the_old_one_a
             await asyncio.gather(*(client.call("GET", "/later") for _ in range(3)))
         assert rotated.seen == [SECOND, FIRST] + [SECOND] * (7 if refused else 6)
 
-    rotated.run(use)
+    rotated.run(use, gate.connect)
 
 
 def test_a_401_is_answered_with_the_new_certificate_on_a_new_connection(rotated: Rotated) -> None:
