@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from carico.kube.objects import Pod
 from carico.pod_class import COST_CLASS
 from carico.scheduler import words
-from carico.scheduler.changes import Action, EventInterest
+from carico.scheduler.changes import Action, EventInterest, only_itself
 from carico.scheduler.charge import NUMBER, RESOURCES, Charge, Sum
 from carico.scheduler.class_costs import ClassCostTable
 from carico.scheduler.fits import MOST, Fits
@@ -84,7 +84,7 @@ class Capacity:
         self.classes = ClassCostTable() if classes is None else classes
         self.interests = (
             EventInterest("Node", Action.ADD),
-            EventInterest("Pod", Action.POD_ANNOTATION, _claims_otherwise),
+            EventInterest("Pod", Action.POD_ANNOTATION, _claims_otherwise, audience=only_itself),
             EventInterest("ClassCost", Action.UPDATE, self._is_of_family),
         )
         self.supply = f"capacity by {self.rules.release}"

@@ -19,7 +19,7 @@ from carico.scheduler.rows import Mask, RowArray
 from carico.scheduler.snapshot import Snapshot
 from carico.scheduler.tally import Counts, RowCounts, summed
 from carico.scheduler.template import PodInfo
-from carico.scheduler.terms import Term
+from carico.scheduler.terms import PodSet, Term
 from carico.types import Vector
 
 NO_COMPANY = Reason("node(s) didn't match pod affinity rules", unresolvable=True)
@@ -49,7 +49,7 @@ class InterPodAffinity:
     @property
     def interests(self) -> tuple[EventInterest, ...]:
         return (
-            EventInterest("Pod", Action.ADD | Action.DELETE | Action.POD_LABEL, _concerns),
+            EventInterest("Pod", Action.ADD | Action.DELETE | Action.POD_LABEL, _concerns, audience=_audience),
             EventInterest("Node", Action.ADD | Action.NODE_LABEL, self._changes_domain),
         )
 
@@ -199,6 +199,11 @@ def _all_match(wanted: Iterable[Term], pod: Pod) -> bool:
         for t in wanted
     ]
     return bool(found) and all(found)
+
+
+def _audience(pod: PodInfo) -> tuple[PodSet, ...]:
+    """A pod that helps by affinity matches all of its terms, so the first one suffices to find it."""
+    return tuple(term.audience for term in (*pod.terms.affinity[:1], *pod.terms.anti_affinity))
 
 
 def _concerns(pod: PodInfo, old: Pod | None, new: Pod | None) -> bool:

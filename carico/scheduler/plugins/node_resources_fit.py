@@ -11,7 +11,7 @@ import numpy as np
 
 from carico.kube.objects import Node, Pod
 from carico.scheduler import requests
-from carico.scheduler.changes import Action, EventInterest
+from carico.scheduler.changes import Action, EventInterest, only_itself
 from carico.scheduler.framework import Bits, Cycle, Reason, Reuse, Verdict
 from carico.scheduler.requests import Requests
 from carico.scheduler.rows import Mask, RowArray
@@ -35,7 +35,7 @@ class NodeResourcesFit:
     @property
     def interests(self) -> tuple[EventInterest, ...]:
         return (
-            EventInterest("Pod", Action.POD_SCALE_DOWN, _asks_for_less),
+            EventInterest("Pod", Action.POD_SCALE_DOWN, _asks_for_less, audience=only_itself),
             EventInterest("Node", Action.ADD | Action.NODE_ALLOCATABLE, _could_hold),
         )
 

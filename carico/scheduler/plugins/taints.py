@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from carico.kube.objects import Node, Taint, Toleration
-from carico.scheduler.changes import Action, EventInterest
+from carico.scheduler.changes import Action, EventInterest, only_itself
 from carico.scheduler.framework import OK, SKIP, Cycle, Reuse, Status, Verdict
 from carico.scheduler.groups import Groups
 from carico.scheduler.rows import Mask, RowArray, among, grown
@@ -96,7 +96,7 @@ class TaintToleration:
     def interests(self) -> tuple[EventInterest, ...]:
         return (
             EventInterest("Node", Action.ADD | Action.NODE_TAINT, _node_opened),
-            EventInterest("Pod", Action.POD_TOLERATION, _same_pod),
+            EventInterest("Pod", Action.POD_TOLERATION, _same_pod, audience=only_itself),
         )
 
     def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
@@ -123,7 +123,7 @@ class NodeUnschedulable:
     def interests(self) -> tuple[EventInterest, ...]:
         return (
             EventInterest("Node", Action.ADD | Action.NODE_TAINT, _uncordoned),
-            EventInterest("Pod", Action.POD_TOLERATION, _same_pod),
+            EventInterest("Pod", Action.POD_TOLERATION, _same_pod, audience=only_itself),
         )
 
     def pre_filter(self, cycle: Cycle) -> Status:
