@@ -13,6 +13,7 @@ from typing import Any
 
 from carico.kube.objects import Node, Pod
 from carico.scheduler.cache import requests
+from carico.scheduler.cache.affinity_terms import PodSet
 from carico.scheduler.cache.template import PodInfo
 
 
@@ -37,6 +38,10 @@ class Action(Flag):
 # called once for all waiting pods with the same template, labels, namespace and priority, unless they have volumes.
 Hint = Callable[[PodInfo, Any, Any], bool]
 
+# Of a waiting pod: the pods whose changes can help it. An interest in pods that has one is not compared with changes of
+# other pods; a pod with anti-affinity terms, which may exclude any pod, is compared with all.
+Audience = Callable[[PodInfo], tuple[PodSet, ...]]
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
@@ -57,6 +62,7 @@ class EventInterest:
     kind: str
     action: Action
     hint: Hint | None = None
+    audience: Audience | None = field(default=None, kw_only=True)
     on_error: Callable[[Exception], object] | None = field(default=None, compare=False)  # called when the hint raises
     bits: int = field(init=False, compare=False)
 
@@ -69,9 +75,25 @@ class EventInterest:
         try:
             return self.hint is None or self.hint(waiting, change.old, change.new)
         except Exception as error:  # as in kube-scheduler, the pod is requeued then
-            if self.on_error is not None:
-                self.on_error(error)
+            self._failed(error)
             return True
+
+    def audience_of(self, waiting: PodInfo) -> tuple[PodSet, ...] | None:
+        """None: any pod may help."""
+        try:
+            return None if self.audience is None else self.audience(waiting)
+        except Exception as error:
+            self._failed(error)
+            return None
+
+    def _failed(self, error: Exception) -> None:
+        if self.on_error is not None:
+            self.on_error(error)
+
+
+def only_itself(_: PodInfo) -> tuple[PodSet, ...]:
+    """The audience of a hint that accepts only changes of the waiting pod itself, which `Queue.update` compares."""
+    return ()
 
 
 def node_change(old: Node | None, new: Node | None) -> ClusterEvent:

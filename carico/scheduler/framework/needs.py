@@ -8,6 +8,7 @@ single rise of an amount has to be observed.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ class Need(NamedTuple):
 
 
 Needs = tuple[Need, ...]
+SORTED_BY = 3  # amounts; later ones, as that of an unmeasured class, have names of few pods
 
 
 class Promised:
@@ -64,10 +66,64 @@ class Room:
         self._available: dict[tuple[str, str], float] = {}
 
     def holds(self, needs: Needs) -> bool:
-        return all(self._left(need.supply, need.resource) >= need.least for need in needs)
+        return all(self.left(supply, resource) >= least for supply, resource, least, _ in needs)
 
-    def _left(self, supply: str, resource: str) -> float:
+    def left(self, supply: str, resource: str) -> float:
+        """What the row has, less what was promised to pods that were woken up for it."""
         amount = self._available.get((supply, resource))
         if amount is None:
             amount = self._available[supply, resource] = self._supplies[supply](resource, self._row)
         return amount - self._promised.on(self._row, supply, resource)
+
+
+class NeedsIndex:
+    """Distinct needs. A row that changed can hold few of them, which are found without comparing each.
+
+    Needs whose first amounts have the same names are sorted by each of these amounts. Candidates are those that the row
+    holds by the amount that it holds the fewest of.
+
+    >>> small, large = ((Need("s", "cpu", n, n), Need("s", "pods", 1, 1)) for n in (1, 9))
+    >>> index, room = NeedsIndex(), Room(0, {"s": lambda resource, row: 5.0}, Promised())
+    >>> index.add(small); index.add(large); index.candidates(room) == [small]
+    True
+    >>> index.remove(small); index.candidates(room)
+    []
+    """
+
+    def __init__(self) -> None:
+        # By the names of the first amounts: per amount, what each of the needs requires of it.
+        self._sorted: dict[tuple[tuple[str, str], ...], tuple[list[tuple[float, Needs]], ...]] = {}
+
+    def add(self, needs: Needs) -> None:
+        lists = self._sorted.setdefault(_names(needs), tuple([] for _ in needs[:SORTED_BY]))
+        for need, entries in zip(needs, lists, strict=False):
+            insort(entries, (need.least, needs))
+
+    def remove(self, needs: Needs) -> None:
+        names = _names(needs)
+        for need, entries in zip(needs, self._sorted[names], strict=False):
+            del entries[bisect_left(entries, (need.least, needs))]
+        if not self._sorted[names][0]:
+            del self._sorted[names]
+
+    def candidates(self, room: Room) -> list[Needs]:
+        """Every one that the row holds, and few others."""
+        found: list[Needs] = []
+        for names, lists in self._sorted.items():
+            fewest, end = lists[0], len(lists[0])
+            for (supply, resource), entries in zip(names, lists, strict=True):
+                held = bisect_right(entries, room.left(supply, resource), key=_least)
+                if held < end:
+                    fewest, end = entries, held
+                    if not held:
+                        break
+            found += [needs for _, needs in fewest[:end]]
+        return found
+
+
+def _names(needs: Needs) -> tuple[tuple[str, str], ...]:
+    return tuple([(need.supply, need.resource) for need in needs[:SORTED_BY]])
+
+
+def _least(entry: tuple[float, Needs]) -> float:
+    return entry[0]

@@ -27,8 +27,7 @@ from carico.scheduler.cache.ledger import Ledger
 from carico.scheduler.cache.rows import Mask, RowArray
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.cache.units import ANNOTATION, counts, read_units
-from carico.scheduler.framework import amounts as words
-from carico.scheduler.framework.cluster_events import Action, EventInterest
+from carico.scheduler.framework.cluster_events import Action, EventInterest, only_itself
 from carico.scheduler.framework.contract import MAX_SCORE, OK, SKIP, Cycle, Reason, Reuse, Status, Verdict, unresolvable
 from carico.scheduler.framework.needs import Need, Needs
 from carico.types import ClassKey, Vector
@@ -85,7 +84,7 @@ class Capacity:
         self.classes = ClassCostTable() if classes is None else classes
         self.interests = (
             EventInterest("Node", Action.ADD),
-            EventInterest("Pod", Action.POD_ANNOTATION, _claims_otherwise),
+            EventInterest("Pod", Action.POD_ANNOTATION, _claims_otherwise, audience=only_itself),
             EventInterest("ClassCost", Action.UPDATE, self._is_of_family),
         )
         self.supply = f"capacity by {self.rules.release}"

@@ -15,7 +15,7 @@ from carico.scheduler.cache.requests import Requests
 from carico.scheduler.cache.rows import Mask, RowArray
 from carico.scheduler.cache.snapshot import Snapshot
 from carico.scheduler.cache.template import PodInfo, PodTemplate
-from carico.scheduler.framework.cluster_events import Action, EventInterest
+from carico.scheduler.framework.cluster_events import Action, EventInterest, only_itself
 from carico.scheduler.framework.contract import Bits, Cycle, Reason, Reuse, Verdict
 from carico.scheduler.framework.needs import Need, Needs
 
@@ -35,7 +35,7 @@ class NodeResourcesFit:
     @property
     def interests(self) -> tuple[EventInterest, ...]:
         return (
-            EventInterest("Pod", Action.POD_SCALE_DOWN, _asks_for_less),
+            EventInterest("Pod", Action.POD_SCALE_DOWN, _asks_for_less, audience=only_itself),
             EventInterest("Node", Action.ADD | Action.NODE_ALLOCATABLE, _could_hold),
         )
 

@@ -13,7 +13,7 @@ from carico.scheduler.cache.row_groups import Groups
 from carico.scheduler.cache.rows import Mask, RowArray, among, grown
 from carico.scheduler.cache.snapshot import Snapshot
 from carico.scheduler.cache.template import PodInfo, PodTemplate
-from carico.scheduler.framework.cluster_events import Action, EventInterest
+from carico.scheduler.framework.cluster_events import Action, EventInterest, only_itself
 from carico.scheduler.framework.contract import OK, SKIP, Cycle, Reuse, Status, Verdict
 from carico.scheduler.framework.scoring import normalised
 from carico.types import Vector
@@ -96,7 +96,7 @@ class TaintToleration:
     def interests(self) -> tuple[EventInterest, ...]:
         return (
             EventInterest("Node", Action.ADD | Action.NODE_TAINT, _node_opened),
-            EventInterest("Pod", Action.POD_TOLERATION, _same_pod),
+            EventInterest("Pod", Action.POD_TOLERATION, _same_pod, audience=only_itself),
         )
 
     def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
@@ -123,7 +123,7 @@ class NodeUnschedulable:
     def interests(self) -> tuple[EventInterest, ...]:
         return (
             EventInterest("Node", Action.ADD | Action.NODE_TAINT, _uncordoned),
-            EventInterest("Pod", Action.POD_TOLERATION, _same_pod),
+            EventInterest("Pod", Action.POD_TOLERATION, _same_pod, audience=only_itself),
         )
 
     def pre_filter(self, cycle: Cycle) -> Status:

@@ -16,14 +16,20 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from carico.scheduler.cache import affinity_terms
+from carico.scheduler.cache.affinity_terms import PodSet
+from carico.scheduler.cache.pod_set_index import AudienceIndex
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import ClusterEvent, EventInterest
-from carico.scheduler.framework.needs import Needs, Room
+from carico.scheduler.framework.needs import Needs, NeedsIndex, Room
 
 if TYPE_CHECKING:
     from carico.scheduler.queue.scheduling_queue import Queued
 
 Entry = tuple[Any, int, "Queued"]  # sort key, ticket, pod
+
+
+POD = "Pod"  # the kind of a change
 
 
 class Scope(Enum):
@@ -59,6 +65,7 @@ class WaitingGroup:
         "_heap",
         "_reachable",
         "_unreported",
+        "audience",
         "by_kind",
         "family",
         "info",
@@ -73,6 +80,7 @@ class WaitingGroup:
         self.key, self.info = key, info
         self.family = info.claim.key.family if info.claim is not None else None  # of its pods' class
         self.refusal = NO_REFUSAL
+        self.audience: tuple[PodSet, ...] | None = None  # see `_audience`; set when it is indexed
         self.by_kind: dict[str, list[EventInterest]] = {}  # its interests
         self.kept: set[int] = set()
         self.size = 0
@@ -147,7 +155,11 @@ class Unschedulable:
     def __init__(self) -> None:
         self._groups: dict[Any, WaitingGroup] = {}
         self._by_kind: dict[str, dict[WaitingGroup, None]] = {}
+        # Of groups that only changes of certain pods can help; they are not in _by_kind["Pod"].
+        self._selective: dict[WaitingGroup, None] = {}
+        self._audiences: AudienceIndex[tuple[WaitingGroup, int]] = AudienceIndex()
         self._by_needs: dict[Needs, dict[WaitingGroup, None]] = {}
+        self._needs = NeedsIndex()  # the keys of `_by_needs`
         self._by_kept: dict[int, dict[WaitingGroup, None]] = {}
         self._by_family: dict[str, dict[WaitingGroup, None]] = {}  # of the pods' class
         self._unreported: dict[WaitingGroup, None] = {}  # groups that might preempt, but for the reports of nodes
@@ -192,18 +204,26 @@ class Unschedulable:
             self._unindex(group)
 
     def helped_by(self, change: ClusterEvent) -> list[WaitingGroup]:
-        found = self._by_kind.get(change.kind, ())
-        return [group for group in found if group.size and group.could_be_helped(change)]
+        return [group for group in self._concerned(change) if group.size and group.could_be_helped(change)]
+
+    def _concerned(self, change: ClusterEvent) -> Iterable[WaitingGroup]:
+        found = self._by_kind.get(change.kind, {})
+        if change.kind != POD or not self._selective:
+            return found
+        states = [state for state in (change.old, change.new) if state is not None]
+        if any(affinity_terms.of_pod(state).anti_affinity for state in states):
+            return found | self._selective
+        chosen = (self._audiences.candidates(state.namespace, state.metadata.labels) for state in states)
+        return found | {group: None for groups in chosen for group, _ in groups}
 
     def held_by(self, row: int, room: Room) -> list[WaitingGroup]:
         """Groups with a pod that the row could hold."""
-        return [
-            group
-            for needs, groups in self._by_needs.items()
-            if room.holds(needs)
-            for group in groups
-            if group.size and group.reaches(row)
-        ]
+        found: list[WaitingGroup] = []
+        for needs in self._needs.candidates(room):
+            reaching = [group for group in self._by_needs[needs] if group.size and group.reaches(row)]
+            if reaching and room.holds(needs):
+                found += reaching
+        return found
 
     def reported(self, row: int, room: Room) -> list[WaitingGroup]:
         """Groups for which only the row's report prevented preemption, and does not any more."""
@@ -251,11 +271,19 @@ class Unschedulable:
         group.by_kind = {}
         for interest in group.refusal.interests:
             group.by_kind.setdefault(interest.kind, []).append(interest)
+        group.audience = _audience(group)
         for kind in group.by_kind:
-            self._by_kind.setdefault(kind, {})[group] = None
+            if kind == POD and group.audience is not None:
+                self._selective[group] = None
+                for number, pods in enumerate(group.audience):
+                    self._audiences.add(pods, (group, number))
+            else:
+                self._by_kind.setdefault(kind, {})[group] = None
         for row in group.kept:
             self._by_kept.setdefault(row, {})[group] = None
         if group.refusal.needs:
+            if group.refusal.needs not in self._by_needs:
+                self._needs.add(group.refusal.needs)
             self._by_needs.setdefault(group.refusal.needs, {})[group] = None
         if group.family is not None:
             self._by_family.setdefault(group.family, {})[group] = None
@@ -270,13 +298,31 @@ class Unschedulable:
     def _unindex(self, group: WaitingGroup) -> None:
         self._unreported.pop(group, None)
         for kind in group.by_kind:
-            _drop(self._by_kind, kind, group)
+            if kind == POD and group.audience is not None:
+                del self._selective[group]
+                for number in range(len(group.audience)):
+                    self._audiences.remove((group, number))
+            else:
+                _drop(self._by_kind, kind, group)
         for row in group.kept:
             _drop(self._by_kept, row, group)
         if group.refusal.needs:
             _drop(self._by_needs, group.refusal.needs, group)
+            if group.refusal.needs not in self._by_needs:
+                self._needs.remove(group.refusal.needs)
         if group.family is not None:
             _drop(self._by_family, group.family, group)
+
+
+def _audience(group: WaitingGroup) -> tuple[PodSet, ...] | None:
+    """The pods whose changes can help the group; None: any pod."""
+    found: dict[PodSet, None] = {}
+    for interest in group.by_kind.get(POD, ()):
+        pods = interest.audience_of(group.info)
+        if pods is None:
+            return None
+        found |= dict.fromkeys(pods)
+    return tuple(found)
 
 
 def _drop(index: dict[Any, dict[WaitingGroup, None]], key: Any, group: WaitingGroup) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from carico.kube.objects import Node, Pod
 from carico.scheduler.cache import affinity_terms
-from carico.scheduler.cache.affinity_terms import Term
+from carico.scheduler.cache.affinity_terms import PodSet, Term
 from carico.scheduler.cache.label_columns import MISSING
 from carico.scheduler.cache.pod_match_counts import Counts, RowCounts, summed
 from carico.scheduler.cache.rows import Mask, RowArray
@@ -49,7 +49,7 @@ class InterPodAffinity:
     @property
     def interests(self) -> tuple[EventInterest, ...]:
         return (
-            EventInterest("Pod", Action.ADD | Action.DELETE | Action.POD_LABEL, _concerns),
+            EventInterest("Pod", Action.ADD | Action.DELETE | Action.POD_LABEL, _concerns, audience=_audience),
             EventInterest("Node", Action.ADD | Action.NODE_LABEL, self._changes_domain),
         )
 
@@ -199,6 +199,11 @@ def _all_match(wanted: Iterable[Term], pod: Pod) -> bool:
         for t in wanted
     ]
     return bool(found) and all(found)
+
+
+def _audience(pod: PodInfo) -> tuple[PodSet, ...]:
+    """A pod that helps by affinity matches all of its terms, so the first one suffices to find it."""
+    return tuple(term.audience for term in (*pod.terms.affinity[:1], *pod.terms.anti_affinity))
 
 
 def _concerns(pod: PodInfo, old: Pod | None, new: Pod | None) -> bool:

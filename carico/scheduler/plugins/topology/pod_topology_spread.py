@@ -13,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from carico.kube.objects import Node, Pod
+from carico.kube.selectors import NOTHING
+from carico.scheduler.cache.affinity_terms import PodSet
 from carico.scheduler.cache.label_columns import MISSING
 from carico.scheduler.cache.pod_match_counts import Counts, summed
 from carico.scheduler.cache.rows import Mask, RowArray
 from carico.scheduler.cache.template import PodInfo
-from carico.scheduler.framework.cluster_events import Action, EventInterest
+from carico.scheduler.framework.cluster_events import Action, EventInterest, only_itself
 from carico.scheduler.framework.contract import MAX_SCORE, OK, SKIP, Cycle, Reason, Reuse, Status, Verdict
 from carico.scheduler.plugins.topology import spread_constraints
 from carico.scheduler.plugins.topology.spread_constraints import HOSTNAME, Constraint
@@ -25,6 +27,7 @@ from carico.types import Vector
 
 NO_LABEL = Reason("node(s) didn't match pod topology spread constraints (missing required label)", unresolvable=True)
 SKEWED = Reason("node(s) didn't match pod topology spread constraints")
+COUNTED = Action.ADD | Action.DELETE | Action.POD_LABEL | Action.POD_TERMINATING  # what may change the counts
 
 
 @dataclass(slots=True)
@@ -59,8 +62,9 @@ class PodTopologySpread:
     @property
     def interests(self) -> tuple[EventInterest, ...]:
         return (
-            EventInterest("Pod", Action.ADD | Action.DELETE | Action.POD_LABEL | Action.POD_TERMINATING, _counts),
-            EventInterest("Pod", Action.POD_TOLERATION, _itself),  # nodeTaintsPolicy: other nodes may be counted now
+            EventInterest("Pod", COUNTED, _counts, audience=_audience),
+            # nodeTaintsPolicy: other nodes may be counted now
+            EventInterest("Pod", Action.POD_TOLERATION, _itself, audience=only_itself),
             EventInterest("Node", Action.ADD | Action.DELETE | Action.NODE_LABEL | Action.NODE_TAINT, _changes_domains),
         )
 
@@ -159,6 +163,11 @@ def _best_when_empty(crowd: Vector, scored: Mask) -> Vector:
     most, least = crowd[scored].max(), crowd[scored].min()
     scores = np.full(len(crowd), MAX_SCORE) if most == 0 else MAX_SCORE * (most + least - crowd) / most
     return np.where(scored, scores, 0.0)
+
+
+def _audience(pod: PodInfo) -> tuple[PodSet, ...]:
+    constraints = spread_constraints.of_pod(pod, "DoNotSchedule")
+    return tuple(PodSet(frozenset({pod.pod.namespace}), NOTHING, c.selector) for c in constraints)
 
 
 def _counts(pod: PodInfo, old: Pod | None, new: Pod | None) -> bool:
