@@ -56,7 +56,8 @@ class ClassNews:
         """The costs to send now, within the node's `limits` per resource. Old ones fill up what room is left."""
         due = list(self._news(costs, now))
         if len(due) < AT_ONCE:
-            due += [cost for cost in costs if self._is_old(cost, now)][: AT_ONCE - len(due)]
+            keys = {cost.key for cost in due}  # a message that has a class twice is rejected
+            due += [cost for cost in costs if cost.key not in keys and self._is_old(cost, now)][: AT_ONCE - len(due)]
         claims: list[ClassCost] = []
         used = 0
         for cost in due[:AT_ONCE]:

@@ -46,9 +46,9 @@ OPTIONS = [
     ("grpc.max_receive_message_length", MESSAGE_LIMIT),
     ("grpc.so_reuseport", 0),  # a second server on the same port is an error, not a silent share of its calls
     ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION),
-    # New streams that wait to be accepted, one every two or three iterations of the event loop. gRPC cancels some beyond
-    # the first number and all beyond the second. Its own are 1,000 and 3,000, but thousands of nodes return at once
-    # after a restart. One takes about 10 kB.
+    # New streams that wait to be accepted, which takes two or three iterations of the event loop for each. gRPC cancels
+    # some beyond the first number and all beyond the second. Its own are 1,000 and 3,000, but thousands of nodes return
+    # at once after a restart.
     ("grpc.server.max_pending_requests", 5_000),
     ("grpc.server.max_pending_requests_hard_limit", 10_000),
     ("grpc.max_connection_idle_ms", 300_000),  # without a stream

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -186,6 +187,14 @@ def test_many_classes_are_told_in_turn_and_again_after_a_while(class_cost):
     assert len(news.take(costs, limits, AGAIN + 1.0)) == AT_ONCE
     news.opened()
     assert len(news.take(costs, limits, AGAIN + 1.0)) == AT_ONCE
+
+
+def test_a_class_that_moved_after_a_while_is_told_once(class_cost):
+    """It is due because it moved and because it is old; a message with a class twice is rejected as a whole."""
+    news, costs = ClassNews(), (class_cost("c1"), class_cost("c2"))
+    news.take(costs, FULL, 0.0)
+    moved = (dataclasses.replace(costs[0], mean=tuple(2 * value for value in costs[0].mean)), costs[1])
+    assert sorted(cost.key for cost in news.take(moved, FULL, AGAIN + 1.0)) == [cost.key for cost in moved]
 
 
 def test_long_names_stay_below_what_an_aggregator_of_the_first_version_takes(local_model, class_cost):

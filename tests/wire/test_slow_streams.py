@@ -130,7 +130,7 @@ async def test_thousands_of_new_streams_wait_instead_of_being_cancelled():
     async with contextlib.AsyncExitStack() as stack:
         channels = [
             await stack.enter_async_context(aio.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.channel_id", i)]))
-            for i in range(12)
+            for i in range(8)
         ]
         calls = [channel.stream_stream(METHOD)() for channel in channels for _ in range(250)]
         for answer in await asyncio.gather(*(call.read() for call in calls)):
