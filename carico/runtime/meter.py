@@ -219,7 +219,7 @@ class PodMeter:
         if before is None:
             return False
         pairs = zip(before.demand, after.demand, self._least, strict=True)
-        return all([abs(b - a) <= max(STEADY * a, least) for a, b, least in pairs])
+        return all(abs(b - a) <= max(STEADY * a, least) for a, b, least in pairs)
 
     def _figures(self, before: Instant, after: Instant) -> PodFigures | None:
         seconds = after.at - before.at
