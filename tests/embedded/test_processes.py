@@ -14,6 +14,7 @@ import psutil
 import pytest
 from embedded.strays import AS_USER, bearers_of, groups_of, new_token
 
+from carico.embedded.supervisor import guard as processes
 from carico.embedded.supervisor import marks
 from carico.embedded.supervisor.guard import Guard, LaunchCommand, ProcessEnded, StartFailed, sweep
 
@@ -212,6 +213,22 @@ def test_a_killed_keeper_takes_its_jobs_along_and_is_replaced() -> None:
         assert guard.keeper_pid != before
 
     with_guard(scenario)
+
+
+def test_a_job_supervisor_that_does_not_end_is_killed_and_nothing_is_left(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a machine that is so busy that it gets no turn in time."""
+    monkeypatch.setattr(processes, "CLOSE_PATIENCE", 0.1)
+    token = new_token()
+
+    async def scenario(guard: Guard) -> None:
+        await guard.start(shell(f"(env -i setsid sleep 7{token} &) ; setsid sleep 8{token} & sleep 9{token}"))
+        os.kill(guard.keeper_pid, signal.SIGSTOP)
+
+    with_guard(scenario)
+    assert not bearers_of(token)
+    assert "the job supervisor did not end within 0.1 s and is killed" in caplog.text
 
 
 @pytest.mark.needs("root", "cgroup-v1")

@@ -158,9 +158,10 @@ class Guard:
         self._open = False
         if self._listening is not None and self._writer is not None and self._keeper is not None:
             self._writer.close()
-            keeper = self._keeper
-            await asyncio.to_thread(keeper.wait, CLOSE_PATIENCE)
+            killed = await asyncio.to_thread(_killed, self._keeper)
             await self._listening
+            if killed:
+                await asyncio.to_thread(self._clean_up)
         launch.become_subreaper(False)
 
     @property
@@ -262,3 +263,14 @@ class Guard:
         came = family.children(os.getpid()) - self._others - {self.keeper_pid}
         grown = {pid for pid in came if pid in processes and processes[pid].session != mine}
         return {pid for pid in grown if not processes[pid].ended}
+
+
+def _killed(keeper: subprocess.Popen[bytes]) -> bool:
+    """Waits for the end of a job supervisor that was told to end; returns whether it took too long and was killed."""
+    try:
+        keeper.wait(CLOSE_PATIENCE)
+    except subprocess.TimeoutExpired:
+        log.warning("the job supervisor did not end within %g s and is killed", CLOSE_PATIENCE)
+        keeper.kill()
+        return True
+    return False
