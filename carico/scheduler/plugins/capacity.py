@@ -27,6 +27,7 @@ from carico.scheduler.cache.ledger import Ledger
 from carico.scheduler.cache.rows import Mask, RowArray
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.cache.units import ANNOTATION, counts, read_units
+from carico.scheduler.framework import amounts as words
 from carico.scheduler.framework.cluster_events import Action, EventInterest, only_itself
 from carico.scheduler.framework.contract import MAX_SCORE, OK, SKIP, Cycle, Reason, Reuse, Status, Verdict, unresolvable
 from carico.scheduler.framework.needs import Need, Needs
