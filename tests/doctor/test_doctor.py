@@ -19,11 +19,12 @@ from listening import ListeningScheduler
 from minimal_authority import minimal_authority
 
 from carico.commands import doctor as command
-from carico.doctor import cluster as cluster_findings
 from carico.doctor import endpoints, machine, runtime
 from carico.doctor.finding import Finding
 from carico.flags import CommandParser
 from carico.http.server import HttpServer
+from carico.kube.rights import Right, rights
+from carico.scheduler import needs
 from carico.settings import AgentSettings, SchedulerSettings, ServerTlsFiles, TlsFiles
 from carico.wire.certificates import Authority
 from carico.wire.server import GrpcServer
@@ -198,18 +199,21 @@ def test_the_table_has_no_colours_in_a_pipe() -> None:
     assert done.stdout.startswith("PART ")
 
 
+def needed(**settings: str) -> list[Right]:
+    return rights(needs.parts(SchedulerSettings(**settings)))
+
+
 def test_the_rights_are_all_that_the_scheduler_uses() -> None:
-    plain = {str(right) for right in cluster_findings.rights(SchedulerSettings())}
+    plain = {str(right) for right in needed()}
     assert {"get pods", "create pods/binding", "delete pods", "patch events.events.k8s.io"} <= plain
     assert "patch nodes" not in plain
-    extended = SchedulerSettings(extender_listen="127.0.0.1:9470")
-    assert "patch nodes" in {str(right) for right in cluster_findings.rights(extended)}
+    assert "patch nodes" in {str(right) for right in needed(extender_listen="127.0.0.1:9470")}
 
 
 def test_a_scheduler_whose_pages_are_open_to_the_network_needs_the_rights_to_review_callers() -> None:
     reviews = {"create tokenreviews.authentication.k8s.io", "create subjectaccessreviews.authorization.k8s.io"}
-    plain = {str(right) for right in cluster_findings.rights(SchedulerSettings())}
-    beyond = {str(right) for right in cluster_findings.rights(SchedulerSettings(debug_listen="0.0.0.0:9469"))}
+    plain = {str(right) for right in needed()}
+    beyond = {str(right) for right in needed(debug_listen="0.0.0.0:9469")}
     assert beyond - plain == reviews
 
 
