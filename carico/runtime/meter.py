@@ -1,7 +1,7 @@
 """Use and demand of every workload pod, read once a second within a time budget.
 
 Young pods are read every second: their class may be new, and the node's room depends on them. The others are read in
-rotation within `measure_budget`, those whose demand has hardly moved for a while only every second time; their figures
+rotation within `measure_budget`, those whose demand has hardly moved for a while only every 4 s; their figures
 are then means over the seconds between two readings.
 """
 
@@ -21,7 +21,7 @@ YOUNG = 20.0  # s since its first container started, or since it was first seen,
 YOUNG_BUDGETS = 10  # budgets that young pods may use together: hundreds may start at once
 NEXT_SECOND = 0.5  # s after a reading from which on a pod may be read again: ticks are not exactly a second apart
 LEAST_SECONDS = 0.25  # between two readings that are compared; a shorter interval is too inaccurate
-STEADY_EVERY = 2.0  # s between two readings of a pod whose demand has hardly moved from reading to reading,
+STEADY_EVERY = 4.0  # s between two readings of a pod whose demand has hardly moved from reading to reading,
 STEADY_FOR = 30.0  # s, for this long: pods that burst now and then are read every second
 STEADY = 0.1  # change of demand, as a share of it, that counts as hardly any,
 STEADY_LEAST = (0.02, 2.0**23)  # or as an absolute amount, by ACCOUNTED: cores, bytes
