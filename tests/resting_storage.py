@@ -175,7 +175,9 @@ class StorageApi(Api):
             self.put("PersistentVolume", volume, None)
         spec = {key: value for key, value in claim["spec"].items() if key != "volumeName"}
         meta = claim["metadata"] | {"annotations": {}}
-        self.put("PersistentVolumeClaim", name, claim | {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}})
+        self.put(
+            "PersistentVolumeClaim", name, claim | {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
+        )
 
 
 class StorageWorld(World):

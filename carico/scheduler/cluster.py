@@ -9,7 +9,9 @@ client, is resized, its binding fails, its nomination ends. All go through `_roo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Container, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,6 +19,7 @@ import msgspec
 from carico.kube.decode import Tree, text_at
 from carico.kube.meta import KubeObject, ObjectMeta, ObjectName
 from carico.kube.objects import Node, Pod, PodSpec
+from carico.scheduler import requests
 from carico.scheduler.changes import Action, ClusterEvent, node_change, pod_change
 from carico.scheduler.class_costs import ClassCostTable
 from carico.scheduler.ledger import Ledger
@@ -47,6 +50,7 @@ class ClusterCache:
         self.on_pod: Callable[[Pod | None, Pod | None], object] = _ignore  # for pods in flight
         self.on_node: Callable[[Node], object] = _ignore
         self.on_node_removed: Callable[[str], object] = _ignore
+        snapshot.store.on_restore = self._restored
 
     # --- watch events ---
 
@@ -217,7 +221,9 @@ class ClusterCache:
         self.queue.delete(new.uid, now)
         change = ClusterEvent("Pod", Action.ADD, None, new) if first else pod_change(old, new)
         if there and change.action & Action.POD_SCALE_DOWN:
-            self._rows.add(self.snapshot.rows.number[node])
+            row = self.snapshot.rows.number[node]
+            self._rows.add(row)
+            self.queue.on_vacated(row, info.priority, partial(self._evictable, row), now)
         self.queue.on_change(change, now)
 
     def _pod_waits(self, old: Pod | None, new: Pod, now: float) -> None:
@@ -253,6 +259,10 @@ class ClusterCache:
                 self.snapshot.nominate(info, said)
             self.queue.activate(info.uid, now)
 
+    def _restored(self, assumed: KubeObject, present: KubeObject) -> None:
+        """A volume or claim that was assumed for a pod is as before: no watch event will tell the pods that wait."""
+        self.queue.on_change(ClusterEvent(type(present).__name__, Action.UPDATE, assumed, present), self._now())
+
     def _room_freed(self, uid: str, now: float) -> None:
         """Removes the pod from its node, assumed or bound, and requeues the pods that this could help."""
         known = self.snapshot.pods.get(uid)
@@ -267,6 +277,15 @@ class ClusterCache:
                 nominated.vacated_at = now
         there = _on_node(info.pod, node)
         self.queue.on_change(ClusterEvent("Pod", Action.DELETE, there, None), now)
+        self.queue.on_vacated(row, info.priority, partial(self._evictable, row), now)
+
+    def _evictable(self, row: int, priority: int) -> Mapping[str, float]:
+        """What pods below this priority request on the row, by resource."""
+        lower = [pod for pod in self.snapshot.on[row].values() if pod.priority < priority]
+        total: Counter[str] = Counter({requests.PODS: len(lower)})
+        for pod in lower:
+            total.update(pod.requests)
+        return total
 
     def _nomination_ended(self, uid: str, now: float) -> None:
         """Ends the pod's nomination and requeues the pods that were rejected because of it."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+REQUESTS = "requests"  # the supply of what pods request: the only one of which evicting pods makes more
 Available = Callable[[str, int], float]  # of a resource, on a row; −inf where the filter rejects the row for any need
 
 
@@ -59,8 +60,15 @@ class Promised:
 class Room:
     """What one row has left for pods that were not woken up for it yet."""
 
-    def __init__(self, row: int, supplies: Mapping[str, Available], promised: Promised) -> None:
-        self._row, self._supplies, self._promised = row, supplies, promised
+    def __init__(
+        self,
+        row: int,
+        supplies: Mapping[str, Available],
+        promised: Promised,
+        evictable: Mapping[str, float] | None = None,
+    ) -> None:
+        """`evictable`: what pods request that could be evicted, by resource; it counts as left."""
+        self._row, self._supplies, self._promised, self._evictable = row, supplies, promised, evictable or {}
         self._available: dict[tuple[str, str], float] = {}
 
     def holds(self, needs: Needs) -> bool:
@@ -69,5 +77,7 @@ class Room:
     def _left(self, supply: str, resource: str) -> float:
         amount = self._available.get((supply, resource))
         if amount is None:
-            amount = self._available[supply, resource] = self._supplies[supply](resource, self._row)
+            amount = self._supplies[supply](resource, self._row)
+            amount += self._evictable.get(resource, 0.0) if supply == REQUESTS else 0.0
+            self._available[supply, resource] = amount
         return amount - self._promised.on(self._row, supply, resource)

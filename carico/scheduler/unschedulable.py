@@ -17,7 +17,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from carico.scheduler.changes import ClusterEvent, EventInterest
-from carico.scheduler.supply import Needs, Room
+from carico.scheduler.supply import REQUESTS, Needs, Room
 from carico.scheduler.template import PodInfo
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Diagnosis:
     # Rows, a bit each, on which only the node's report prevented preemption, and what the pod lacked there.
     unreported: bytes = b""
     reported_needs: Needs = ()
+    preempts: bool = False  # it evicts pods of lower priority where that makes enough room
     scope: Scope = Scope.POD
 
 
@@ -91,6 +92,10 @@ class WaitingGroup:
     def waits_for_report(self, row: int) -> bool:
         """Whether the pods might preempt there, if the node's report allowed it."""
         return row < 8 * len(self._unreported) and bool(self._unreported[row >> 3] >> (row & 7) & 1)
+
+    def wait_for_report(self, row: int) -> None:
+        self._unreported.extend(b"\0" * ((row >> 3) + 1 - len(self._unreported)))
+        self._unreported[row >> 3] |= 1 << (row & 7)
 
     def has_report(self, row: int) -> None:
         self._unreported[row >> 3] &= ~(1 << (row & 7)) & 0xFF
@@ -151,6 +156,7 @@ class Unschedulable:
         self._by_kept: dict[int, dict[WaitingGroup, None]] = {}
         self._by_family: dict[str, dict[WaitingGroup, None]] = {}  # of the pods' class
         self._unreported: dict[WaitingGroup, None] = {}  # groups that might preempt, but for the reports of nodes
+        self._preempting: dict[WaitingGroup, None] = {}  # groups that evict pods where that makes enough room
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -216,6 +222,24 @@ class Unschedulable:
             group.has_report(row)
         return groups
 
+    def vacated(self, row: int, priority: int, room_for: Callable[[WaitingGroup], Room]) -> list[WaitingGroup]:
+        """Groups that could preempt on the row now that a pod of this priority has left it.
+
+        A pod that they could have evicted makes no difference. Where only the row's report is against it, they wait
+        for a report.
+        """
+        found = []
+        for group in self._preempting:
+            if not group.size or group.info.priority > priority or not group.reaches(row):
+                continue
+            room, needs = room_for(group), group.refusal.needs
+            if room.holds(needs):
+                found.append(group)
+            elif room.holds(tuple(need for need in needs if need.supply == REQUESTS)):
+                group.wait_for_report(row)
+                self._unreported[group] = None
+        return found
+
     def open(self, row: int) -> list[WaitingGroup]:
         """Groups that were rejected because the row is nominated for another pod; marks it as reachable again."""
         groups = list(self._by_kept.pop(row, ()))
@@ -266,9 +290,14 @@ class Unschedulable:
             self._unreported[group] = None
         else:
             self._unreported.pop(group, None)
+        if group.refusal.preempts:
+            self._preempting[group] = None
+        else:
+            self._preempting.pop(group, None)
 
     def _unindex(self, group: WaitingGroup) -> None:
         self._unreported.pop(group, None)
+        self._preempting.pop(group, None)
         for kind in group.by_kind:
             _drop(self._by_kind, kind, group)
         for row in group.kept:

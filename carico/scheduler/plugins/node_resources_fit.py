@@ -15,7 +15,7 @@ from carico.scheduler.framework import Bits, Cycle, Reason, Reuse, Verdict
 from carico.scheduler.requests import Requests
 from carico.scheduler.rows import Mask, RowArray
 from carico.scheduler.snapshot import Snapshot
-from carico.scheduler.supply import Need, Needs
+from carico.scheduler.supply import REQUESTS, Need, Needs
 from carico.scheduler.template import PodInfo, PodTemplate
 
 TOO_MANY = Reason("Too many pods")
@@ -26,7 +26,7 @@ PAIRS = 31  # pairs of bits in 64, besides the two bits for the reasons above
 class NodeResourcesFit:
     name = "NodeResourcesFit"
     reuse = Reuse.ROW
-    supply = "requests"
+    supply = REQUESTS
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
