@@ -232,3 +232,21 @@ def test_a_pod_evicts_others_that_took_a_part_of_the_room_it_waited_for() -> Non
         ("end", "p0"),
     ]
     asyncio.run(drive(steps, on_stale="requests"))
+
+
+def test_a_pod_whose_binding_was_rejected_says_so_in_its_condition() -> None:
+    async def scenario() -> None:
+        async with StorageWorld(profiles=PROFILES) as world:
+            world.api.set_node("n0", node("n0"))
+            world.deliver()
+            world.report("n0")
+            world.api.faults.append("refused")
+            world.api.change_pod("p", lambda _: plain_pod("p", 1, "1", 0, (), "carico", "plain"))
+            world.deliver()
+            await world.schedule()
+            await world.clock.turn(0.5)
+            (said,) = world.api.pods["p"]["status"]["conditions"]
+            assert (said["type"], said["status"], said["reason"]) == ("PodScheduled", "False", "SchedulerError")
+            assert "a webhook says no" in said["message"]
+
+    asyncio.run(scenario())
