@@ -223,7 +223,7 @@ class ClusterCache:
         if there and change.action & Action.POD_SCALE_DOWN:
             row = self.snapshot.rows.number[node]
             self._rows.add(row)
-            self.queue.on_vacated(row, info.priority, partial(self._evictable, row), now)
+            self._vacated(row, info.priority, now)
         self.queue.on_change(change, now)
 
     def _pod_waits(self, old: Pod | None, new: Pod, now: float) -> None:
@@ -277,7 +277,12 @@ class ClusterCache:
                 nominated.vacated_at = now
         there = _on_node(info.pod, node)
         self.queue.on_change(ClusterEvent("Pod", Action.DELETE, there, None), now)
-        self.queue.on_vacated(row, info.priority, partial(self._evictable, row), now)
+        self._vacated(row, info.priority, now)
+
+    def _vacated(self, row: int, priority: int, now: float) -> None:
+        """Room that was taken by, or kept for, a pod of this priority is free: others may preempt there now."""
+        if row < len(self.snapshot):
+            self.queue.on_vacated(row, priority, partial(self._evictable, row), now)
 
     def _evictable(self, row: int, priority: int) -> Mapping[str, float]:
         """What pods below this priority request on the row, by resource."""
@@ -289,10 +294,14 @@ class ClusterCache:
 
     def _nomination_ended(self, uid: str, now: float) -> None:
         """Ends the pod's nomination and requeues the pods that were rejected because of it."""
-        if node := self.snapshot.unnominate(uid):
-            row = self.snapshot.rows.number.get(node)
-            if row is not None:
-                self.queue.on_row(row, now)
+        nominated = self.snapshot.nominated.get(uid)
+        if nominated is None:
+            return
+        self.snapshot.unnominate(uid)
+        row = self.snapshot.rows.number.get(nominated.node)
+        if row is not None:
+            self.queue.on_row(row, now)
+            self._vacated(row, nominated.pod.priority, now)
 
     def _wake(self, now: float) -> None:
         """Wakes up pods that wait for an amount, on rows that may have more of it than before."""

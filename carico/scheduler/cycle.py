@@ -164,10 +164,11 @@ def refusal_of(profile: Profile, cycle: Cycle, feasibility: FilterResult, *, may
     refusal = Diagnosis(plugins or concerned, profile.interests(concerned), needs, _bits(mask), kept, scope=scope)
     if may_preempt:
         measured = profile.feasible.measured
-        unreported = feasibility.refused_by(measured) & feasibility.resolvable(ignoring=measured)
+        resolvable = feasibility.resolvable(ignoring=measured)
+        unreported = feasibility.refused_by(measured) & resolvable
         reported_needs = tuple(need for p in supplies if p.name in measured for need in p.needs(cycle))
         bits = _bits(unreported) if unreported.any() and reported_needs else b""
-        return replace(refusal, preempts=True, unreported=bits, reported_needs=reported_needs)
+        return replace(refusal, resolvable=_bits(resolvable), unreported=bits, reported_needs=reported_needs)
     return refusal
 
 

@@ -46,7 +46,7 @@ class Diagnosis:
     # Rows, a bit each, on which only the node's report prevented preemption, and what the pod lacked there.
     unreported: bytes = b""
     reported_needs: Needs = ()
-    preempts: bool = False  # it evicts pods of lower priority where that makes enough room
+    resolvable: bytes = b""  # rows, a bit each, where it evicts pods of lower priority if that makes enough room
     scope: Scope = Scope.POD
 
 
@@ -92,6 +92,10 @@ class WaitingGroup:
     def waits_for_report(self, row: int) -> bool:
         """Whether the pods might preempt there, if the node's report allowed it."""
         return row < 8 * len(self._unreported) and bool(self._unreported[row >> 3] >> (row & 7) & 1)
+
+    def could_preempt(self, row: int) -> bool:
+        resolvable = self.refusal.resolvable
+        return row >= 8 * len(resolvable) or bool(resolvable[row >> 3] >> (row & 7) & 1)
 
     def wait_for_report(self, row: int) -> None:
         self._unreported.extend(b"\0" * ((row >> 3) + 1 - len(self._unreported)))
@@ -230,7 +234,7 @@ class Unschedulable:
         """
         found = []
         for group in self._preempting:
-            if not group.size or group.info.priority > priority or not group.reaches(row):
+            if not group.size or group.info.priority > priority or not group.could_preempt(row):
                 continue
             room, needs = room_for(group), group.refusal.needs
             if room.holds(needs):
@@ -290,7 +294,7 @@ class Unschedulable:
             self._unreported[group] = None
         else:
             self._unreported.pop(group, None)
-        if group.refusal.preempts:
+        if group.refusal.resolvable:
             self._preempting[group] = None
         else:
             self._preempting.pop(group, None)

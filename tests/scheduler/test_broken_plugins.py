@@ -102,12 +102,12 @@ def test_a_reserve_that_raises_takes_back_those_before_it(monkeypatch: pytest.Mo
         interests: tuple[EventInterest, ...] = ()
         breaks = True
 
-        def reserve(self, cycle: Cycle, node: str) -> Status:
+        def reserve(self, _: Cycle, __: str) -> Status:
             if self.breaks:
                 raise RuntimeError("a bug in a reserve")
             return OK
 
-        def unreserve(self, cycle: Cycle, node: str) -> None:
+        def unreserve(self, _: Cycle, __: str) -> None:
             raise RuntimeError("and another one")
 
     fragile = Fragile()
