@@ -9,7 +9,9 @@ client, is resized, its binding fails, its nomination ends. All go through `_roo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Container, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,6 +19,7 @@ import msgspec
 from carico.kube.decode import Tree, text_at
 from carico.kube.meta import KubeObject, ObjectMeta, ObjectName
 from carico.kube.objects import Node, Pod, PodSpec
+from carico.scheduler.cache import requests
 from carico.scheduler.cache.class_costs import ClassCostTable
 from carico.scheduler.cache.ledger import Ledger
 from carico.scheduler.cache.snapshot import Snapshot
@@ -47,6 +50,7 @@ class ClusterCache:
         self.on_pod: Callable[[Pod | None, Pod | None], object] = _ignore  # for pods in flight
         self.on_node: Callable[[Node], object] = _ignore
         self.on_node_removed: Callable[[str], object] = _ignore
+        snapshot.store.on_restore = self._restored
 
     # --- watch events ---
 
@@ -217,7 +221,9 @@ class ClusterCache:
         self.queue.delete(new.uid, now)
         change = ClusterEvent("Pod", Action.ADD, None, new) if first else pod_change(old, new)
         if there and change.action & Action.POD_SCALE_DOWN:
-            self._rows.add(self.snapshot.rows.number[node])
+            row = self.snapshot.rows.number[node]
+            self._rows.add(row)
+            self._vacated(row, info.priority, now)
         self.queue.on_change(change, now)
 
     def _pod_waits(self, old: Pod | None, new: Pod, now: float) -> None:
@@ -253,6 +259,10 @@ class ClusterCache:
                 self.snapshot.nominate(info, said)
             self.queue.activate(info.uid, now)
 
+    def _restored(self, assumed: KubeObject, present: KubeObject) -> None:
+        """A volume or claim that was assumed for a pod is as before: no watch event will tell the pods that wait."""
+        self.queue.on_change(ClusterEvent(type(present).__name__, Action.UPDATE, assumed, present), self._now())
+
     def _room_freed(self, uid: str, now: float) -> None:
         """Removes the pod from its node, assumed or bound, and requeues the pods that this could help."""
         known = self.snapshot.pods.get(uid)
@@ -267,13 +277,31 @@ class ClusterCache:
                 nominated.vacated_at = now
         there = _on_node(info.pod, node)
         self.queue.on_change(ClusterEvent("Pod", Action.DELETE, there, None), now)
+        self._vacated(row, info.priority, now)
+
+    def _vacated(self, row: int, priority: int, now: float) -> None:
+        """Room that was taken by, or kept for, a pod of this priority is free: others may preempt there now."""
+        if row < len(self.snapshot):
+            self.queue.on_vacated(row, priority, partial(self._evictable, row), now)
+
+    def _evictable(self, row: int, priority: int) -> Mapping[str, float]:
+        """What pods below this priority request on the row, by resource."""
+        lower = [pod for pod in self.snapshot.on[row].values() if pod.priority < priority]
+        total: Counter[str] = Counter({requests.PODS: len(lower)})
+        for pod in lower:
+            total.update(pod.requests)
+        return total
 
     def _nomination_ended(self, uid: str, now: float) -> None:
         """Ends the pod's nomination and requeues the pods that were rejected because of it."""
-        if node := self.snapshot.unnominate(uid):
-            row = self.snapshot.rows.number.get(node)
-            if row is not None:
-                self.queue.on_row(row, now)
+        nominated = self.snapshot.nominated.get(uid)
+        if nominated is None:
+            return
+        self.snapshot.unnominate(uid)
+        row = self.snapshot.rows.number.get(nominated.node)
+        if row is not None:
+            self.queue.on_row(row, now)
+            self._vacated(row, nominated.pod.priority, now)
 
     def _wake(self, now: float) -> None:
         """Wakes up pods that wait for an amount, on rows that may have more of it than before."""

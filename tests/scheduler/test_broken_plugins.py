@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from binding_world import a_claim, a_class, a_volume, of_claim
 from scheduling import make_node, make_pod
 
 from carico.kube.objects import Node
@@ -91,3 +92,37 @@ def test_a_check_that_raises_keeps_its_pod_out_and_lets_the_others_in(parts: Com
     assert worse.gate.status.message == "Broken broke: a bug in a check"
     parts.cluster.pod_changed(make_pod("worse"), None)
     assert "uid-worse" not in parts.queue
+
+
+def test_a_reserve_that_raises_takes_back_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A volume that VolumeBinding has assumed for the pod must not stay taken until the pod's next attempt."""
+
+    class Fragile:
+        name = "Fragile"
+        interests: tuple[EventInterest, ...] = ()
+        breaks = True
+
+        def reserve(self, _: Cycle, __: str) -> Status:
+            if self.breaks:
+                raise RuntimeError("a bug in a reserve")
+            return OK
+
+        def unreserve(self, _: Cycle, __: str) -> None:
+            raise RuntimeError("and another one")
+
+    fragile = Fragile()
+    monkeypatch.setitem(registry.BUILT_IN, "Fragile", lambda _: fragile)
+    parts = assemble(
+        SchedulerSettings(on_stale="requests", profiles={"carico": {"enable": ["Fragile"]}}), ManualClock(), None
+    )
+    parts.cluster.node_changed(None, make_node("a"))
+    for thing in (a_class("kubernetes.io/no-provisioner"), a_claim("one"), a_claim("two"), a_volume("v")):
+        parts.cluster.thing_changed(None, thing)
+    profile, rng = parts.profiles["carico"], np.random.default_rng(1)
+    first, second = (PodInfo(make_pod(name, volumes=of_claim(name))) for name in ("one", "two"))
+    with pytest.raises(RuntimeError, match="a bug in a reserve"):
+        decide(profile, parts.cluster, first, rng)
+    assert (dict(parts.cluster.assumed), parts.snapshot.pods) == ({}, {})
+    assert parts.metrics.plugin_errors.labels("Fragile")._value.get() == 1
+    fragile.breaks = False
+    assert decide(profile, parts.cluster, second, rng).node == "a"

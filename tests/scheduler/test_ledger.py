@@ -165,6 +165,14 @@ def test_a_pod_that_never_starts_stops_counting_as_starting() -> None:
     assert book.starting.tolist() == [0]
 
 
+def test_a_start_is_overdue_at_its_time_however_the_sum_is_rounded() -> None:
+    now = next(i / 10 for i in range(1, 1000) if (i / 10 + 60) - i / 10 < 60)
+    book = ledger()
+    book.confirm("u1", "a", units(1.0), pending=True, now=now)
+    book.expire(now + 60)
+    assert book.starting.tolist() == [0]
+
+
 def test_a_report_that_becomes_stale_is_noted() -> None:
     book = ledger()
     book.report(make_report("a", 5.0), now=0)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from time import thread_time
 
 import pytest
+from binding_world import BindingWorld
 from prometheus_client import generate_latest
+from scheduling import make_pod
 
 from carico.http.message import Page, Request
 from carico.scheduler.http import routes
-from carico.scheduler.process import RENEWAL_LIMIT, STALL_LIMIT, Scheduler
+from carico.scheduler.process import LONG_TURN, PAUSE, RENEWAL_LIMIT, STALL_LIMIT, Scheduler
+from carico.scheduler.queue.scheduling_queue import Queued
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 
@@ -104,3 +109,32 @@ def test_the_metrics_tell_when_each_watch_last_made_progress(scheduler: Schedule
         assert scheduler.clock.wall() - progress == 40.0
         assert f'carico_undecodable_objects_total{{kind="{kind}"}} 0.0' in text
         assert f'carico_scheduler_handler_errors_total{{kind="{kind}"}} 0.0' in text
+
+
+def test_a_long_cycle_is_followed_by_a_pause_for_everything_else() -> None:
+    """One iteration of the event loop between two long searches for victims is too little to renew the Lease."""
+
+    async def scenario() -> None:
+        world = BindingWorld({"a": 5.0}, heartbeat=100.0)
+        for name in ("p", "q", "r"):
+            world.see(make_pod(name))
+        attempts: list[str] = []
+
+        def long(queued: Queued) -> None:
+            attempts.append(queued.info.pod.name)
+            world.queue.done(queued.uid, world.clock.monotonic())
+            end = thread_time() + 1.2 * LONG_TURN
+            while thread_time() < end:
+                pass
+
+        world.scheduler._attempt = long  # type: ignore[method-assign]
+        task = asyncio.create_task(world.scheduler._schedule())
+        for tried in (1, 2, 3):
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert len(attempts) == tried
+            await world.clock.turn(PAUSE)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(scenario())

@@ -196,3 +196,57 @@ def test_a_world_with_volumes_at_rest(steps: list[tuple[Any, ...]], on_stale: st
 @given(*WORLDS)
 def test_many_other_worlds_with_volumes_at_rest(steps: list[tuple[Any, ...]], on_stale: str) -> None:
     asyncio.run(drive(steps, on_stale=on_stale))
+
+
+def test_a_volume_that_was_assumed_for_a_pod_that_is_gone_serves_the_next_one() -> None:
+    """The first pod is deleted while its choice is being written, and the API server rejects the write."""
+    steps: list[tuple[Any, ...]] = [
+        ("volume", 0, "n0"),
+        ("claim", "c0", "local"),
+        ("claim", "c1", "local"),
+        ("slow", 3.0),
+        ("volumes refuse", 1),
+        ("pod", "p0", "100m", 10, ("c0",), "carico", "plain"),
+        ("pod", "p1", "100m", 0, ("c1",), "carico", "plain"),
+        ("deliver", 10),
+        ("schedule",),
+        ("delete", "p0"),
+        ("deliver", 10),
+        ("second", 7.0),
+    ]
+    asyncio.run(drive(steps, on_stale="filter"))
+
+
+def test_a_pod_evicts_others_that_took_a_part_of_the_room_it_waited_for() -> None:
+    """The node is full with pods that it may not evict; a small one of lower priority comes, then one of those ends."""
+    steps: list[tuple[Any, ...]] = [
+        ("node gone", "n1"),
+        ("node gone", "n2"),
+        ("pod", "p0", "3", 100, (), "carico", "plain"),
+        ("deliver", 10),
+        ("schedule",),
+        ("pod", "p1", "4", 100, (), "carico", "plain"),
+        ("pod", "p2", "100m", 0, (), "carico", "plain"),
+        ("deliver", 10),
+        ("schedule",),
+        ("end", "p0"),
+    ]
+    asyncio.run(drive(steps, on_stale="requests"))
+
+
+def test_a_pod_whose_binding_was_rejected_says_so_in_its_condition() -> None:
+    async def scenario() -> None:
+        async with StorageWorld(profiles=PROFILES) as world:
+            world.api.set_node("n0", node("n0"))
+            world.deliver()
+            world.report("n0")
+            world.api.faults.append("refused")
+            world.api.change_pod("p", lambda _: plain_pod("p", 1, "1", 0, (), "carico", "plain"))
+            world.deliver()
+            await world.schedule()
+            await world.clock.turn(0.5)
+            (said,) = world.api.pods["p"]["status"]["conditions"]
+            assert (said["type"], said["status"], said["reason"]) == ("PodScheduled", "False", "SchedulerError")
+            assert "a webhook says no" in said["message"]
+
+    asyncio.run(scenario())

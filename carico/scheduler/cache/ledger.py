@@ -136,7 +136,7 @@ class Ledger(RoomColumns):
         while self._starts and self._starts[0][0] <= now:
             _, uid = self._starts.popleft()
             entry = self._entries.get(uid)
-            if entry is not None and now - entry.since >= self._startup_patience:
+            if entry is not None and now >= entry.since + self._startup_patience:  # rounded like the time in the queue
                 self._overdue(entry)
         fresh = self.fresh(now)
         before = self._was_fresh[: len(fresh)]

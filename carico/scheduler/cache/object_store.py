@@ -74,6 +74,7 @@ class ObjectStore:
         # By kind and key: the last object of the watch, and the objects that are assumed instead, the newest last.
         self._assumed: dict[tuple[str, str], tuple[KubeObject, list[KubeObject]]] = {}
         self._listeners: dict[tuple[str, str], list[Callable[[], None]]] = {}  # by kind and key
+        self.on_restore: Callable[[KubeObject, KubeObject], object] = _ignore  # what was assumed, and what is again
         self._tables: dict[str, dict[str, Any]] = {
             "Namespace": self.namespaces,
             "Service": self.services,
@@ -145,9 +146,10 @@ class ObjectStore:
         real, assumed = self._assumed.get(name, (thing, []))
         if thing in assumed:
             assumed.remove(thing)
-            self._tables[name[0]][thing.key] = assumed[-1] if assumed else real
+            present = self._tables[name[0]][thing.key] = assumed[-1] if assumed else real
             if not assumed:
                 del self._assumed[name]
+            self.on_restore(thing, present)
 
     def _tell(self, thing: KubeObject) -> None:
         if not self._listeners:
@@ -162,6 +164,10 @@ class ObjectStore:
     def namespace_labels(self, name: str) -> dict[str, str]:
         namespace = self.namespaces.get(name)
         return {} if namespace is None else namespace.metadata.labels
+
+
+def _ignore(*_: object) -> None:
+    """The default callback."""
 
 
 def _drop(table: dict[str, dict[str, T]], where: str, key: str) -> None:

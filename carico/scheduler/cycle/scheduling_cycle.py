@@ -127,10 +127,10 @@ def _message(profile: Profile, cycle: Cycle, feasibility: FilterResult) -> str:
 
 
 def _may_preempt(profile: Profile, cycle: Cycle, decision: Decision) -> bool:
-    """Whether the pod could evict others, and did not."""
-    lowest = min(cycle.snapshot.priorities, default=cycle.pod.priority)
+    """Whether the pod could evict others, now or once they are there, and did not."""
+    lowest = min(cycle.snapshot.priorities, default=0)
     allowed = bool(profile.post_filters) and cycle.pod.pod.spec.preemption_policy != "Never"
-    return allowed and decision.preemption is None and lowest < cycle.pod.priority
+    return allowed and decision.preemption is None and min(lowest, 0) < cycle.pod.priority
 
 
 def _post_filter(profile: Profile, cycle: Cycle, feasibility: FilterResult) -> Nomination | Wait | None:
@@ -164,10 +164,11 @@ def refusal_of(profile: Profile, cycle: Cycle, feasibility: FilterResult, *, may
     refusal = Diagnosis(plugins or concerned, profile.interests(concerned), needs, _bits(mask), kept, scope=scope)
     if may_preempt:
         measured = profile.feasible.measured
-        unreported = feasibility.refused_by(measured) & feasibility.resolvable(ignoring=measured)
+        resolvable = feasibility.resolvable(ignoring=measured)
+        unreported = feasibility.refused_by(measured) & resolvable
         reported_needs = tuple(need for p in supplies if p.name in measured for need in p.needs(cycle))
-        if unreported.any() and reported_needs:
-            return replace(refusal, unreported=_bits(unreported), reported_needs=reported_needs)
+        bits = _bits(unreported) if unreported.any() and reported_needs else b""
+        return replace(refusal, resolvable=_bits(resolvable), unreported=bits, reported_needs=reported_needs)
     return refusal
 
 

@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+REQUESTS = "requests"  # the supply of what pods request: the only one of which evicting pods makes more
 Available = Callable[[str, int], float]  # of a resource, on a row; −inf where the filter rejects the row for any need
 
 
@@ -61,8 +62,15 @@ class Promised:
 class Room:
     """What one row has left for pods that were not woken up for it yet."""
 
-    def __init__(self, row: int, supplies: Mapping[str, Available], promised: Promised) -> None:
-        self._row, self._supplies, self._promised = row, supplies, promised
+    def __init__(
+        self,
+        row: int,
+        supplies: Mapping[str, Available],
+        promised: Promised,
+        evictable: Mapping[str, float] | None = None,
+    ) -> None:
+        """`evictable`: what pods request that could be evicted, by resource; it counts as left."""
+        self._row, self._supplies, self._promised, self._evictable = row, supplies, promised, evictable or {}
         self._available: dict[tuple[str, str], float] = {}
 
     def holds(self, needs: Needs) -> bool:
@@ -72,7 +80,9 @@ class Room:
         """What the row has, less what was promised to pods that were woken up for it."""
         amount = self._available.get((supply, resource))
         if amount is None:
-            amount = self._available[supply, resource] = self._supplies[supply](resource, self._row)
+            amount = self._supplies[supply](resource, self._row)
+            amount += self._evictable.get(resource, 0.0) if supply == REQUESTS else 0.0
+            self._available[supply, resource] = amount
         return amount - self._promised.on(self._row, supply, resource)
 
 

@@ -17,7 +17,7 @@ from carico.scheduler.cache.snapshot import Snapshot
 from carico.scheduler.cache.template import PodInfo, PodTemplate
 from carico.scheduler.framework.cluster_events import Action, EventInterest, only_itself
 from carico.scheduler.framework.contract import Bits, Cycle, Reason, Reuse, Verdict
-from carico.scheduler.framework.needs import Need, Needs
+from carico.scheduler.framework.needs import REQUESTS, Need, Needs
 
 TOO_MANY = Reason("Too many pods")
 UNKNOWN = Reason("node(s) had a pod that could not be read", unresolvable=True, transient=True)
@@ -27,7 +27,7 @@ PAIRS = 31  # pairs of bits in 64, besides the two bits for the reasons above
 class NodeResourcesFit:
     name = "NodeResourcesFit"
     reuse = Reuse.ROW
-    supply = "requests"
+    supply = REQUESTS
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot

@@ -24,7 +24,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -249,6 +249,16 @@ class Queue:
         for group in self._unschedulable.reported(row, Room(row, self.supplies, self._promised)):
             self._wake_group(group, "NodeReported", now)
         self._wake_by_room(row, now)
+
+    def on_vacated(self, row: int, priority: int, evictable: Callable[[int], Mapping[str, float]], now: float) -> None:
+        """A pod of this priority has left the row: wakes up pods for which evicting others there is enough now.
+
+        `evictable` returns what the row's pods below a priority request.
+        """
+        for group in self._unschedulable.vacated(
+            row, priority, lambda g: Room(row, self.supplies, self._promised, evictable(g.info.priority))
+        ):
+            self._wake_group(group, "NodeVacated", now)
 
     def reprice(self, families: Iterable[str], now: float) -> None:
         """The cost of these families of classes changed: one pod of each group is retried."""

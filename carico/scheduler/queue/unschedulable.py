@@ -21,7 +21,7 @@ from carico.scheduler.cache.affinity_terms import PodSet
 from carico.scheduler.cache.pod_set_index import AudienceIndex
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import ClusterEvent, EventInterest
-from carico.scheduler.framework.needs import Needs, NeedsIndex, Room
+from carico.scheduler.framework.needs import REQUESTS, Needs, NeedsIndex, Room
 
 if TYPE_CHECKING:
     from carico.scheduler.queue.scheduling_queue import Queued
@@ -52,6 +52,7 @@ class Diagnosis:
     # Rows, a bit each, on which only the node's report prevented preemption, and what the pod lacked there.
     unreported: bytes = b""
     reported_needs: Needs = ()
+    resolvable: bytes = b""  # rows, a bit each, where it evicts pods of lower priority if that makes enough room
     scope: Scope = Scope.POD
 
 
@@ -99,6 +100,14 @@ class WaitingGroup:
     def waits_for_report(self, row: int) -> bool:
         """Whether the pods might preempt there, if the node's report allowed it."""
         return row < 8 * len(self._unreported) and bool(self._unreported[row >> 3] >> (row & 7) & 1)
+
+    def could_preempt(self, row: int) -> bool:
+        resolvable = self.refusal.resolvable
+        return row >= 8 * len(resolvable) or bool(resolvable[row >> 3] >> (row & 7) & 1)
+
+    def wait_for_report(self, row: int) -> None:
+        self._unreported.extend(b"\0" * ((row >> 3) + 1 - len(self._unreported)))
+        self._unreported[row >> 3] |= 1 << (row & 7)
 
     def has_report(self, row: int) -> None:
         self._unreported[row >> 3] &= ~(1 << (row & 7)) & 0xFF
@@ -163,6 +172,7 @@ class Unschedulable:
         self._by_kept: dict[int, dict[WaitingGroup, None]] = {}
         self._by_family: dict[str, dict[WaitingGroup, None]] = {}  # of the pods' class
         self._unreported: dict[WaitingGroup, None] = {}  # groups that might preempt, but for the reports of nodes
+        self._preempting: dict[WaitingGroup, None] = {}  # groups that evict pods where that makes enough room
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -236,6 +246,24 @@ class Unschedulable:
             group.has_report(row)
         return groups
 
+    def vacated(self, row: int, priority: int, room_for: Callable[[WaitingGroup], Room]) -> list[WaitingGroup]:
+        """Groups that could preempt on the row now that a pod of this priority has left it.
+
+        A pod that they could have evicted makes no difference. Where only the row's report is against it, they wait
+        for a report.
+        """
+        found = []
+        for group in self._preempting:
+            if not group.size or group.info.priority > priority or not group.could_preempt(row):
+                continue
+            room, needs = room_for(group), group.refusal.needs
+            if room.holds(needs):
+                found.append(group)
+            elif room.holds(tuple(need for need in needs if need.supply == REQUESTS)):
+                group.wait_for_report(row)
+                self._unreported[group] = None
+        return found
+
     def open(self, row: int) -> list[WaitingGroup]:
         """Groups that were rejected because the row is nominated for another pod; marks it as reachable again."""
         groups = list(self._by_kept.pop(row, ()))
@@ -294,9 +322,14 @@ class Unschedulable:
             self._unreported[group] = None
         else:
             self._unreported.pop(group, None)
+        if group.refusal.resolvable:
+            self._preempting[group] = None
+        else:
+            self._preempting.pop(group, None)
 
     def _unindex(self, group: WaitingGroup) -> None:
         self._unreported.pop(group, None)
+        self._preempting.pop(group, None)
         for kind in group.by_kind:
             if kind == POD and group.audience is not None:
                 del self._selective[group]

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import msgspec
+import numpy as np
+from scheduling import make_node, make_pod, make_report
 from worlds import World
 
 from carico.kube.objects import Pod, PodDisruptionBudget
+from carico.scheduler.assembly import assemble
 from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.cycle.scheduling_cycle import decide
 from carico.scheduler.framework.contract import WAIT, Cycle, Nomination, Wait
-from carico.scheduler.plugins.default_preemption import DefaultPreemption
-from carico.testing import a_node, a_pod
+from carico.scheduler.plugins import default_preemption
+from carico.scheduler.plugins.default_preemption import SURE_CANDIDATES, DefaultPreemption
+from carico.settings import SchedulerSettings
+from carico.testing import ManualClock, a_node, a_pod
 
 
 def running(name: str, node: str, priority: int, cpu: str = "1", started: str = "", **more: Any) -> Pod:
@@ -164,3 +171,48 @@ def test_room_that_was_made_is_kept_for_its_pod() -> None:
     assert world.feasible(urgent()) == {"a", "b"}
     refused = world.judge(a_pod("both", requests={"cpu": "2"}))
     assert refused.refusing == {"NodeResourcesFit"}
+
+
+def candidates(world: World, pod: Pod, *, seconds_each: float) -> list[int]:
+    """The violations of each candidate that is found while the CPU takes so long for each of them."""
+    cycle, spent = Cycle(PodInfo(pod), world.snapshot), itertools.count()
+    plugin = DefaultPreemption(lambda: 0.0, seed=1, spent=lambda: next(spent) * seconds_each)
+    found = plugin._candidates(cycle, world.filters.run(cycle), world.snapshot.all_rows())
+    return [candidate.violations for candidate in found]
+
+
+def test_a_search_that_takes_long_is_content_with_fewer_candidates() -> None:
+    nodes = [a_node(f"n{i}", cpu="1") for i in range(40)]
+    world = World(nodes, [running(f"p{i}", f"n{i}", 1) for i in range(40)])
+    assert len(candidates(world, urgent(), seconds_each=0.0)) == 40
+    assert len(candidates(world, urgent(), seconds_each=default_preemption.SEARCH_LIMIT)) == SURE_CANDIDATES
+
+
+def test_a_search_that_takes_long_violates_no_budget_for_that() -> None:
+    nodes = [a_node(f"n{i}", cpu="1") for i in range(40)]
+    pods = [running(f"p{i}", f"n{i}", 1, labels={"app": "kept"} if i < 30 else {}) for i in range(40)]
+    found = candidates(World(nodes, pods, [budget(0)]), urgent(), seconds_each=1.0)
+    assert found == [1] * 30 + [0]
+
+
+def test_a_search_leaves_nothing_behind_that_later_filters_would_recompute() -> None:
+    """Rows that were tried and are as before must not be recomputed for each further row: that was quadratic."""
+    parts = assemble(SchedulerSettings(), ManualClock(), None)
+    for name in ("a", "b", "c"):
+        parts.cluster.node_changed(None, make_node(name, cpu="2"))
+        parts.cluster.pod_changed(None, make_pod(f"low-{name}", node=name, cpu="2", units=0.3))
+        parts.cluster.reported(make_report(name, 5.0))
+    pod = PodInfo(make_pod("urgent", cpu="1", priority=10))
+    decision = decide(parts.profiles["carico"], parts.cluster, pod, np.random.default_rng(1))
+    assert isinstance(decision.preemption, Nomination)
+    assert decision.cycle.state["Capacity"] == {}
+
+
+def test_a_node_that_requests_alone_rule_out_is_not_tried_pod_by_pod() -> None:
+    """Most nodes of a full cluster: even without all pods of lower priority the requests do not fit."""
+    pods = [running("low", "a", 1), running("peer", "a", 10, "2")]
+    world = World([a_node("a", cpu="3")], pods)
+    cycle = Cycle(PodInfo(urgent("2")), world.snapshot)
+    found = world.filters.run(cycle)
+    world.filters.pretending = None  # type: ignore[method-assign, assignment]
+    assert DefaultPreemption(lambda: 0.0, seed=1).post_filter(cycle, found) is None

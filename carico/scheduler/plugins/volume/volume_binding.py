@@ -63,7 +63,7 @@ class VolumeBinding:
             EventInterest("PersistentVolume", Action.ADD | Action.UPDATE),
             EventInterest("Node", Action.ADD | Action.NODE_LABEL),
             EventInterest("CSINode", Action.ADD | Action.UPDATE),
-            EventInterest("CSIDriver", Action.UPDATE),
+            EventInterest("CSIDriver", Action.UPDATE | Action.DELETE),
             EventInterest("CSIStorageCapacity", Action.ADD | Action.UPDATE),
         )
 
