@@ -134,9 +134,7 @@ class ByClass:
         queued = QUEUE_ERROR * max(usage - 0.5, 0.0) if self._dimensions[i] == "cpu" else 0.0
         variance = second.noise[i] / second.clean + noise / whole**2 + queued * queued
         queues = self._dimensions[i] == "cpu" and total / whole > BUSY
-        self._baselines[j].learn(
-            usage, total / whole, variance, passed, saturated=second.saturated[i], may_miss=queues
-        )
+        self._baselines[j].learn(usage, total / whole, variance, passed, saturated=second.saturated[i], may_miss=queues)
 
     def _running(self) -> list[tuple[ClassStats, PodTrack]]:
         found = []

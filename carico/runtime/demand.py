@@ -12,8 +12,8 @@ The larger one is used. If the other pods have less weight (BestEffort pods and 
 to them and not to this pod. Its own pressure gives a bound: no thread waits for a larger share w of its time than
 `some`, which bounds the wait by usage · w/(1 − w). But `some` is a mean over processors, and includes only a part of
 the wait of a thread that migrated between them: of one that spent the same time on each of n, 1/n. w is assumed to be
-n · `some` with n up to four. A bound that is too wide lets the noise of the stretch, a mean of ten counts a second, make
-busy threads look more expensive: with four instead of two on two processors by 6 %.
+n · `some` with n up to four. A bound that is too wide lets the noise of the stretch, a mean of ten counts a second,
+make busy threads look more expensive: on two processors, with four instead of two, by 7 %.
 
 Time in which the pod was throttled by its own cpu limit is not waiting for a processor, and no pod demands more than
 its limit.

@@ -1,8 +1,8 @@
 """Use and demand of every workload pod, read once a second within a time budget.
 
 Young pods are read every second: their class may be new, and the node's room depends on them. The others are read in
-rotation within `measure_budget`, those whose demand hardly moves only every second time; their figures are then means
-over the seconds between two readings.
+rotation within `measure_budget`, those whose demand has hardly moved for a while only every 4 s; their figures
+are then means over the seconds between two readings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ YOUNG = 20.0  # s since its first container started, or since it was first seen,
 YOUNG_BUDGETS = 10  # budgets that young pods may use together: hundreds may start at once
 NEXT_SECOND = 0.5  # s after a reading from which on a pod may be read again: ticks are not exactly a second apart
 LEAST_SECONDS = 0.25  # between two readings that are compared; a shorter interval is too inaccurate
-STEADY_EVERY = 2.0  # s between two readings of a pod whose demand hardly moved between the last two
+STEADY_EVERY = 4.0  # s between two readings of a pod whose demand has hardly moved from reading to reading,
+STEADY_FOR = 30.0  # s, for this long: pods that burst now and then are read every second
 STEADY = 0.1  # change of demand, as a share of it, that counts as hardly any,
 STEADY_LEAST = (0.02, 2.0**23)  # or as an absolute amount, by ACCOUNTED: cores, bytes
 SILENCE = 10.0  # s without a single reading, though pods run, after which accounting counts as missing
@@ -84,12 +85,13 @@ def _since_start(before: Instant | None, after: Instant, started: float | None, 
 class Watched:
     """One pod."""
 
-    __slots__ = ("due", "end", "figures", "fresh", "instant", "seen", "young_until")
+    __slots__ = ("due", "end", "figures", "fresh", "instant", "moved", "seen", "young_until")
 
     def __init__(self, now: float) -> None:
         self.seen = now
         self.young_until = now + YOUNG
         self.due = now  # s, monotonic, from which on it is to be read again
+        self.moved = now  # s, monotonic, of the last reading that differed from the one before
         self.instant: Instant | None = None
         self.figures: PodFigures | None = None
         self.fresh = False
@@ -211,7 +213,9 @@ class PodMeter:
         if before is not None and (figures := self._figures(before, after)) is not None:
             if watched.end.leaves_out(before.counters, counters, at - before.at):
                 return
-            if self._is_steady(watched.figures, figures):
+            if not self._is_steady(watched.figures, figures):
+                watched.moved = now
+            elif now - watched.moved >= STEADY_FOR:
                 watched.due += STEADY_EVERY - 1.0
             watched.figures, watched.fresh = figures, True
 
@@ -219,7 +223,7 @@ class PodMeter:
         if before is None:
             return False
         pairs = zip(before.demand, after.demand, self._least, strict=True)
-        return all([abs(b - a) <= max(STEADY * a, least) for a, b, least in pairs])
+        return all(abs(b - a) <= max(STEADY * a, least) for a, b, least in pairs)
 
     def _figures(self, before: Instant, after: Instant) -> PodFigures | None:
         seconds = after.at - before.at
