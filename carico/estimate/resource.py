@@ -194,7 +194,7 @@ class ResourceFit:
         """Nothing is learned in churn, so a lowest sample far above the prediction raises the cost directly."""
         fit, lowest = self._fits[i], second.lowest[i]
         if second.churn and fit.known and lowest > fit.baseline + fit.cost * second.most + SPIKES:
-            return max(cost, (lowest - fit.baseline) / max(second.most, 1))
+            return max(cost, (lowest - fit.baseline) / max(second.pods, 1))
         return cost
 
     def resize(self, scale: Scale) -> None:
