@@ -199,6 +199,15 @@ def needs_images(labels: Mapping[str, str], annotations: Mapping[str, str], igno
     return not (annotations.get(COST_CLASS) or _job(labels) or _telling(labels, annotations, ignored))
 
 
+def is_of_images(key: ClassKey) -> bool:
+    """Whether only the images, or without any the pod's name, determined this class: no label can contain a colon.
+
+    >>> [is_of_images(class_of("team-a", "x", labels, {}, ["pi"])) for labels in ({}, {"app": "web"})]
+    [True, False]
+    """
+    return key.family.startswith((f"{key.namespace}/image:", f"{key.namespace}/pod:"))
+
+
 def class_of_images(namespace: str, images: Iterable[str]) -> ClassKey | None:
     """The class of a pod that only its images identify; None while no image is known."""
     known = [image for image in images if image and not IMAGE_ID.match(image)]

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from carico.estimate.class_cost import cost_of
-from carico.pod_class import DEFAULT_IGNORED, class_of, needs_images
+from carico.pod_class import DEFAULT_IGNORED, class_of, is_of_images
 from carico.scheduler.cache.charge import NUMBER, Charge, Claim, in_order, vector
 from carico.scheduler.cache.class_merge import merged
 from carico.scheduler.cache.requests import CPU, MEMORY
@@ -194,7 +194,7 @@ class ClassCostTable:
         found = class_of(meta.namespace, meta.name, meta.labels, meta.annotations, images, self._ignored)
         if meta.annotations:
             return found
-        if not needs_images(meta.labels, {}, self._ignored):
+        if not is_of_images(found):
             identity.class_key = found
         else:
             identity.classes = WeakKeyDictionary() if identity.classes is None else identity.classes

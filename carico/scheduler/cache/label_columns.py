@@ -20,6 +20,7 @@ MISSING = -1  # the code of a row whose node lacks the label; also the last entr
 
 
 KEPT = 256  # columns; the least recently used is dropped first
+MASKS = 64  # results of requirements; at 20,000 nodes 20 KB each
 SPARE = 64  # unused values that are kept, in case a node gets them again
 
 
@@ -40,6 +41,7 @@ class Column:
         self._rows: list[int] = []  # how many rows have each value
         self._unused = 0  # values that no row has
         self._integers: tuple[NDArray[np.int64], Mask] | None = None
+        self.version = 0  # incremented when a row gets another value
         self.codes: NDArray[np.int32] = np.array([self._entered(value) for value in values], dtype=np.int32)
 
     @property
@@ -56,6 +58,7 @@ class Column:
         if value != (None if before == MISSING else self.values[before]):
             self.codes[row] = self._entered(value)
             self._left(before)
+            self.version += 1
 
     def _entered(self, value: str | None) -> int:
         """Counts one more row with this value; returns its code."""
@@ -133,6 +136,8 @@ class LabelColumns:
         self._labels_of = labels_of
         self._length = length
         self._columns: OrderedDict[str, Column] = OrderedDict()
+        # Over all rows. Labels of nodes change rarely, and new templates often have the requirements of earlier ones.
+        self._masks: dict[Requirement, tuple[Column, int, Mask]] = {}
 
     def __len__(self) -> int:
         return len(self._columns)
@@ -166,9 +171,23 @@ class LabelColumns:
         """The rows whose labels meet all requirements."""
         mask: Mask | None = None
         for requirement in requirements:
-            admitted = self.column(requirement.key).admitted(requirement, self.codes(requirement.key, rows))
-            mask = admitted if mask is None else np.logical_and(mask, admitted, out=mask)
+            admitted = self._admitted(requirement, rows)
+            mask = admitted.copy() if mask is None else np.logical_and(mask, admitted, out=mask)
         return np.ones(self._length() if rows is None else len(rows), dtype=np.bool_) if mask is None else mask
+
+    def _admitted(self, requirement: Requirement, rows: RowArray | None) -> Mask:
+        """Read-only."""
+        column = self.column(requirement.key)
+        if rows is not None:
+            return column.admitted(requirement, column.codes[rows])
+        known, length = self._masks.get(requirement), self._length()
+        if known is not None and known[0] is column and known[1] == column.version and len(known[2]) == length:
+            return known[2]
+        if len(self._masks) >= MASKS:
+            self._masks.clear()
+        mask = column.admitted(requirement, column.codes[:length])
+        self._masks[requirement] = column, column.version, mask
+        return mask
 
     def selected(self, selector: Selector, rows: RowArray | None) -> Mask:
         mask = self.matching(selector.requirements, rows)
