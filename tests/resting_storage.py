@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import msgspec
+from network import Asked
 from resting import Api, World
 
 from carico.kube.client import ApiError
@@ -39,16 +40,16 @@ class StorageApi(Api):
         self.provisioner = "works"  # fails, hangs, goes wrong: makes volumes that no node reaches
         self.volumes_refuse = 0  # requests that are answered with an error
 
-    async def call(self, method: str, path: str, body: bytes = b"", *more: str, **options: Any) -> bytes:
-        collection, _, name = path.rpartition("/")
+    async def answer(self, asked: Asked) -> bytes:
+        collection, _, name = asked.path.rpartition("/")
         kind = PATHS.get(collection.rpartition("/")[2])
         if kind is None:
-            return await super().call(method, path, body, *more, **options)
+            return await super().answer(asked)
         await self.clock.sleep(self.slow_patches)
         if self.volumes_refuse:
             self.volumes_refuse -= 1
             raise ApiError(503, "ServiceUnavailable", "etcd is away")
-        patch, thing = json.loads(body), self.things.get((kind, name))
+        patch, thing = asked.body, self.things.get((kind, name))
         if thing is None:
             raise ApiError(404, "NotFound", f"{kind} {name!r} not found")
         if patch["metadata"].pop("resourceVersion") != thing["metadata"]["resourceVersion"]:

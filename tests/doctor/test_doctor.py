@@ -24,7 +24,7 @@ from carico.doctor.finding import Finding
 from carico.flags import CommandParser
 from carico.http.server import HttpServer
 from carico.kube.rights import Right, rights
-from carico.scheduler import needs
+from carico.scheduler import enabled_parts
 from carico.settings import AgentSettings, SchedulerSettings, ServerTlsFiles, TlsFiles
 from carico.wire.certificates import Authority
 from carico.wire.server import GrpcServer
@@ -200,7 +200,7 @@ def test_the_table_has_no_colours_in_a_pipe() -> None:
 
 
 def needed(**settings: str) -> list[Right]:
-    return rights(needs.parts(SchedulerSettings(**settings)))
+    return rights(enabled_parts.parts(SchedulerSettings(**settings)))
 
 
 def test_the_rights_are_all_that_the_scheduler_uses() -> None:
