@@ -96,7 +96,10 @@ class ClusterCache:
             self.ledger.node_added(new.name)
             self._rows.add(self.snapshot.rows.number[new.name])
             self.on_node(new)
-        self.queue.on_change(node_change(old, new), now)
+        change = node_change(old, new)
+        self.queue.on_change(change, now)
+        if change.bits:
+            self._retry_nominated(change, now)
         self._wake(now)
 
     def thing_changed(self, old: KubeObject | None, new: KubeObject | None) -> None:
@@ -259,6 +262,13 @@ class ClusterCache:
                 self.snapshot.nominate(info, said)
             self.queue.activate(info.uid, now)
 
+    def _retry_nominated(self, change: ClusterEvent, now: float) -> None:
+        """Their node is gone or has changed: it may not hold them any more, although their victims are leaving."""
+        name = (change.new or change.old).name
+        for nominated in list(self.snapshot.nominated.values()):
+            if nominated.node == name:
+                self.queue.activate(nominated.pod.uid, now)
+
     def _restored(self, assumed: KubeObject, present: KubeObject) -> None:
         """A volume or claim that was assumed for a pod is as before: no watch event will tell the pods that wait."""
         self.queue.on_change(ClusterEvent(type(present).__name__, Action.UPDATE, assumed, present), self._now())
@@ -275,6 +285,8 @@ class ClusterCache:
         for nominated in self.snapshot.nominated.values():
             if nominated.victims.pop(uid, None) is not None:
                 nominated.vacated_at = now
+                if not nominated.victims:
+                    self.queue.activate(nominated.pod.uid, now)
         there = _on_node(info.pod, node)
         self.queue.on_change(ClusterEvent("Pod", Action.DELETE, there, None), now)
         self._vacated(row, info.priority, now)
