@@ -1,6 +1,6 @@
 """The HTTP/1.1 server of agent, aggregator and scheduler: small, strict, and cheap for its process.
 
-The embedded API server uses address, listener, message and head, and has connections of its own (docs/decisions/0010).
+The embedded API server uses address, listener, message and head, and has connections of its own (docs/decisions/0012).
 
 address   host:port
 listener  a listening socket, with or without TLS, and its handshakes
