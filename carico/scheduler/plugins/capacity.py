@@ -45,6 +45,7 @@ REASON_OF = {"cpu": 4, "memory": 5, "memory_pressure": 6, "io_pressure": 6, "dis
 # The amounts of this supply besides the resources: pods of free capacity, the same on nodes that report no room, pods
 # that may start, and PROBE followed by a class: unmeasured pods of that class that may be added.
 FREE, FREE_WITHOUT_ROOM, STARTS, PROBE = "free", "free without room", "starts", "probe:"
+CHARGE = "Capacity.charge"  # in the state of a cycle
 ROUNDING = 1 - 1e-9  # sums of amounts are not exact
 
 
@@ -110,7 +111,7 @@ class Capacity:
 
     def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
         self._ledger.extend()
-        charge = self.charge(cycle.pod)
+        charge = self._own_charge(cycle)
         short: Mask = self._fitting(cycle, rows, charge) < self._least(1.0 if charge.cost is not None else charge.units)
         bits = self._lacking(cycle, rows, charge, short) if short.any() else short.view(np.uint8)
         crowded = self._crowded(cycle, rows)
@@ -241,7 +242,7 @@ class Capacity:
     def score(self, cycle: Cycle, rows: RowArray) -> Vector:
         """Proportional to how many pods like it fit; a node judged by requests alone scores 0."""
         self._ledger.extend()
-        free = self._fitting(cycle, rows, self.charge(cycle.pod))
+        free = self._fitting(cycle, rows, self._own_charge(cycle))
         if self.rules.on_stale == "requests":
             free[~_pick(self._ledger.fresh(self._now()), cycle, rows)] = 0.0
         most = float(free.max(initial=0.0))
@@ -285,9 +286,16 @@ class Capacity:
         """What the pod takes of a node."""
         return self.classes.charge(self.classes.claim(pod))
 
+    def _own_charge(self, cycle: Cycle) -> Charge:
+        """Of the cycle's pod: looked up once, because costs do not change during a cycle."""
+        found: Charge | None = cycle.state.get(CHARGE)
+        if found is None:
+            found = cycle.state[CHARGE] = self.charge(cycle.pod)
+        return found
+
     def need(self, cycle: Cycle) -> float:
         """How much free capacity, in the pods that `free` counts, the pod takes."""
-        return self.rules.threshold * self.charge(cycle.pod).units
+        return self.rules.threshold * self._own_charge(cycle).units
 
     def remark(self, row: int) -> str:
         """A remark for the user about a node that was chosen although its report is stale."""
@@ -296,7 +304,7 @@ class Capacity:
 
     def free(self, cycle: Cycle, rows: RowArray | None) -> Vector:
         """How many pods like it fit, by room if a node reports it; for a pod with units, in mean recent pods."""
-        fits = self._fitting(cycle, rows, self.charge(cycle.pod))
+        fits = self._fitting(cycle, rows, self._own_charge(cycle))
         return np.minimum(fits, MOST)
 
     def _is_of_family(self, pod: PodInfo, _: object, family: object) -> bool:

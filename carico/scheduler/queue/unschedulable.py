@@ -4,7 +4,7 @@ Pods of one group get the same verdict from every filter that rejected them: the
 all, a queueing hint is called once for the group, and an event that may help wakes up only its first pod. If that one
 is placed, the next one is woken up; if it fails, the others would fail too and stay.
 
-    Change ─► groups whose interests name its kind ─► hint ─► the group's first pod
+    Change ─► groups whose interests name its kind, and that pod if it is one ─► hint ─► the group's first pod
     a row  ─► groups whose needs the row can hold  ─► as many pods as it holds, of all groups, in queue order
 """
 
