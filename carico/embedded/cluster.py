@@ -63,9 +63,9 @@ class LocalCluster:
         server = authority.issue("localhost", "localhost", "127.0.0.1")
         node = authority.issue_node(self.node)
         await self._module(
-            "api", "carico.embedded.apiserver", "--kubeconfig", self.kubeconfig, "--logs", self.pods / "logs"
+            "apiserver", "carico.embedded.apiserver", "--kubeconfig", self.kubeconfig, "--logs", self.pods / "logs"
         )
-        await self._until("api", self.kubeconfig.exists)
+        await self._until("apiserver", self.kubeconfig.exists)
         serving = ["--client-ca", authority.cert, *_pair(server)]
         aggregator, scheduler = free_port(), free_port()
         self._reports_to = f"localhost:{scheduler}"
