@@ -93,7 +93,7 @@ def test_settings_switch_rights_on() -> None:
 
 ROOT = Path(carico.__file__).parent
 # Servers: they compare the paths of requests that they receive.
-SERVERS = (ROOT / "local" / "api",)
+SERVERS = (ROOT / "embedded" / "apiserver",)
 # An example in a docstring, for whoever tests with it: its own path is what a test writes.
 EXAMPLES = (ROOT / "testing.py",)
 
