@@ -94,8 +94,6 @@ def test_settings_switch_rights_on() -> None:
 ROOT = Path(carico.__file__).parent
 # Servers: they compare the paths of requests that they receive.
 SERVERS = (ROOT / "embedded" / "apiserver",)
-# An example in a docstring, for whoever tests with it: its own path is what a test writes.
-EXAMPLES = (ROOT / "testing.py",)
 
 
 def _texts(tree: ast.AST) -> list[str]:
