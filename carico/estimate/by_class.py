@@ -323,8 +323,6 @@ def _to_come(class_: ClassStats, pod: PodTrack, j: int, reserved: float, at: flo
     if class_.is_starting(pod, j) or not pod.settled[j] or pod.age < class_.ramps[j]:
         # For a class without measurements the pod's own first readings are better than a guess.
         amount = max(level.recent)[0] if class_.is_shown(pod, j) else max(level.now, reserved)
-        if class_.cost is None and not level.recent:  # its first second is no level, but more than a guess
-            amount = max(amount, level.first or 0.0)
         return amount, amount, 0.0
     if pod.provisional[j]:
         amount = level.mean / class_.queueing[j]

@@ -398,14 +398,6 @@ def test_a_new_class_that_still_comes_up_keeps_the_guess() -> None:
     assert climbing.room[0] == pytest.approx(first.room[0], abs=0.2)
 
 
-def test_the_first_second_of_a_new_class_counts_where_it_is_more_than_the_guess() -> None:
-    """Light pods would otherwise be placed beside it for another second, as if it needed one core."""
-    node = Node()
-    free = node.seconds(5, [])
-    began = node.second([pod("1", (8.0, GIB), age=0.8)])
-    assert free.room[0] - began.room[0] == pytest.approx(8.0, abs=0.5)
-
-
 def test_no_guess_takes_more_than_half_of_the_node() -> None:
     classes = NodeClassTable(RESOURCES, (1.0, GIB), (4.0, 8 * GIB))
     dear = [pod(f"d{i}", (0.1 if i else 4.0, GIB), key=ClassKey("a", f"a/{i}")) for i in range(3)]
