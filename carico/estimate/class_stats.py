@@ -182,6 +182,8 @@ class ClassStats:
         if weight < 2.0 or mean <= 0.0 or self.swings[i]:
             return
         deviation = math.sqrt(variance * (1.0 + 1.0 / weight) + (0.05 * mean) ** 2)
+        if deviation <= 0.0:  # a mean of 1e-200, whose square is 0
+            return
         off = min(max((pod.level(i) - mean) / deviation, -6.0), 6.0)
         self._drift[i] += DRIFT_SHARE * (off - self._drift[i])
         if abs(self._drift[i]) > DRIFT:
@@ -290,12 +292,18 @@ class ClassStats:
         return len(recent) == 2 and recent[1] <= COMES_UP * recent[0] + LITTLE
 
     def shown(self, guess: Values) -> Values:
-        """What to reserve for one more pod before the class has a cost: what its pods have shown, else the guess."""
+        """What to reserve for one more pod before the class has a cost: what its pods have shown, else the guess.
+
+        The scheduler may know the class from other nodes and place more of its pods here already. The report that
+        counts these must not reserve the guess for them if the first one demands more than that.
+        """
         return tuple([self._shown(i, amount) for i, amount in enumerate(guess)])
 
     def _shown(self, i: int, guess: float) -> float:
         found = [max(pod.levels[i].recent)[0] for pod in self.pods.values() if self.is_shown(pod, i)]
-        return (1.0 + FIRST_SPREAD) * max(found) if found else guess
+        if found:
+            return (1.0 + FIRST_SPREAD) * max(found)
+        return max([guess, *[pod.last[i] for pod in self.pods.values() if pod.last is not None]])
 
     def _top(self, i: int) -> float:
         """Highest demand of a pod after its start-up: of ended pods, and of those that reached it and fell again."""

@@ -398,6 +398,17 @@ def test_a_new_class_that_still_comes_up_keeps_the_guess() -> None:
     assert climbing.room[0] == pytest.approx(first.room[0], abs=0.2)
 
 
+def test_a_second_pod_of_a_new_class_reserves_what_the_first_demands_though_that_may_still_rise() -> None:
+    """A scheduler that knows the class from other nodes hands its pods over to a node that does not know it yet."""
+    node = Node()
+    node.seconds(3, [pod("1", (0.5, 10 * GIB), age=1.0)])
+    first = pod("1", (0.5, 12 * GIB), age=4.0)
+    alone = node.second([first])
+    assert not node.pipeline.class_costs()
+    both = node.second([first._replace(age=5.0), pod("2", None, age=0.0, running=False)])
+    assert alone.room[1] - both.room[1] >= 12 * GIB
+
+
 def test_no_guess_takes_more_than_half_of_the_node() -> None:
     classes = NodeClassTable(RESOURCES, (1.0, GIB), (4.0, 8 * GIB))
     dear = [pod(f"d{i}", (0.1 if i else 4.0, GIB), key=ClassKey("a", f"a/{i}")) for i in range(3)]
