@@ -7,7 +7,7 @@ cache/       nodes, pods and other objects as arrays; the ledger of what nodes h
 framework/   the contract between scheduler and plugins, and what runs plugins
 plugins/     the policies, and their registry
 queue/       pods without a node
-cycle/       the way of one pod from the queue to its binding
+cycle/       the scheduling cycle and the binding cycle of one pod
 extender/    Pod-Capacity for a stock kube-scheduler
 http/        health, metrics, explain, dashboard; and the client of them
 

@@ -167,7 +167,7 @@ def test_a_store_of_events_that_is_down_for_ten_minutes() -> None:
             assert office.api.count("DELETE") == 3000
             assert len(office.recorder) <= 1000 + 4500 + 50
             assert office.recorder.lost >= 3000 - 1050 + 5000 - 4550
-            assert office.api.count("POST") < 50 + 600, "it is asked gently"
+            assert office.api.count("POST") < 50 + 600, "requests are spaced out"
             before, down = len(office.sent), False
             await office.until(lambda: not len(office.writer), within=60.0)
             told = Counter(sent.body["reason"] for sent in office.sent[before:])

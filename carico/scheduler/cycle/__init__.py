@@ -1,4 +1,4 @@
-"""The way of one pod from the queue to its binding.
+"""The scheduling cycle and the binding cycle of one pod.
 
     queue ─► scheduling_cycle ─► binding_cycle ─► binding_finisher
                     └─► failures ─► evictions
