@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cluster import runs
 from cluster.api import ApiError, Object
 from cluster.cluster import Cluster
+from cluster.daemons import ended_mark
 from cluster.errors import ClusterError
 from cluster.inner import FAILED
 from cluster.played import Nodes
@@ -115,7 +115,7 @@ class Keeper:
         if (last := self._cluster.steps()[-1][1]).startswith(FAILED):
             raise ClusterError(last)
         for part in self.PARTS:
-            if runs.process_of(self._cluster.run, part) is None:
+            if ended_mark(self._cluster.run.held, part).exists():
                 self.restarts[part] += 1
                 self._start(part)
 
@@ -123,7 +123,7 @@ class Keeper:
         held = self._cluster.run.held / part
         held.unlink()
         try:
-            self._cluster.wait_for(part, lambda: runs.process_of(self._cluster.run, part) is not None)
+            self._cluster.wait_for(part, lambda: not ended_mark(self._cluster.run.held, part).exists())
         finally:
             held.touch()
 

@@ -34,10 +34,17 @@ def log_tail(log: Path, lines: int = 15) -> str:
     return "\n".join(f"    {line[:400]}" for line in text.splitlines()[-lines:])
 
 
+def ended_mark(held: Path, name: str) -> Path:
+    """The file that exists while a held component has ended and was not restarted."""
+    return held / f"{name}.ended"
+
+
 class Daemons:
     """Starts components, detects their end, waits for conditions.
 
-    A component whose name is in the folder `held` may end; it is restarted when the name is removed from there.
+    A component whose name is in the folder `held` may end. Then its name with `.ended` stands there too, until it is
+    restarted; that happens when the name is removed. Whoever removes it waits for `.ended` first: a component that
+    ends while its name is not there is a failure of the cluster.
     """
 
     def __init__(self, logs: Path, held: Path) -> None:
@@ -77,6 +84,7 @@ class Daemons:
             name = self._names.pop(pid, None)
             if name and (self._held / name).exists():
                 self._away.add(name)
+                ended_mark(self._held, name).touch()
             elif name:
                 log = self._logs / f"{name}.log"
                 code = os.waitstatus_to_exitcode(status)
@@ -87,6 +95,7 @@ class Daemons:
         for name in [name for name in self._away if not (self._held / name).exists()]:
             self._away.discard(name)
             self.start(name, *self._commands[name])
+            ended_mark(self._held, name).unlink(missing_ok=True)
 
     def wait_for(self, what: str, ready: Callable[[], bool], seconds: float = 120.0, log: str | None = None) -> None:
         """Poll until `ready`; raise early if a component ends."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from . import binaries, builder, containerd, images, runs, sealed
-from .daemons import log_tail
+from .daemons import ended_mark, log_tail
 from .errors import ClusterError
 from .inner import FAILED, READY
 from .keeper import DETACH
@@ -123,14 +123,16 @@ class Started:
     @contextmanager
     def without(self, part: str) -> Iterator[None]:
         """Kill a component and keep it stopped; afterwards it is restarted, and may take a while to be ready."""
-        held = self.run.held / part
-        held.touch()
         pid = runs.process_of(self.run, part)
         if pid is None:
-            raise ClusterError(f"no {part} runs in cluster {self.run.id}")
+            raise ClusterError(f"no {part} runs in cluster {self.run.id}: {self.steps()[-1][1]}")
+        held, ended = self.run.held / part, ended_mark(self.run.held, part)
+        held.touch()
         try:
             os.kill(pid, signal.SIGKILL)
-            while Path(f"/proc/{pid}").exists():  # until the inner process has reaped it
+            while not ended.exists():  # until the inner process has reaped it
+                if (last := self.steps()[-1][1]).startswith(FAILED):
+                    raise ClusterError(last)
                 time.sleep(0.01)
             yield
         finally:
