@@ -22,6 +22,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from carico.backoff import doubled, spread
 from carico.clock import Clock, SystemClock
 from carico.errors import CaricoError
 from carico.kube.calls import FollowedResource
@@ -141,8 +142,7 @@ class Reflector(Generic[T]):
                 lasted = self._clock.monotonic() - began
                 failures = int(failed) if lasted >= HEALTHY_AFTER else failures + 1
                 if failures and (failed or not self._relist):  # otherwise `refresh` waits for a list
-                    pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures - 1, 10))
-                    await self._clock.sleep(pause * (0.75 + 0.5 * random.random()))
+                    await self._clock.sleep(spread(doubled(FIRST_PAUSE, LONGEST_PAUSE, failures)))
         finally:
             self._mirror.stop()
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from carico import __version__
+from carico import __version__, process
 from carico.clock import Clock, SystemClock, Ticker
 from carico.errors import CaricoError
 from carico.kube import credentials
@@ -151,7 +151,7 @@ class Scheduler:
         ports = [f"{server.name} on port {await server.start()}" for server in self._servers]
         log.info("scheduler %s, %s: gRPC on port %d, %s", __version__, self.identity, grpc_port, ", ".join(ports))
         lead = asyncio.create_task(self._lead())
-        others = [self.watches.run(), self.recorder.run(), self.writer.run(), self._keep_house(), end.wait()]
+        others = [self.watches.run(), self.recorder.run(), self.writer.run(), self._keep_house()]
         others += [self.rejections.run(), Ticker(self.clock, LAG_EVERY).run(self._lag)]
         if self.extender is not None:
             others.append(self.extender.nudge.run())
@@ -161,9 +161,7 @@ class Scheduler:
             others.append(self.class_costs.run())
         tasks: list[asyncio.Task[Any]] = [lead, *(asyncio.create_task(one) for one in others)]
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            await process.first_to_end(end, tasks)
         finally:
             await self._stop(lead, tasks)
 
@@ -172,7 +170,7 @@ class Scheduler:
 
         If a binding may still take effect, the Lease is not released: the next leader waits until it expires.
         """
-        await _cancelled(lead)
+        await process.cancel([lead])
         try:
             async with asyncio.timeout(DRAIN):
                 await self.binder.drain()
@@ -192,7 +190,7 @@ class Scheduler:
         await self.binder.abandon()
         if self.extender is not None:
             await self.extender.close()
-        await _cancelled(*tasks)
+        await process.cancel(tasks)
         await self._grpc.stop()
         for server in self._servers:
             await server.stop()
@@ -357,9 +355,3 @@ class Scheduler:
 
     def why_not_ready(self) -> str | None:
         return None if self.watches.is_synced else "the first lists of the API server's objects are not complete"
-
-
-async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

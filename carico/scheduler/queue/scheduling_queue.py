@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from carico.backoff import doubled
 from carico.kube.objects import Pod
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import Action, ClusterEvent, EventInterest
@@ -196,7 +197,7 @@ class Queue:
         if self._pods.get(queued.uid) is not queued:
             return  # deleted meanwhile
         queued.refusal, queued.failed_at = refusal, now
-        queued.ready_at = now + min(self._last, self._first * 2 ** min(queued.attempts - 1, 30))
+        queued.ready_at = now + doubled(self._first, self._last, queued.attempts)
         queued.after_flush = False
         late = queued.seen != self._changes and self._helped_in_flight(queued)
         if blindly or late or not refusal.plugins:
