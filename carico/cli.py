@@ -12,6 +12,7 @@ import os
 import sys
 import textwrap
 import traceback
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -33,6 +34,10 @@ class Command(NamedTuple):
     own_error: int | None = None  # exit code of Carico's errors, for a command where 1 and 2 mean something else
     needs: str = ""  # a package that the wheel of container images does not have
 
+
+# Flags of `carico` itself with a value, and those that one may write before kubectl's commands too.
+GLOBAL = ("--config", "--log-level", "--log-format")
+OF_KUBECTL = ("-n", "--namespace", "--context", "--kubeconfig", "-o", "--output", "--server")
 
 TRY, CLUSTER, ASK, OTHER = "On this machine", "In a cluster", "Ask and check", "Other"
 
@@ -67,7 +72,7 @@ def main(argv: list[str] | None = None) -> int:
     # One BLAS thread, set before numpy loads: matrices here are 2 × 2, and on 64 cores it would start 64 threads.
     for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
-    argv = sys.argv[1:] if argv is None else argv
+    argv = command_first(sys.argv[1:] if argv is None else argv)
     name = command_in(argv)
     own_error = COMMANDS[name].own_error if name in COMMANDS else None
     try:
@@ -90,6 +95,23 @@ def main(argv: list[str] | None = None) -> int:
         return own_error
 
 
+def command_first(argv: list[str]) -> list[str]:
+    """Moves flags of the command behind it, where the user wrote them before it, as one may for kubectl.
+
+    >>> command_first(["--log-level", "debug", "-n", "team", "explain", "web"])
+    ['--log-level', 'debug', 'explain', '-n', 'team', 'web']
+    """
+    before: list[str] = []
+    behind: list[str] = []
+    words = iter(argv)
+    for word in words:
+        if not word.startswith("-"):
+            return [*before, word, *behind, *words]
+        place = before if word.partition("=")[0] in (*GLOBAL, "--version") else behind
+        place += [word, *islice(words, word in (*GLOBAL, *OF_KUBECTL))]
+    return argv
+
+
 def command_in(argv: list[str]) -> str | None:
     """The first argument that is neither a flag nor the value of a global flag.
 
@@ -100,7 +122,7 @@ def command_in(argv: list[str]) -> str | None:
     for word in words:
         if not word.startswith("-"):
             return word
-        if word in ("--config", "--log-level", "--log-format"):
+        if word in (*GLOBAL, *OF_KUBECTL):
             next(words, None)
     return None
 

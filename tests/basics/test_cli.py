@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from running import AgentProcess
 
 from carico import __version__
@@ -29,8 +30,10 @@ def test_version(words: list[str]) -> None:
     assert carico(*words).stdout == f"carico {__version__}\n"
 
 
-def test_version_as_json() -> None:
-    assert json.loads(carico("version", "-o", "json").stdout)["version"] == __version__
+def test_version_as_json_and_yaml() -> None:
+    as_json, as_yaml = (carico("version", "-o", form).stdout for form in ("json", "yaml"))
+    assert json.loads(as_json) == yaml.safe_load(as_yaml)
+    assert json.loads(as_json)["version"] == __version__
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["help"]])
@@ -80,6 +83,11 @@ def test_an_unknown_command_ends_with_one_short_line() -> None:
         (["simulate-placement"], "the following arguments are required: -f/--file; see `carico simulate-placement"),
         (["--config", "x.toml", "version"], "--config: `carico version` reads no settings"),
         (["top", "--seconds", "soon"], "--seconds: 'soon' is not a duration; write it like 30s, 5m, 1h30m or"),
+        (
+            ["cluster", "create", "--simulate", "x"],
+            "--simulate: 'x' is not a whole number; see `carico cluster --help`",
+        ),
+        (["-n", "team", "version"], "there is no option -n; see `carico version --help`"),
         (["top", "--seconds", "0"], "--seconds: '0' is not a time above 0"),
         (["top", "--seconds", "12000d"], "--seconds: '12000d' is more than 30 years"),
         (["scheduler", "--leader-elect=maybe"], "--leader-elect: 'maybe' is neither true nor false"),
@@ -101,6 +109,13 @@ def test_global_flags_stand_before_or_behind_the_command(tmp_path: Path) -> None
         done = carico(*words, "--seconds", "1")
         assert done.returncode == 2
         assert done.stderr == f"carico: {config} [agent] rate_hz: 1000 is more than 100\n"
+
+
+@pytest.mark.parametrize(
+    "before", [["--help"], ["-n", "explain", "-h"], ["--namespace=team", "--help"], ["--context", "c", "--help"]]
+)
+def test_flags_of_a_command_may_stand_before_it_as_for_kubectl(before: list[str]) -> None:
+    assert carico(*before, "explain").stdout == carico("explain", "--help").stdout
 
 
 def test_the_settings_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
