@@ -235,6 +235,29 @@ def test_without_a_cluster_it_is_one_line(tmp_path: Path, stage: Stage) -> None:
     assert "no scheduler was found" in done.stderr
 
 
+@pytest.mark.parametrize("words", [["explain", "web"], ["decisions"], ["classes"], ["doctor"]])
+def test_inside_a_pod_a_credential_plugin_needs_a_flag(tmp_path: Path, stage: Stage, words: list[str]) -> None:
+    plugin, ran = tmp_path / "plugin", tmp_path / "ran"
+    plugin.write_text(f"#!/bin/sh\necho >> {ran}\nexit 1\n")
+    plugin.chmod(0o755)
+    config = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [
+            {"name": "u", "user": {"exec": {"command": str(plugin), "apiVersion": "client.authentication.k8s.io/v1"}}}
+        ],
+    }
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    environ = {"KUBECONFIG": str(tmp_path / "kubeconfig"), "KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+    done = carico(stage, *words, **environ)
+    assert f"would run {plugin} inside this pod; " in done.stdout + done.stderr
+    assert "--exec-in-pod" in done.stdout + done.stderr
+    assert not ran.exists()
+    carico(stage, *words, "--exec-in-pod", **environ)
+    assert ran.exists()
+
+
 def test_a_pod_that_is_not_there_is_named_with_its_namespace(stage: Stage) -> None:
     done = carico(stage, "explain", "svc/web", "--lease", "default/none")
     assert (done.returncode, done.stderr) == (1, "carico: there is no pod svc/web\n")
