@@ -93,6 +93,16 @@ def test_the_namespace_is_that_of_the_context(stage: Stage, tmp_path: Path) -> N
     assert (done.returncode, "none" in done.stderr) == (2, True)
 
 
+def test_a_server_of_the_environment_may_be_that_of_another_cluster(stage: Stage) -> None:
+    """It stays set in the shell in which an embedded cluster was created."""
+    named, warning = ("--kubeconfig", str(stage.kubeconfig)), "whatever --kubeconfig says; unset it to ask the Lease's"
+    done = carico(stage, "explain", "web", *named, CARICO_SERVER=server(stage))
+    assert done.returncode == 0
+    assert f"the scheduler is that of $CARICO_SERVER, http://{server(stage)}, {warning}" in done.stderr
+    assert carico(stage, "explain", "web", *named, "--server", server(stage), CARICO_SERVER="x:1").stderr == ""
+    assert carico(stage, "explain", "web", CARICO_SERVER=server(stage)).stderr == ""
+
+
 def test_forms_of_the_answer(stage: Stage) -> None:
     def out(form: str) -> str:
         done = carico(stage, "explain", "web", "-o", form, CARICO_SERVER=server(stage))
