@@ -177,6 +177,9 @@ class TopParser(CommandParser):
         end = f"Use `{self.prog} COMMAND --help` for more about a command."
         return "\n".join([*lines, "", formatter.format_help(), end, ""])
 
+    def format_help_all(self) -> str:
+        return self.format_help()
+
 
 def build_parser(name: str | None) -> CommandParser:
     """The parser with the arguments of command `name`; of the other commands it has only the names."""

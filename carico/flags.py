@@ -111,9 +111,10 @@ def add_global(parser: CommandParser, *, in_command: bool) -> argparse._Argument
     """Flags that are valid before or after the command; after it they have no defaults, which would take precedence."""
     group = parser.add_argument_group(GLOBAL)
     group.add_argument("-h", "--help", action="help", help="show this help")
-    if in_command and parser.rare:
-        more = "1 more option" if len(parser.rare) == 1 else f"{len(parser.rare)} more options"
-        group.add_argument("--help-all", action=HelpAll, dest=argparse.SUPPRESS, help=f"show this help with {more}")
+    more = "1 more option" if len(parser.rare) == 1 else f"{len(parser.rare)} more options"
+    shown = in_command and parser.rare
+    about = f"show this help with {more}" if shown else argparse.SUPPRESS  # accepted nevertheless
+    group.add_argument("--help-all", action=HelpAll, dest=argparse.SUPPRESS, help=about)
     missing: Any = argparse.SUPPRESS if in_command else None
     if not in_command or parser.reads_settings:
         about = f"TOML file with settings (default: ${config.FILE_VARIABLE}, or {config.DEFAULT_FILE})"

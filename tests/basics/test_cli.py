@@ -63,6 +63,11 @@ def test_rare_options_are_in_the_long_help_alone(command: str) -> None:
     assert f"show this help with {len(flags[1] - flags[0])} more options" in re.sub(r"\s+", " ", short)
 
 
+def test_the_long_help_of_a_command_without_rare_options_is_its_help() -> None:
+    for command in ([], ["run"], ["version"]):
+        assert carico(*command, "--help-all").stdout == carico(*command, "--help").stdout != ""
+
+
 def test_an_unknown_command_ends_with_one_short_line() -> None:
     for wrong, end in (("agnet", "did you mean agent?"), ("xyz", "see `carico --help`")):
         done = carico(wrong)
