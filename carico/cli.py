@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import logging
 import os
 import sys
 import textwrap
@@ -80,19 +81,21 @@ def main(argv: list[str] | None = None) -> int:
             require_linux(name)
         return _run(name, argv)
     except CaricoError as error:
-        for line in str(error).splitlines():
-            print(f"carico: {line}", file=sys.stderr)
+        logs.failed(str(error))
         return error.exit_code if own_error is None else own_error
     except BrokenPipeError:
         sys.stderr.close()  # the reader of a pipe exited (`carico … | head`): not an error
         return 0
     except KeyboardInterrupt:
         return 130
-    except Exception:
-        if own_error is None:
+    except Exception as error:
+        if logs.is_json():
+            logging.getLogger("carico").exception("%r", error)
+        elif own_error is None:
             raise
-        traceback.print_exc()
-        return own_error
+        else:
+            traceback.print_exc()
+        return 1 if own_error is None else own_error
 
 
 def command_first(argv: list[str]) -> list[str]:

@@ -164,6 +164,27 @@ def test_log_lines_as_json_and_stacks_at_a_signal() -> None:
         assert agent.stop() == 0
 
 
+def test_why_a_process_ends_is_in_the_log_where_that_is_json() -> None:
+    words = ("scheduler", "--plaintext", "--kubeconfig", "/no/such")
+    why = "/no/such: cannot be read (No such file or directory); set --kubeconfig"
+    done = carico(*words, "--log-format", "json")
+    assert done.returncode == 2
+    last = [json.loads(line) for line in done.stderr.splitlines()][-1]
+    assert (last["level"], last["message"]) == ("error", why)
+    assert carico(*words).stderr.splitlines()[-1] == f"carico: {why}"
+
+
+def test_an_error_of_the_program_is_one_line_of_json() -> None:
+    """As a process of its own: it changes the log of the whole process."""
+    broken = "import sys; from carico import cli; from carico.commands import version; version.run = lambda _: 1 / 0; "
+    script = broken + "sys.exit(cli.main(['version', '--log-format', 'json']))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    told = json.loads(done.stderr)
+    assert (told["level"], told["message"]) == ("error", "ZeroDivisionError('division by zero')")
+    assert told["exception"].startswith("Traceback")
+
+
 def test_kubectl_finds_the_plugin(tmp_path: Path) -> None:
     """As pip installs it: a script of this name on the PATH that calls the same function."""
     script = tmp_path / "kubectl-carico"

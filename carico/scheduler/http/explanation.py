@@ -71,7 +71,7 @@ def as_table(result: Explanation, *, wide: bool = False) -> str:
     for v in result.nodes:
         free = "?" if v.free is None else f"{v.free:z.1f}"
         score = f"{v.total:.1f}" if v.feasible else "-"
-        lines.append((v.node, free, *(_figures(v) if wide else ()), score, _verdict(v)))
+        lines.append((v.node, free, *(_figures(v) if wide else ()), score, _verdict(v, wide=wide)))
     head = ("NODE", "FREE", *columns, "SCORE", "VERDICT")
     return "\n".join([*_head(result), table(head, lines, right=range(1, len(head) - 1))])
 
@@ -81,12 +81,13 @@ def _figures(v: NodeVerdict) -> tuple[str, str, str, str]:
     return "?" if v.capacity is None else f"{v.capacity:z.1f}", f"{v.reserved:z.1f}", age, v.room or "?"
 
 
-def _verdict(v: NodeVerdict) -> str:
+def _verdict(v: NodeVerdict, *, wide: bool) -> str:
     if v.feasible:
         scores = ", ".join(f"{plugin} {score:g}" for plugin, score in v.scores.items())
         return f"ok ({scores})" if scores else "ok"
     why = "; ".join(f"{plugin}: {', '.join(texts)}" for plugin, texts in v.reasons.items())
-    more = [*([f"has room for {v.room}"] if v.room and "Capacity" in v.reasons else ()), *v.starting]
+    shown = v.room and "Capacity" in v.reasons and not wide  # then it has a column
+    more = [*([f"has room for {v.room}"] if shown else ()), *v.starting]
     return f"{why} ({', '.join(more)})" if more else why
 
 
