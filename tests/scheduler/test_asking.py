@@ -268,6 +268,19 @@ def test_inside_a_pod_a_credential_plugin_needs_a_flag(tmp_path: Path, stage: St
     assert ran.exists()
 
 
+@pytest.mark.parametrize("command", [["explain", "web"], ["simulate-placement", "-f"], ["decisions"], ["classes"]])
+def test_an_api_server_that_does_not_answer_is_one_line(tmp_path: Path, stage: Stage, command: list[str]) -> None:
+    config = json.loads(stage.kubeconfig.read_text())
+    config["clusters"][0]["cluster"] = {"server": "https://127.0.0.1:1"}
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    (tmp_path / "pod.json").write_text('{"kind": "Pod", "metadata": {"name": "x"}, "spec": {"containers": []}}')
+    file = [str(tmp_path / "pod.json")] if "-f" in command else []
+    done = carico(stage, *command, *file, "--kubeconfig", str(tmp_path / "kubeconfig"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "the API server at 127.0.0.1:1 cannot be reached: connection refused" in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
 def test_a_pod_that_is_not_there_is_named_with_its_namespace(stage: Stage) -> None:
     done = carico(stage, "explain", "svc/web", "--lease", "default/none")
     assert (done.returncode, done.stderr) == (1, "carico: there is no pod svc/web\n")
