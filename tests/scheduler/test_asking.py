@@ -95,7 +95,7 @@ def test_the_namespace_is_that_of_the_context(stage: Stage, tmp_path: Path) -> N
 
 def test_a_server_of_the_environment_may_be_that_of_another_cluster(stage: Stage) -> None:
     """It stays set in the shell in which an embedded cluster was created."""
-    named, warning = ("--kubeconfig", str(stage.kubeconfig)), "whatever --kubeconfig says; unset it to ask the Lease's"
+    named, warning = ("--kubeconfig", str(stage.kubeconfig)), "whatever --kubeconfig says; unset $CARICO_SERVER to"
     done = carico(stage, "explain", "web", *named, CARICO_SERVER=server(stage))
     assert done.returncode == 0
     assert f"the scheduler is that of $CARICO_SERVER, http://{server(stage)}, {warning}" in done.stderr

@@ -121,8 +121,8 @@ def _warn_of_another_cluster(address: str, args: argparse.Namespace) -> None:
     flag = "--context" if args.context else "--kubeconfig" if args.kubeconfig else ""
     if flag and not args.server and url.parse(address).scheme == "http":  # over https the kubeconfig's token is used
         log.warning(
-            "the scheduler is that of $%s, %s, whatever %s says; unset it to ask the Lease's holder, or use --server",
-            *(VARIABLE, address, flag),
+            "the scheduler is that of $%s, %s, whatever %s says; unset $%s to ask that cluster's, or use --server",
+            *(VARIABLE, address, flag, VARIABLE),
         )
 
 
