@@ -109,7 +109,10 @@ class EstimateSettings:
     capacity_limit: float = setting(1000.0, "highest Pod-Capacity that is ever reported", least=1, metavar="PODS")
     pronto_window: int = duration(60, "window in which Pronto's reject signal looks for spikes", least=2, most=86400)
     pronto_threshold: float = setting(
-        3.0, "weighted sum of spikes, in standard deviations, above which Pronto rejects", least=0
+        3.0,
+        "weighted sum of spikes, in standard deviations, above which Pronto rejects",
+        least=0,
+        metavar="DEVIATIONS",
     )
 
 

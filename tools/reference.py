@@ -29,7 +29,8 @@ Durations are written like `30s`, `5m`, `1h30m`, or as a number of seconds.
 
 Exit codes: 0, 1 for what went wrong, 2 for a wrong call; `carico run` has its own.
 
-These options may stand before the command or behind it:
+All options may stand before the command or behind it: `kubectl carico -n team explain web`. Those of every command,
+`--config` of those that read settings:
 """
 SETTINGS_HEAD = f"""# Settings
 
@@ -81,8 +82,8 @@ def _command(name: str, command: cli.Command) -> Iterator[str]:
     yield from ("", f"### carico {name}", "", f"{command.about[0].upper()}{command.about[1:]}.", "")
     yield f"    {parser.usage}"
     skipped = {id(action) for action in [*_global(parser), *parser.rare]}
-    shown = [action for action in parser._actions if id(action) not in skipped and action.help != argparse.SUPPRESS]
-    if shown:
+    shown = [action for action in parser._actions if id(action) not in skipped]
+    if any(action.help != argparse.SUPPRESS for action in shown):
         yield ""
         yield from _options(shown)
     if parser.rare:
@@ -100,7 +101,7 @@ def _global(parser: CommandParser) -> list[argparse.Action]:
 
 def _options(actions: Iterable[argparse.Action]) -> Iterator[str]:
     yield from ("| option | |", "| --- | --- |")
-    for action in actions:
+    for action in (each for each in actions if each.help != argparse.SUPPRESS):
         yield f"| {_option(action)} | {_escaped((action.help or '').replace('%%', '%'))} |"
 
 

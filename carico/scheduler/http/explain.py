@@ -31,7 +31,7 @@ from carico.scheduler.cycle.profiles import Profile
 from carico.scheduler.framework import amounts
 from carico.scheduler.framework.contract import Cycle, Nomination, Reason, Verdict
 from carico.scheduler.framework.filtering import FilterResult
-from carico.scheduler.http.explanation import Explanation, NodeVerdict
+from carico.scheduler.http.explanation import Explanation, NodeVerdict, rounded
 from carico.scheduler.plugins.capacity import STARTING
 
 SLICE = 200  # nodes per step of the event loop
@@ -119,10 +119,10 @@ class Judged:
         verdict = NodeVerdict(name, self.feasible[i], reasons, scores, self.totals.get(name, 0.0))
         verdict.starting = self.starting.get(name, [])
         verdict.stale = not (figures.known[i] and figures.fresh[i])
-        verdict.reserved = round(figures.reserved[i], 3) if figures.known[i] else 0.0
+        verdict.reserved = rounded(figures.reserved[i]) if figures.known[i] else 0.0
         sampled = figures.sampled[i]
         if sampled is not None:
-            verdict.capacity, verdict.free = round(figures.capacity[i], 3), round(figures.free[i], 3)
+            verdict.capacity, verdict.free = rounded(figures.capacity[i]), rounded(figures.free[i])
             verdict.report_age = round(self.now - sampled, 1)
         if (left := figures.left[i]) is not None:
             verdict.left = {name: amount for name, amount in zip(RESOURCES, left, strict=True) if amount < math.inf}

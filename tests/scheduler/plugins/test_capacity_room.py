@@ -165,6 +165,7 @@ def test_explain_says_what_the_pod_needs_and_what_room_nodes_have() -> None:
     assert by_name["node-8"].room == "6 cores and 3 GiB; 2.0 of 4 cores busy"
     table = as_table(found)
     assert "Capacity: had too little cpu left (has room for 0.2 cores and 3 GiB; 4.0 of 4 cores busy)" in table
+    assert as_table(found, wide=True).count("0.2 cores and 3 GiB; 4.0 of 4 cores busy") == 1  # in its column
     assert "needs 0.31 cores" in table
 
 
