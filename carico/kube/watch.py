@@ -28,7 +28,7 @@ from carico.errors import CaricoError
 from carico.kube.calls import FollowedResource
 from carico.kube.chunked import HttpError
 from carico.kube.client import ApiError, Client, ResponseStream
-from carico.kube.decode import FAILURES, decode, read_remains
+from carico.kube.decode import FAILURES, decode, read, read_remains
 from carico.kube.delivery import Change, Firewall
 from carico.kube.meta import NamedObject
 from carico.kube.mirror import Found, Mirror, Undecodable, ignore
@@ -192,7 +192,7 @@ class Reflector(Generic[T]):
         resume, version = "", ""
         while True:
             query = f"?limit={PAGE}{self.resource.selector}" + (f"&continue={resume}" if resume else "")
-            page = msgspec.json.decode(await self._client.call("GET", self.resource.path + query), type=_List)
+            page = read(_List, await self._client.call("GET", self.resource.path + query))
             await self._read_page(page, found)
             version = version or page.metadata.resource_version or ""
             resume = page.metadata.continue_ or ""
@@ -271,7 +271,7 @@ class Reflector(Generic[T]):
         if not line:
             return
         try:
-            event = msgspec.json.decode(line, type=_Event[msgspec.Raw])
+            event = read(_Event[msgspec.Raw], line)
         except FAILURES as error:  # its object and resource version stay unknown
             self._count_undecodable()
             raise Expired(f"a line of the watch is no event: {error}") from error

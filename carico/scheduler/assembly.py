@@ -105,8 +105,8 @@ def _profile(
 
 def _queue(settings: SchedulerSettings, profiles: dict[str, Profile]) -> Queue:
     """One queue for all profiles, sorted by their common QueueSort plugin, as in kube-scheduler."""
-    sorts = [sort for profile in profiles.values() for sort in profile.sorts]
-    if not sorts or len({sort.name for sort in sorts}) > 1:
+    sorts = [(sort.name, profile.sort_key(sort)) for profile in profiles.values() for sort in profile.sorts]
+    if not sorts or len({name for name, _ in sorts}) > 1:
         raise UsageError("all profiles share one queue: each needs the same queue sort plugin, e.g. PrioritySort")
 
     def gate(pod: PodInfo) -> Gate | None:
@@ -123,7 +123,7 @@ def _queue(settings: SchedulerSettings, profiles: dict[str, Profile]) -> Queue:
         return None
 
     queue = Queue(
-        sorts[0].sort_key,
+        sorts[0][1],
         gate,
         first_backoff=settings.first_backoff,
         last_backoff=settings.last_backoff,
@@ -131,7 +131,7 @@ def _queue(settings: SchedulerSettings, profiles: dict[str, Profile]) -> Queue:
     )
     for profile in profiles.values():
         for plugin in profile.supplies:
-            queue.supplies[plugin.supply] = plugin.available
+            queue.supplies[plugin.supply] = profile.available(plugin)
         if profile.capacity is not None:
             queue.needs_of[profile.capacity.supply] = profile.capacity.needs_of
     return queue

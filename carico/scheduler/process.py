@@ -214,7 +214,7 @@ class Scheduler:
         """Starts as a new leader, after a refresh that makes every binding of the previous one visible."""
         await self.watches.pods.refresh()
         self._expect_reports()
-        self.parts.queue.activate_all()
+        self.parts.queue.activate_all(self.clock.monotonic())
         self.reports.announce()
         await self._schedule()
 

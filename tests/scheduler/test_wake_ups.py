@@ -169,13 +169,21 @@ def test_room_of_a_pod_that_was_never_bound_is_free_again(how: str, want: str) -
     assert world.drain() == ["second"]
 
 
-def test_room_that_was_kept_is_free_when_the_nominated_pod_goes() -> None:
+@pytest.mark.parametrize("how", ["it is deleted", "its nomination is cleared", "it is bound elsewhere"])
+def test_room_that_was_kept_is_free_when_the_nomination_ends(how: str) -> None:
     world = World({"a": 50.0}, cpu="2")
+    world.cluster.node_changed(None, make_node("tiny", cpu="0"))
     world.see(make_pod("high", cpu="2", priority=1000, nominated="a", schedulerName="other"))
     world.refuse(make_pod("low", cpu="2"))
-    world.clock.advance(12)
+    world.clock.advance(11)
     world.report("a", 50.0)
-    world.see(None, "default/high")
+    assert world.drain() == []
+    assert world.place("low") == "waiting", "what woke it was the report"
+    if how == "it is deleted":
+        world.see(None, "default/high")
+    else:
+        changes = {"node": "tiny"} if how == "it is bound elsewhere" else {}
+        world.see(make_pod("high", cpu="2", priority=1000, schedulerName="other", **changes))
     assert world.drain() == ["low"]
 
 

@@ -15,6 +15,7 @@ The settings of `report` are built in: a profile of that name has them unless it
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -39,14 +40,38 @@ from carico.scheduler.framework.contract import (
     Supply,
 )
 from carico.scheduler.framework.filtering import FilterRunner
+from carico.scheduler.framework.needs import Available
 from carico.scheduler.framework.plugin_times import PluginTimes
 from carico.scheduler.framework.scoring import Scoring
 from carico.scheduler.metrics import SchedulerMetrics
 from carico.scheduler.plugins.capacity import Capacity
+from carico.scheduler.queue.scheduling_queue import SortKey
 from carico.scheduler.queue.unschedulable import Scope
 
 KEYS = ("plugins", "enable", "disable", "weights", "release")
 REPORT: dict[str, Any] = {"plugins": ["PrioritySort", "Capacity"], "release": "pending"}
+
+
+class LastKey:
+    """A sort key after those of any plugin, and in order of time among its own kind.
+
+    >>> sorted([LastKey(2.0), (5,), LastKey(1.0), (3,)])
+    [(3,), (5,), LastKey(1.0), LastKey(2.0)]
+    """
+
+    __slots__ = ("queued_at",)
+
+    def __init__(self, queued_at: float) -> None:
+        self.queued_at = queued_at
+
+    def __repr__(self) -> str:
+        return f"LastKey({self.queued_at})"
+
+    def __lt__(self, other: object) -> bool:
+        return isinstance(other, LastKey) and self.queued_at < other.queued_at
+
+    def __gt__(self, other: object) -> bool:
+        return not isinstance(other, LastKey) or self.queued_at > other.queued_at
 
 
 class Profile:
@@ -92,6 +117,30 @@ class Profile:
     def contain(self, plugin: str, error: Exception) -> None:
         """Logs and counts an exception of a plugin that must not stop the others."""
         self._firewalls[plugin].caught(error)
+
+    def available(self, plugin: Supply) -> Available:
+        """What rows have; where the plugin raises, enough for any pod: it is retried, as after a hint that raised."""
+
+        def available(resource: str, row: int) -> float:
+            try:
+                return plugin.available(resource, row)
+            except Exception as error:
+                self.contain(plugin.name, error)
+                return math.inf
+
+        return available
+
+    def sort_key(self, plugin: QueueSort) -> SortKey:
+        """The order of the queue; a pod for which the plugin raises goes after all others."""
+
+        def sort_key(pod: PodInfo, queued_at: float) -> Any:
+            try:
+                return plugin.sort_key(pod, queued_at)
+            except Exception as error:
+                self.contain(plugin.name, error)
+                return LastKey(queued_at)
+
+        return sort_key
 
     def _firewall(self, plugin: str) -> Firewall:
         count = self._metrics.plugin_errors.labels(plugin).inc if self._metrics is not None else _nothing
