@@ -225,19 +225,22 @@ class Capacity:
         return math.inf if has_room and resource == FREE_WITHOUT_ROOM else float(free[row])
 
     def _starts_left(self, row: int) -> float:
-        return float(self._start_limit(self._ledger.usage[row]) - self._ledger.starting[row])
+        rows = np.array([row], dtype=np.intp)
+        return float(self._start_limit(rows)[0] - self._ledger.starting[row])
 
-    def _start_limit(self, usage: Vector) -> Vector:
-        """Pods that may be starting at once: fewer on a fuller node."""
-        few, many = self.rules.startup_limit, self.rules.startup_limit_idle
-        return np.maximum(np.floor(few + (1 - usage) * (many - few)), min(few, many))
+    def _start_limit(self, rows: RowArray | slice) -> Vector:
+        """Pods that may be starting at once: fewer on a fuller node, and beside a pod whose cost is still a guess."""
+        few, many, ledger = self.rules.startup_limit, self.rules.startup_limit_idle, self._ledger
+        limit = np.maximum(np.floor(few + (1 - ledger.usage[rows]) * (many - few)), min(few, many))
+        guessed = (ledger.unmeasured[rows] > 0) & ledger.has_room[rows]
+        return np.where(guessed, np.minimum(limit, few), limit)
 
     def _crowded(self, cycle: Cycle, rows: RowArray | None) -> NDArray[np.bool_] | None:
         """Nodes where as many pods are starting as the live usage allows; None if no node is near its limit."""
         starting = _pick(self._ledger.starting, cycle, rows)
         if starting.max(initial=0) < min(self.rules.startup_limit, self.rules.startup_limit_idle):
             return None
-        return np.asarray(starting >= self._start_limit(_pick(self._ledger.usage, cycle, rows)))
+        return np.asarray(starting >= self._start_limit(slice(len(cycle.snapshot)) if rows is None else rows))
 
     def score(self, cycle: Cycle, rows: RowArray) -> Vector:
         """Proportional to how many pods like it fit; a node judged by requests alone scores 0."""
