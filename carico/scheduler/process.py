@@ -276,8 +276,8 @@ class Scheduler:
         took = perf_counter() - began
         self.parts.metrics.algorithm_seconds.observe(took)
         self._record(profile, queued, decision, took)
-        if decision.remark:
-            self.parts.metrics.stale_placements.labels(self.settings.on_stale).inc()
+        if decision.remark and profile.capacity is not None:
+            self.parts.metrics.stale_placements.labels(profile.capacity.args.on_stale).inc()
         if decision.node:
             self.binder.start(profile, queued, decision, began)
             return
@@ -289,7 +289,7 @@ class Scheduler:
     def _record(self, profile: Profile, queued: Queued, decision: Decision, took: float) -> None:
         pod = queued.info.pod
         by_report = profile.capacity is not None and counts(pod)
-        if decision.remark and self.settings.on_stale == "requests":
+        if decision.remark and profile.capacity is not None and profile.capacity.args.on_stale == "requests":
             by_report = False
         free = round(decision.free_before, 3) if decision.node and by_report else None
         need = round(profile.capacity.need(decision.cycle), 3) if by_report and profile.capacity is not None else None

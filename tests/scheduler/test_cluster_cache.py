@@ -182,7 +182,7 @@ def test_the_report_profile_has_nothing_but_capacity() -> None:
     profile = world.parts.profiles["report"]
     assert [plugin.name for plugin in profile.plugins] == ["PrioritySort", "Capacity"]
     assert profile.capacity is not None
-    assert profile.capacity.rules.release == "pending"
+    assert profile.capacity.args.release == "pending"
     world.see(make_pod("p", schedulerName="report", nodeSelector={"no": "such"}))
     assert world.attempt()[1].node == "a"
 

@@ -1,26 +1,11 @@
-"""A profile: the plugins for pods of one `schedulerName`, in order, with their weights.
-
-    [scheduler.profiles.carico]            every default plugin
-    [scheduler.profiles.lean]
-    disable = ["ImageLocality"]            without one of them …
-    enable = ["MyPlugin"]                  … and with one of another package
-    weights = { Capacity = 5 }
-    [scheduler.profiles.report]
-    plugins = ["PrioritySort", "Capacity"]
-    release = "pending"
-
-The settings of `report` are built in: a profile of that name has them unless it sets others.
-"""
+"""A profile: the plugins for pods of one `schedulerName`, in order, with their weights (profile_settings.py)."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any
 
-from carico.errors import UsageError
 from carico.kube.delivery import Firewall
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import EventInterest
@@ -44,9 +29,6 @@ from carico.scheduler.framework.scoring import Scoring
 from carico.scheduler.metrics import SchedulerMetrics
 from carico.scheduler.plugins.capacity import Capacity
 from carico.scheduler.queue.unschedulable import Scope
-
-KEYS = ("plugins", "enable", "disable", "weights", "release")
-REPORT: dict[str, Any] = {"plugins": ["PrioritySort", "Capacity"], "release": "pending"}
 
 
 class Profile:
@@ -107,42 +89,3 @@ class Profile:
 
 def _nothing() -> None:
     """Without metrics."""
-
-
-def chosen(profile: str, table: dict[str, Any], known: Sequence[str], default: Sequence[str]) -> list[str]:
-    """The names of a profile's plugins, in order; UsageError for invalid settings."""
-    where = f"[scheduler.profiles.{profile}]"
-    if not isinstance(table, dict):
-        raise UsageError(f"{where}: is not a table")
-    if unknown := [key for key in table if key not in KEYS]:
-        raise UsageError(f"{where}: no setting is called {unknown[0]!r}{_nearest(unknown[0], KEYS)}")
-    if profile == "report":
-        table = REPORT | table
-    named = [*table.get("plugins", ()), *table.get("enable", ()), *table.get("disable", ()), *table.get("weights", {})]
-    for name in named:
-        if name not in known:
-            raise UsageError(f"{where}: no plugin is called {name!r}{_nearest(str(name), known)}")
-    if table.get("release", "handover") not in ("handover", "pending"):
-        raise UsageError(f"{where}: release {table['release']!r} is neither 'handover' nor 'pending'")
-    names = list(table.get("plugins", default))
-    names += [name for name in table.get("enable", ()) if name not in names]
-    return [name for name in names if name not in table.get("disable", ())]
-
-
-def release_of(profile: str, table: dict[str, Any]) -> str:
-    return str(((REPORT | table) if profile == "report" else table).get("release", "handover"))
-
-
-def weights_of(profile: str, table: dict[str, Any]) -> dict[str, float]:
-    weights = table.get("weights", {})
-    for name, weight in weights.items():
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= 1000:
-            raise UsageError(
-                f"[scheduler.profiles.{profile}]: weight {weight!r} of {name} is not a number from 0 to 1000"
-            )
-    return {name: float(weight) for name, weight in weights.items()}
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""

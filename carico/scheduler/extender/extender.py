@@ -258,7 +258,7 @@ class Extender:
                 where = answer.hopeless if any(reason.unresolvable for reason in reasons) else answer.failed
                 where[name] = ", ".join(reason.text for reason in reasons)
         for name in set(names).difference(known):  # nodes that the watch has not delivered yet
-            if self._capacity.rules.on_stale == "requests":
+            if self._capacity.args.on_stale == "requests":
                 answer.good.append(name)
             else:
                 answer.hopeless[name] = NO_REPORT
