@@ -20,6 +20,7 @@ from carico.scheduler.cache.template import PodInfo, PodTemplate
 from carico.scheduler.framework.contract import (
     OK,
     Code,
+    CostlyFilter,
     Cycle,
     Filter,
     Plugin,
@@ -134,6 +135,7 @@ class FilterRunner:
         self._filters = [p for p in plugins if isinstance(p, Filter)]
         # Amounts that nodes report: they lag behind the API server, and recover without an event.
         self.measured = {p.name for p in self._filters if isinstance(p, Supply) and p.reuse is Reuse.NEVER}
+        self.costly = {p.name for p in self._filters if isinstance(p, CostlyFilter) and p.costly}
         self._extensions = [p for p in plugins if isinstance(p, PreFilterExtensions)]
         self._kept: OrderedDict[PodTemplate, _Kept] = OrderedDict()
         self.hits = 0  # cycles with and without cached verdicts
@@ -177,7 +179,7 @@ class FilterRunner:
 
     def _asked(self, plugin: Filter, cycle: Cycle, alive: Mask, everywhere: bool) -> Verdict:
         """Runs a filter; a costly one, which goes node by node, only on rows that are still feasible."""
-        if everywhere or not getattr(plugin, "costly", False):
+        if everywhere or plugin.name not in self.costly:
             return _filtered(plugin, cycle, None)
         rows = np.flatnonzero(alive)
         answer = _filtered(plugin, cycle, rows)

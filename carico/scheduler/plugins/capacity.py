@@ -30,7 +30,21 @@ from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.cache.units import ANNOTATION, counts, read_units
 from carico.scheduler.framework import amounts as words
 from carico.scheduler.framework.cluster_events import Action, EventInterest, only_itself
-from carico.scheduler.framework.contract import MAX_SCORE, OK, SKIP, Cycle, Reason, Reuse, Status, Verdict, unresolvable
+from carico.scheduler.framework.contract import (
+    MAX_SCORE,
+    OK,
+    SKIP,
+    Cycle,
+    PreFilter,
+    PreFilterExtensions,
+    Reason,
+    Reuse,
+    Score,
+    Status,
+    Supply,
+    Verdict,
+    unresolvable,
+)
 from carico.scheduler.framework.needs import Need, Needs
 from carico.settings import CapacitySettings
 from carico.types import ClassKey, Vector
@@ -71,7 +85,7 @@ class _Supposed:
     pods: dict[str, int] = field(default_factory=dict)  # by UID: added minus removed, where that is not 0
 
 
-class Capacity:
+class Capacity(PreFilter, PreFilterExtensions, Supply, Score):
     name = "Capacity"
     reuse = Reuse.NEVER
 
@@ -84,11 +98,6 @@ class Capacity:
     ) -> None:
         self._ledger, self._now, self.args = ledger, now, args or CapacityArgs()
         self.classes = ClassCostTable() if classes is None else classes
-        self.interests = (
-            EventInterest("Node", Action.ADD),
-            EventInterest("Pod", Action.POD_ANNOTATION, _claims_otherwise, audience=only_itself),
-            EventInterest("ClassCost", Action.UPDATE, self._is_of_family),
-        )
         self.supply = f"capacity by {self.args}"  # with other arguments a row has other amounts, or a pod other needs
         self._by_pending = self.args.release == "pending"
         self._fits = Fits(ledger, pending=self._by_pending)
@@ -99,6 +108,14 @@ class Capacity:
             Reason(STARTING, True),
             Reason(UNMEASURED, True),
             *(Reason(text, fixed) for text in TOO_LITTLE),
+        )
+
+    @property
+    def interests(self) -> tuple[EventInterest, ...]:
+        return (
+            EventInterest("Node", Action.ADD),
+            EventInterest("Pod", Action.POD_ANNOTATION, _claims_otherwise, audience=only_itself),
+            EventInterest("ClassCost", Action.UPDATE, self._is_of_family),
         )
 
     def pre_filter(self, cycle: Cycle) -> Status:

@@ -23,7 +23,21 @@ from carico.scheduler.cache.rows import RowArray
 from carico.scheduler.cache.snapshot import Snapshot
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import Action, EventInterest
-from carico.scheduler.framework.contract import OK, SKIP, Cycle, Reason, Reuse, Status, Verdict, error, unresolvable
+from carico.scheduler.framework.contract import (
+    OK,
+    SKIP,
+    Cycle,
+    Filter,
+    PreBind,
+    PreFilter,
+    Reason,
+    Reserve,
+    Reuse,
+    Status,
+    Verdict,
+    error,
+    unresolvable,
+)
 from carico.scheduler.framework.in_flight import WaitingPods
 from carico.scheduler.plugins.volume import matching
 from carico.scheduler.plugins.volume.matching import Match, Wish
@@ -55,7 +69,7 @@ class _Claims:
     match: Match | None = None  # on the chosen node, from `reserve` on
 
 
-class VolumeBinding:
+class VolumeBinding(PreFilter, Filter, Reserve, PreBind):
     name = "VolumeBinding"
     reuse = Reuse.NEVER  # claims and volumes change independently of nodes
 
