@@ -24,7 +24,7 @@ from carico.scheduler.cycle.binding_slots import PluginClient, Slots
 from carico.scheduler.cycle.decision_log import DecisionLog
 from carico.scheduler.cycle.profile_settings import ProfileSettings, read_profiles
 from carico.scheduler.cycle.profiles import Profile
-from carico.scheduler.framework.contract import Code, error
+from carico.scheduler.framework.contract import Code, PricedSupply, error
 from carico.scheduler.framework.in_flight import WaitingPods
 from carico.scheduler.metrics import SchedulerMetrics
 from carico.scheduler.plugins import registry as plugins
@@ -116,6 +116,6 @@ def _queue(settings: SchedulerSettings, profiles: dict[str, Profile]) -> Queue:
     for profile in profiles.values():
         for plugin in profile.supplies:
             queue.supplies[plugin.supply] = plugin.available
-        if profile.capacity is not None:
-            queue.needs_of[profile.capacity.supply] = profile.capacity.needs_of
+            if isinstance(plugin, PricedSupply):
+                queue.needs_of[plugin.supply] = plugin.needs_of
     return queue

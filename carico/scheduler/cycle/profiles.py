@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
@@ -11,6 +11,9 @@ from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import EventInterest
 from carico.scheduler.framework.contract import (
     Bind,
+    Cycle,
+    DecisionFigures,
+    Explain,
     Filter,
     Permit,
     Plugin,
@@ -27,8 +30,9 @@ from carico.scheduler.framework.filtering import FilterRunner
 from carico.scheduler.framework.plugin_times import PluginTimes
 from carico.scheduler.framework.scoring import Scoring
 from carico.scheduler.metrics import SchedulerMetrics
-from carico.scheduler.plugins.capacity import Capacity
 from carico.scheduler.queue.unschedulable import Scope
+
+NO_FIGURES = DecisionFigures()
 
 
 class Profile:
@@ -55,7 +59,7 @@ class Profile:
         self.supplies = [p for p in plugins if isinstance(p, Supply)]
         self._by_template = {p.name for p in plugins if isinstance(p, Filter) and p.reuse is not Reuse.NEVER}
         self._by_template |= {p.name for p in self.supplies}
-        self.capacity = next((p for p in plugins if isinstance(p, Capacity)), None)
+        self._explains = [p for p in plugins if isinstance(p, Explain)]
         self._firewalls = {p.name: self._firewall(p.name) for p in plugins}
         self._interests = {
             p.name: tuple(replace(i, on_error=self._firewalls[p.name].caught) for i in p.interests) for p in plugins
@@ -70,6 +74,18 @@ class Profile:
         if pod.volumes:
             return Scope.POD
         return Scope.TEMPLATE if self._by_template.issuperset(names) else Scope.LABELS
+
+    def explain_need(self, pod: PodInfo, *, exact: bool, of: Container[str] | None = None) -> str:
+        """What the pod needs of a node, by every plugin that says it; `of`: by these plugins only."""
+        explains = (p for p in self._explains if of is None or p.name in of)
+        return "; ".join(text for p in explains if (text := p.explain_need(pod, exact=exact)))
+
+    def figures(self, cycle: Cycle, row: int | None) -> DecisionFigures:
+        """What the decision is based on, by the first plugin that says it; `row` is the chosen node's."""
+        for plugin in self._explains:
+            if plugin.name not in cycle.skipped and (found := plugin.explain_decision(cycle, row)) is not None:
+                return found
+        return NO_FIGURES
 
     def contain(self, plugin: str, error: Exception) -> None:
         """Logs and counts an exception of a plugin that must not stop the others."""

@@ -85,7 +85,8 @@ class Extender:
         self._settled = asyncio.Event()  # a binding's outcome became known
         self._draining = False
         parts.cluster.on_room, parts.cluster.on_reprice = self.nudge.changed, self.nudge.repriced
-        found = next((p.capacity for p in parts.profiles.values() if p.capacity is not None), None)
+        plugins = (plugin for profile in parts.profiles.values() for plugin in profile.plugins)
+        found = next((plugin for plugin in plugins if isinstance(plugin, Capacity)), None)
         self._capacity = found or Capacity(parts.ledger, clock.monotonic, classes=parts.classes)
 
     def routes(self) -> dict[str, Route]:

@@ -221,6 +221,16 @@ class Supply(Filter, Protocol):
         ...
 
 
+@runtime_checkable
+class PricedSupply(Supply, Protocol):
+    """A supply of which a pod may need another amount later, because the cost of its class changes."""
+
+    @abstractmethod
+    def needs_of(self, pod: PodInfo) -> Needs:
+        """What a waiting pod needs now, outside of a cycle."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Nomination:
     """Evict `victims` and nominate the node for the pod."""
@@ -323,6 +333,30 @@ class PostBind(Plugin, Protocol):
     def post_bind(self, cycle: Cycle, node: str) -> None: ...
 
 
+class DecisionFigures(NamedTuple):
+    """What a decision was based on, for the decision log and the Event of the binding."""
+
+    need: float | None = None  # how much the pod takes
+    free: float | None = None  # how much of it the chosen node had
+    remark: str = ""  # for the Event
+    stale_rule: str = ""  # the rule by which a node without recent figures was chosen, for a metric
+
+
+@runtime_checkable
+class Explain(Plugin, Protocol):
+    """Says in words and numbers what the pod needs, and what its node has."""
+
+    @abstractmethod
+    def explain_need(self, pod: PodInfo, *, exact: bool) -> str:
+        """What the pod needs of a node, as in "needs 2 cores"; empty if nothing. Not `exact`: for its condition."""
+        ...
+
+    @abstractmethod
+    def explain_decision(self, cycle: Cycle, row: int | None) -> DecisionFigures | None:
+        """Called before the pod is reserved on the chosen row, or without one; not if `pre_filter` was SKIP."""
+        ...
+
+
 EXTENSION_POINTS: tuple[type[Plugin], ...] = (
     PreEnqueue,
     QueueSort,
@@ -331,6 +365,7 @@ EXTENSION_POINTS: tuple[type[Plugin], ...] = (
     Filter,
     CostlyFilter,
     Supply,
+    PricedSupply,
     PostFilter,
     PreScore,
     Score,
@@ -339,4 +374,5 @@ EXTENSION_POINTS: tuple[type[Plugin], ...] = (
     PreBind,
     Bind,
     PostBind,
+    Explain,
 )

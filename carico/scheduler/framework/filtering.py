@@ -280,6 +280,15 @@ class FilterRunner:
                     undo.callback(plugin.remove_pod, cycle, pod, row)
             yield
 
+    def give_back(self, cycle: Cycle, row: int) -> None:
+        """Without the cycle's pod, which reports count on this row; for the rest of the cycle.
+
+        The snapshot does not have the pod any more. The plugins whose amounts nodes report do not follow the snapshot.
+        """
+        for plugin in self._extensions:
+            if plugin.name in self.measured:
+                plugin.remove_pod(cycle, cycle.pod, row)
+
     def fits(self, cycle: Cycle, row: int) -> bool:
         """Whether one node can take the pod in the present snapshot; the pre-filters have run."""
         if self._refuses(cycle, row) is not None:

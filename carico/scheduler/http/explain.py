@@ -191,10 +191,10 @@ def _given_back(parts: Components, profile: Profile, cycle: Cycle) -> Iterator[d
     """Counts the pod's own charge in the ledger as free while the context lasts; returns it by row."""
     entry = parts.ledger.entry(cycle.pod.uid)
     account = parts.ledger.account(entry.node) if entry is not None else None
-    if entry is None or account is None or profile.capacity is None or not counts(cycle.pod.pod):
+    if entry is None or account is None or not profile.feasible.measured or not counts(cycle.pod.pod):
         yield {}
         return
-    profile.capacity.remove_pod(cycle, cycle.pod, account.row)
+    profile.feasible.give_back(cycle, account.row)
     parts.ledger.starting[account.row] -= entry.starting
     given_back = Sum()
     given_back.add(entry.charge, -1)
@@ -206,8 +206,7 @@ def _given_back(parts: Components, profile: Profile, cycle: Cycle) -> Iterator[d
 
 def _opening(parts: Components, profile: Profile, info: PodInfo) -> Explanation:
     result = Explanation(info.pod.key, profile.name, units_of(info.pod), bound_to=info.pod.spec.node_name)
-    if profile.capacity is not None and counts(info.pod) and parts.ledger.nodes_with_room:
-        result.needs = amounts.need(parts.classes, parts.classes.claim(info))
+    result.needs = profile.explain_need(info, exact=True)
     queued = parts.queue.get(info.uid)
     if queued is not None:
         result.waits_in = queued.place

@@ -35,13 +35,15 @@ from carico.scheduler.framework.contract import (
     OK,
     SKIP,
     Cycle,
+    DecisionFigures,
+    Explain,
     PreFilter,
     PreFilterExtensions,
+    PricedSupply,
     Reason,
     Reuse,
     Score,
     Status,
-    Supply,
     Verdict,
     unresolvable,
 )
@@ -85,7 +87,7 @@ class _Supposed:
     pods: dict[str, int] = field(default_factory=dict)  # by UID: added minus removed, where that is not 0
 
 
-class Capacity(PreFilter, PreFilterExtensions, Supply, Score):
+class Capacity(PreFilter, PreFilterExtensions, PricedSupply, Score, Explain):
     name = "Capacity"
     reuse = Reuse.NEVER
 
@@ -293,11 +295,24 @@ class Capacity(PreFilter, PreFilterExtensions, Supply, Score):
             if charge.probe is not None:
                 supposed.probes[charge.probe] += times
 
-    def sentence(self, pod: PodInfo) -> str:
-        """What the pod needs, for its condition; empty if no node reports room."""
-        if not self._ledger.nodes_with_room:
+    def explain_need(self, pod: PodInfo, *, exact: bool) -> str:
+        """Empty if no node reports room: the amounts would mean nothing to the user."""
+        if not self._ledger.nodes_with_room or not counts(pod.pod):
             return ""
-        return f" The pod {words.need(self.classes, self.classes.claim(pod), exact=False)}."
+        return words.need(self.classes, self.classes.claim(pod), exact=exact)
+
+    def explain_decision(self, cycle: Cycle, row: int | None) -> DecisionFigures:
+        """In the pods that `free` counts; without figures if the node was judged by requests alone."""
+        need = self.args.threshold * self._own_charge(cycle).units
+        if row is None:
+            return DecisionFigures(need)
+        remark, rule = "", ""
+        if not self._ledger.is_fresh(row, self._now()):
+            rule = self.args.on_stale
+            remark = f" (its capacity report is stale; on_stale is {rule!r})"
+            if rule == "requests":
+                return DecisionFigures(remark=remark, stale_rule=rule)
+        return DecisionFigures(need, float(self.free(cycle, np.array([row]))[0]), remark, rule)
 
     def charge(self, pod: PodInfo) -> Charge:
         """What the pod takes of a node."""
@@ -309,15 +324,6 @@ class Capacity(PreFilter, PreFilterExtensions, Supply, Score):
         if found is None:
             found = cycle.state[CHARGE] = self.charge(cycle.pod)
         return found
-
-    def need(self, cycle: Cycle) -> float:
-        """How much free capacity, in the pods that `free` counts, the pod takes."""
-        return self.args.threshold * self._own_charge(cycle).units
-
-    def remark(self, row: int) -> str:
-        """A remark for the user about a node that was chosen although its report is stale."""
-        fresh = self._ledger.is_fresh(row, self._now())
-        return "" if fresh else f" (its capacity report is stale; on_stale is {self.args.on_stale!r})"
 
     def free(self, cycle: Cycle, rows: RowArray | None) -> Vector:
         """How many pods like it fit, by room if a node reports it; for a pod with units, in mean recent pods."""

@@ -27,7 +27,7 @@ from carico.testing import ManualClock
 
 # Public attributes that are not hooks, because others than the framework use them.
 HELPERS = {
-    "Capacity": {"args", "charge", "classes", "free", "least", "need", "needs_of", "remark", "sentence"},
+    "Capacity": {"args", "charge", "classes", "free", "least"},
     "VolumeBinding": {"args"},
 }
 
