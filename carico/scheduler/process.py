@@ -226,7 +226,7 @@ class Scheduler:
 
     def _extender(self) -> Extender:
         pods = self.watches.pods.store
-        return Extender(self.parts, self.clock, pods, self.client, self.writer, self.may_bind)
+        return Extender(self.parts, self.clock, pods, self.client, self.writer, self.may_bind, self.settings)
 
     def may_bind(self) -> bool:
         return self.election.leading or not self.settings.leader_elect

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
+import numpy as np
+
 from carico.kube.delivery import Firewall
+from carico.scheduler.cache.rows import RowArray
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import EventInterest
 from carico.scheduler.framework.contract import (
@@ -14,6 +17,7 @@ from carico.scheduler.framework.contract import (
     Cycle,
     DecisionFigures,
     Explain,
+    ExplainRows,
     Filter,
     Permit,
     Plugin,
@@ -26,13 +30,14 @@ from carico.scheduler.framework.contract import (
     Reuse,
     Supply,
 )
-from carico.scheduler.framework.filtering import FilterRunner
+from carico.scheduler.framework.filtering import FilterResult, FilterRunner
 from carico.scheduler.framework.plugin_times import PluginTimes
 from carico.scheduler.framework.scoring import Scoring
 from carico.scheduler.metrics import SchedulerMetrics
 from carico.scheduler.queue.unschedulable import Scope
 
 NO_FIGURES = DecisionFigures()
+RowTexts = Callable[[int], list[str]]
 
 
 class Profile:
@@ -60,6 +65,7 @@ class Profile:
         self._by_template = {p.name for p in plugins if isinstance(p, Filter) and p.reuse is not Reuse.NEVER}
         self._by_template |= {p.name for p in self.supplies}
         self._explains = [p for p in plugins if isinstance(p, Explain)]
+        self._explains_rows = [p for p in plugins if isinstance(p, ExplainRows)]
         self._firewalls = {p.name: self._firewall(p.name) for p in plugins}
         self._interests = {
             p.name: tuple(replace(i, on_error=self._firewalls[p.name].caught) for i in p.interests) for p in plugins
@@ -86,6 +92,13 @@ class Profile:
             if plugin.name not in cycle.skipped and (found := plugin.explain_decision(cycle, row)) is not None:
                 return found
         return NO_FIGURES
+
+    def explain_rows(self, cycle: Cycle, feasibility: FilterResult) -> Iterator[tuple[str, RowArray, RowTexts]]:
+        """By plugin, the rows that it rejected, and a function from an index of these to texts with numbers."""
+        for plugin in self._explains_rows:
+            rows = np.flatnonzero(feasibility.refused_by({plugin.name}) & feasibility.snapshot.present)
+            if len(rows):
+                yield plugin.name, rows, plugin.explain_rows(cycle, rows)
 
     def contain(self, plugin: str, error: Exception) -> None:
         """Logs and counts an exception of a plugin that must not stop the others."""

@@ -56,7 +56,8 @@ from carico.scheduler.extender.reservations import BOUND, UNTIL_KNOWN, ExtenderR
 from carico.scheduler.extender.wakeup import ExtenderWakeup
 from carico.scheduler.framework.contract import Code, Cycle
 from carico.scheduler.framework.in_flight import InFlightPod
-from carico.scheduler.plugins.capacity import NO_REPORT, Capacity
+from carico.scheduler.plugins.capacity import NO_REPORT, Capacity, CapacityArgs
+from carico.settings import CapacitySettings
 
 HIGHEST = 10  # an extender scores from 0 to this
 REMEMBERED = 1000  # filtered pods for which a bind request may follow
@@ -73,8 +74,9 @@ class Extender:
         client: Client | None = None,
         writer: ApiWriter | None = None,
         may_bind: Callable[[], bool] = lambda: True,
+        settings: CapacitySettings | None = None,
     ) -> None:
-        """`pods` is the watch's cache, by namespace/name."""
+        """`pods` is the watch's cache, by namespace/name; `settings` apply if no profile has the plugin Capacity."""
         self._parts, self._clock, self._pods, self._client = parts, clock, pods, client
         self._may_bind = may_bind
         self.charges = ExtenderReservations(parts.ledger, parts.classes, clock.monotonic)
@@ -87,7 +89,8 @@ class Extender:
         parts.cluster.on_room, parts.cluster.on_reprice = self.nudge.changed, self.nudge.repriced
         plugins = (plugin for profile in parts.profiles.values() for plugin in profile.plugins)
         found = next((plugin for plugin in plugins if isinstance(plugin, Capacity)), None)
-        self._capacity = found or Capacity(parts.ledger, clock.monotonic, classes=parts.classes)
+        args = CapacityArgs() if settings is None else CapacityArgs.of(settings)
+        self._capacity = found or Capacity(parts.ledger, clock.monotonic, args, parts.classes)
 
     def routes(self) -> dict[str, Route]:
         return {

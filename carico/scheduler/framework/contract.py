@@ -17,6 +17,7 @@ vector has one entry for each of them. Nothing here awaits before `pre_bind`: sn
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
@@ -357,6 +358,19 @@ class Explain(Plugin, Protocol):
         ...
 
 
+@runtime_checkable
+class ExplainRows(Plugin, Protocol):
+    """Adds numbers to its verdict about rows that it rejected, for `carico explain`."""
+
+    @abstractmethod
+    def explain_rows(self, cycle: Cycle, rows: RowArray) -> Callable[[int], list[str]]:
+        """Returns a function from an index of `rows` to texts about that row.
+
+        It is called later, when snapshot and ledger may have changed, so that it needs copies of what it tells.
+        """
+        ...
+
+
 EXTENSION_POINTS: tuple[type[Plugin], ...] = (
     PreEnqueue,
     QueueSort,
@@ -375,4 +389,5 @@ EXTENSION_POINTS: tuple[type[Plugin], ...] = (
     Bind,
     PostBind,
     Explain,
+    ExplainRows,
 )

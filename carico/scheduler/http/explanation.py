@@ -29,7 +29,7 @@ class NodeVerdict(msgspec.Struct, omit_defaults=True):
     stale: bool = False
     left: dict[str, float] = {}  # by resource, absolute demand: what is not reserved; empty where no room is reported
     room: str = ""  # the same as text
-    starting: list[str] = []  # where too many pods are starting: the oldest, "NAMESPACE/NAME for 95 s"
+    details: dict[str, list[str]] = {}  # by plugin that rejected the node: what it adds to its reasons, with numbers
 
 
 class Explanation(msgspec.Struct, omit_defaults=True):
@@ -74,7 +74,7 @@ def _verdict(v: NodeVerdict) -> str:
         scores = ", ".join(f"{plugin} {score:g}" for plugin, score in v.scores.items())
         return f"ok ({scores})" if scores else "ok"
     why = "; ".join(f"{plugin}: {', '.join(texts)}" for plugin, texts in v.reasons.items())
-    more = [*([f"has room for {v.room}"] if v.room and "Capacity" in v.reasons else ()), *v.starting]
+    more = [text for texts in v.details.values() for text in texts]
     return f"{why} ({', '.join(more)})" if more else why
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
 import numpy as np
@@ -37,6 +37,7 @@ from carico.scheduler.framework.contract import (
     Cycle,
     DecisionFigures,
     Explain,
+    ExplainRows,
     PreFilter,
     PreFilterExtensions,
     PricedSupply,
@@ -48,6 +49,7 @@ from carico.scheduler.framework.contract import (
     unresolvable,
 )
 from carico.scheduler.framework.needs import Need, Needs
+from carico.scheduler.plugins.capacity_explained import RowTexts
 from carico.settings import CapacitySettings
 from carico.types import ClassKey, Vector
 
@@ -77,6 +79,11 @@ class CapacityArgs(CapacitySettings):
         choices=("handover", "pending"),
     )
 
+    @classmethod
+    def of(cls, settings: CapacitySettings) -> CapacityArgs:
+        """The scheduler's own settings, for use outside of a profile."""
+        return cls(**{field.name: getattr(settings, field.name) for field in fields(CapacitySettings)})
+
 
 @dataclass(slots=True)
 class _Supposed:
@@ -87,7 +94,7 @@ class _Supposed:
     pods: dict[str, int] = field(default_factory=dict)  # by UID: added minus removed, where that is not 0
 
 
-class Capacity(PreFilter, PreFilterExtensions, PricedSupply, Score, Explain):
+class Capacity(PreFilter, PreFilterExtensions, PricedSupply, Score, Explain, ExplainRows):
     name = "Capacity"
     reuse = Reuse.NEVER
 
@@ -313,6 +320,18 @@ class Capacity(PreFilter, PreFilterExtensions, PricedSupply, Score, Explain):
             if rule == "requests":
                 return DecisionFigures(remark=remark, stale_rule=rule)
         return DecisionFigures(need, float(self.free(cycle, np.array([row]))[0]), remark, rule)
+
+    def explain_rows(self, cycle: Cycle, rows: RowArray) -> RowTexts:
+        _, columns = self._fits.columns()
+        left = columns.take(rows, axis=1)
+        supposed: dict[int, _Supposed] = cycle.state.get(self.name, {})
+        for index, row in _indices(supposed, rows):
+            left[:, index], _ = self._ledger.supposing(row, supposed[row].taken, pending=self._by_pending)
+        texts = RowTexts(cycle.snapshot, self._ledger, rows, left)
+        crowded = self._crowded(cycle, rows)
+        if crowded is not None:
+            texts.name_starting(cycle.snapshot, crowded, cycle.pod.uid, self._now())
+        return texts
 
     def charge(self, pod: PodInfo) -> Charge:
         """What the pod takes of a node."""
