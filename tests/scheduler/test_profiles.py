@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 from scheduling import make_node, make_pod, make_report
 
-from carico.config import load
+from carico.config import load, setting
 from carico.errors import UsageError
 from carico.scheduler.assembly import assemble
 from carico.scheduler.cache.template import PodInfo
@@ -19,6 +21,7 @@ from carico.scheduler.cycle.profiles import Profile
 from carico.scheduler.cycle.scheduling_cycle import decide
 from carico.scheduler.plugins import registry
 from carico.scheduler.plugins.capacity import Capacity
+from carico.scheduler.plugins.priority_sort import PrioritySort
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 
@@ -93,6 +96,24 @@ def test_all_mistakes_of_all_profiles_are_named_at_once() -> None:
         "[scheduler.profiles.two] enable: no plugin is called 'Theirs'",
         "[scheduler.profiles.two.args.VolumeBinding] bind_timeout: '0s' is less than 1s",
     ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    low: int = setting(1, "smallest, in W", least=0)
+    high: int = setting(9, "largest, in W", least=0)
+
+    def conflicts(self) -> Iterator[tuple[tuple[str, str], str]]:
+        if self.low > self.high:
+            yield ("low", "high"), f"low {self.low} is above high {self.high}"
+
+
+def test_arguments_with_constraints_between_them_are_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    factory = registry.FactoryWithArgs(Bounds, lambda _tools, _args: PrioritySort())
+    monkeypatch.setitem(registry.BUILT_IN, "Theirs", factory)
+    assert read({"enable": ["Theirs"], "args": {"Theirs": {"low": 2}}}).args["Theirs"] == Bounds(2, 9)
+    with pytest.raises(UsageError, match=re.escape("carico.args.Theirs] low: low 10 is above high 9")):
+        read({"enable": ["Theirs"], "args": {"Theirs": {"low": 10}}})
 
 
 @pytest.mark.parametrize("weight", [-1, 1e9, True, "5"])
