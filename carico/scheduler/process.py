@@ -31,7 +31,7 @@ from carico.kube.writer import ApiWriter
 from carico.kube.writes import Urgency
 from carico.metrics import loop_lag
 from carico.scheduler.assembly import Components, assemble
-from carico.scheduler.cache.units import counts, units_of
+from carico.scheduler.cache.units import units_of
 from carico.scheduler.cycle.binding_cycle import Binder
 from carico.scheduler.cycle.binding_finisher import BindingFinisher
 from carico.scheduler.cycle.decision_log import DecisionRecord
@@ -224,7 +224,7 @@ class Scheduler:
 
     def _extender(self) -> Extender:
         pods = self.watches.pods.store
-        return Extender(self.parts, self.clock, pods, self.client, self.writer, self.may_bind)
+        return Extender(self.parts, self.clock, pods, self.client, self.writer, self.may_bind, self.settings)
 
     def may_bind(self) -> bool:
         return self.election.leading or not self.settings.leader_elect
@@ -274,8 +274,8 @@ class Scheduler:
         took = perf_counter() - began
         self.parts.metrics.algorithm_seconds.observe(took)
         self._record(profile, queued, decision, took)
-        if decision.remark:
-            self.parts.metrics.stale_placements.labels(self.settings.on_stale).inc()
+        if decision.node and decision.figures.stale_rule:
+            self.parts.metrics.stale_placements.labels(decision.figures.stale_rule).inc()
         if decision.node:
             self.binder.start(profile, queued, decision, began)
             return
@@ -286,17 +286,13 @@ class Scheduler:
 
     def _record(self, profile: Profile, queued: Queued, decision: Decision, took: float) -> None:
         pod = queued.info.pod
-        by_report = profile.capacity is not None and counts(pod)
-        if decision.remark and self.settings.on_stale == "requests":
-            by_report = False
-        free = round(decision.free_before, 3) if decision.node and by_report else None
-        need = round(profile.capacity.need(decision.cycle), 3) if by_report and profile.capacity is not None else None
+        free = decision.figures.free if decision.node else None
         result = "scheduled" if decision.node else "error" if decision.code is Code.ERROR else "unschedulable"
         self.parts.ring.add(
             DecisionRecord(
                 self.clock.wall(), pod.key, pod.uid, profile.name, queued.attempts, decision.node, result,
-                decision.feasible, self.parts.snapshot.node_count, free, units_of(pod),
-                decision.message, round(took * 1e6, 1), need,
+                decision.feasible, self.parts.snapshot.node_count, _rounded(free), units_of(pod),
+                decision.message, round(took * 1e6, 1), _rounded(decision.figures.need),
             )
         )  # fmt: skip
 
@@ -355,3 +351,7 @@ class Scheduler:
 
     def why_not_ready(self) -> str | None:
         return None if self.watches.is_synced else "the first lists of the API server's objects are not complete"
+
+
+def _rounded(figure: float | None) -> float | None:
+    return None if figure is None else round(figure, 3)

@@ -244,6 +244,21 @@ def test_a_cluster_without_nodes_waits_for_one() -> None:
     assert world.drain() == ["p"]
 
 
+# --- profiles that differ in Capacity ---
+
+
+def test_a_pod_is_woken_by_the_arguments_of_its_own_profile() -> None:
+    careful = {"args": {"Capacity": {"threshold": 3}}}
+    world = World({"a": 0.5}, profiles={"carico": {}, "careful": careful})
+    world.refuse(make_pod("p"), make_pod("q", schedulerName="careful"))
+    world.clock.advance(11)
+    world.report("a", 2.5)
+    assert world.drain() == ["p"]
+    world.clock.advance(11)
+    world.report("a", 4.5)
+    assert world.drain() == ["q"]
+
+
 # --- a profile without Capacity ---
 
 

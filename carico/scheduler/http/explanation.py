@@ -29,7 +29,7 @@ class NodeVerdict(msgspec.Struct, omit_defaults=True):
     stale: bool = False
     left: dict[str, float] = {}  # by resource, absolute demand: what is not reserved; empty where no room is reported
     room: str = ""  # the same as text
-    starting: list[str] = []  # where too many pods are starting: the oldest, "NAMESPACE/NAME for 95 s"
+    details: dict[str, list[str]] = {}  # by plugin that rejected the node: what it adds to its reasons, with numbers
 
 
 class Explanation(msgspec.Struct, omit_defaults=True):
@@ -86,8 +86,8 @@ def _verdict(v: NodeVerdict, *, wide: bool) -> str:
         scores = ", ".join(f"{plugin} {score:g}" for plugin, score in v.scores.items())
         return f"ok ({scores})" if scores else "ok"
     why = "; ".join(f"{plugin}: {', '.join(texts)}" for plugin, texts in v.reasons.items())
-    shown = v.room and "Capacity" in v.reasons and not wide  # then it has a column
-    more = [*([f"has room for {v.room}"] if shown else ()), *v.starting]
+    shown = f"has room for {v.room}" if wide else None  # it has a column of its own there
+    more = [text for texts in v.details.values() for text in texts if text != shown]
     return f"{why} ({', '.join(more)})" if more else why
 
 
