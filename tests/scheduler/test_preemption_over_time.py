@@ -221,6 +221,22 @@ def test_a_pod_of_higher_priority_takes_the_node_over_and_the_other_one_is_told(
     asyncio.run(story())
 
 
+def test_a_pod_whose_nominated_node_is_deleted_is_tried_at_once() -> None:
+    async def story() -> None:
+        async with full_nodes(2) as world:
+            create(world, pod("high", "2", priority=1000))
+            for step in range(3):
+                await second(world, step)
+            queued = world.parts.queue.get("uid-high")
+            assert queued is not None
+            assert queued.place == "waiting"
+            world.api.set_node(world.parts.snapshot.nominated["uid-high"].node, None)
+            world.deliver()
+            assert queued.place in ("active", "backoff")
+
+    asyncio.run(story())
+
+
 def test_a_node_that_does_not_hold_it_after_all_is_given_up_when_reports_show_it() -> None:
     """Somebody else's pod takes the memory that nobody requests; by requests the node would hold it."""
 

@@ -57,6 +57,7 @@ def test_as_many_are_woken_as_may_start_when_the_node_calms_down() -> None:
     assert len(world.drain()) == 8
     world.clock.advance(4)
     world.report("a", 500.0, usage=(0.0, 0.0))
+    assert world.queue.counts()["waiting"] == 40 - 8 - 24
     assert len(world.drain()) == 24
 
 
@@ -213,9 +214,12 @@ def test_a_container_that_starts_wakes_no_pod() -> None:
     assert world.queue.counts()["waiting"] == 20
 
 
-def test_a_pod_that_is_resized_to_less_makes_room() -> None:
+@pytest.mark.parametrize("owner", ["ReplicaSet", "DaemonSet"])
+def test_a_pod_that_is_resized_to_less_makes_room(owner: str) -> None:
+    """Also one that is not in the ledger, as those of DaemonSets."""
+
     def running(cpu: str) -> Pod:
-        plain = msgspec.to_builtins(make_pod("running", cpu=cpu, node="a"))
+        plain = msgspec.to_builtins(make_pod("running", cpu=cpu, node="a", owner=owner))
         kept = {"name": "c", "allocatedResources": {"cpu": cpu}, "resources": {"requests": {"cpu": cpu}}}
         plain["status"] = {"phase": "Running", "containerStatuses": [kept]}
         return msgspec.convert(plain, Pod)
