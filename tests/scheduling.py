@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 
 from carico.kube.objects import Node, Pod
-from carico.types import ClassCost, ClassKey, Estimate, Mode, NodeReport
+from carico.testing.builders import make_cost, make_report
+
+__all__ = ["make_cost", "make_node", "make_pod", "make_report"]
 
 _numbers = itertools.count(1)
 
@@ -39,33 +41,3 @@ def make_node(name: str, cpu: str = "8", pods: str = "110", **changes: Any) -> N
     labels = {"kubernetes.io/hostname": name} | changes.pop("labels", {})
     meta = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1", "labels": labels}
     return msgspec.convert({"metadata": meta, "spec": changes, "status": {"allocatable": room, "capacity": room}}, Node)
-
-
-def make_cost(family: str, *mean: float, revision: str = "", **changes: Any) -> ClassCost:
-    """A class whose pods all cost the same: cores and bytes."""
-    key = ClassKey(family.partition("/")[0], family, revision)
-    fields: dict[str, Any] = {"pods": 1, "weight": 10.0, "variance": (0.0,) * len(mean), "high": mean, "use_high": mean}
-    return ClassCost(key=key, mean=mean, **(fields | {"ramp": 0.0} | changes))
-
-
-def make_report(node: str, capacity: float, counted: Any = (), finished: Any = (), **changes: Any) -> NodeReport:
-    estimate = Estimate(
-        at=changes.pop("at", 0.0),
-        usage=changes.pop("usage", (0.2, 0.2)),
-        signal_k=1.0,
-        baseline_ratio=(0.1, 0.1),
-        cost_ratio=changes.pop("cost_ratio", (0.1, 0.1)),
-        baseline_scalar=9.0,
-        cost_scalar=0.1,
-        pods=len(counted),
-        pod_capacity=capacity,
-        mode=Mode.SETTLED,
-        rejecting=False,
-        room=changes.pop("room", ()),
-    )
-    fields: dict[str, Any] = {
-        "start_id": 1, "sequence": 1, "sampled_at": 0.0, "age": 0.0, "dimensions": ("cpu", "memory"), "churn": False,
-        "cost_absolute": (0.1, 1e8), "agent_version": "test",
-    }  # fmt: skip
-    fields |= {"counted": frozenset(counted), "finished": frozenset(finished), "estimate": estimate} | changes
-    return NodeReport(node=node, **fields)

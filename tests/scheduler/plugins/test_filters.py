@@ -7,6 +7,8 @@ import pytest
 from worlds import World
 
 from carico.kube.objects import DeviceClass
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.framework.contract import Cycle
 from carico.testing import a_node, a_pod
 
 TAINTED = {"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}
@@ -218,3 +220,20 @@ def test_more_resources_than_a_verdict_has_bits() -> None:
     world.add(a_pod("more", requests=last, node="enough"))  # the kept answer is corrected in the same bits
     assert world.feasible(pod) == set()
     assert f"4 {shared}" in world.judge(pod).message()
+
+
+def test_spreading_counts_hypothetical_pods_like_real_ones() -> None:
+    """Pods that are being deleted are not counted, and neither are any by an empty selector."""
+    leaving = a_pod("l", node="x", labels={"app": "web"}, deletionTimestamp="2026-01-01T00:00:00Z")
+    nodes = [a_node(zone, labels={"zone": zone}) for zone in "xy"]
+    world = World(nodes, [leaving, a_pod("w", node="x", labels={"app": "web"})])
+    row = world.snapshot.rows.number["x"]
+    for name, selector, feasible in (("p", {"matchLabels": {"app": "web"}}, {"y"}), ("q", {}, {"x", "y"})):
+        pod = a_pod(name, labels={"app": "web"}, spec=spread(labelSelector=selector))
+        assert world.feasible(pod) == feasible
+        cycle = Cycle(PodInfo(pod), world.snapshot)
+        world.filters.run(cycle)
+        with world.filters.pretending(cycle, row, remove=[PodInfo(leaving)]):
+            assert world.filters.fits(cycle, row) == ("x" in feasible)
+        with world.filters.pretending(cycle, row, add=[PodInfo(a_pod("n", labels={"app": "web"}))]):
+            assert world.filters.fits(cycle, row) == ("x" in feasible)

@@ -58,6 +58,11 @@ def user(*claims: str, name: str = "p", **more: Any) -> Pod:
     return a_pod(name, spec={"volumes": volumes}, **more)
 
 
+def test_a_cluster_without_nodes() -> None:
+    found = World([], things=[storage_class(), claim()]).judge(user("data"))
+    assert found.message() == "0/0 nodes are available."
+
+
 def test_a_bound_volume_must_be_reachable() -> None:
     world = World(NODES, things=[storage_class(), claim(bound="v"), volume("v", zone="2")])
     assert world.feasible(user("data")) == {"b"}

@@ -1,0 +1,82 @@
+"""Nodes, pods, reports and class costs with only the fields that a test needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from carico.kube.objects import Node, Pod
+from carico.types import ClassCost, ClassKey, Estimate, Mode, NodeReport
+
+
+def a_node(name: str, *, labels: dict[str, str] | None = None, spec: Any = None, **allocatable: str) -> Node:
+    """A node with room for 110 pods, 8 cores and 16 GiB unless `allocatable` overrides it.
+
+    >>> a_node("n", cpu="2").status.allocatable["cpu"]
+    '2'
+    """
+    room = {"cpu": "8", "memory": "16Gi", "pods": "110"} | {key.replace("_", "-"): v for key, v in allocatable.items()}
+    plain = {
+        "metadata": {"name": name, "uid": f"node {name}", "labels": {"kubernetes.io/hostname": name} | (labels or {})},
+        "spec": spec or {},
+        "status": {"allocatable": room},
+    }
+    return msgspec.convert(plain, Node)
+
+
+def a_pod(
+    name: str,
+    *,
+    namespace: str = "default",
+    labels: dict[str, str] | None = None,
+    requests: dict[str, str] | None = None,
+    node: str = "",
+    priority: int = 0,
+    spec: Any = None,
+    status: Any = None,
+    **metadata: Any,
+) -> Pod:
+    """A pod of one container; `spec`, `status` and `metadata` add fields, with names as in YAML.
+
+    >>> a_pod("p", requests={"cpu": "1"}, spec={"nodeSelector": {"disk": "ssd"}}).spec.node_selector
+    {'disk': 'ssd'}
+    """
+    container = {"name": "main", "image": "example.com/work:1", "resources": {"requests": requests or {}}}
+    plain = {
+        "metadata": {"name": name, "namespace": namespace, "uid": f"{namespace}/{name}", "labels": labels or {}}
+        | metadata,
+        "spec": {"containers": [container], "nodeName": node, "priority": priority} | (spec or {}),
+        "status": {"phase": "Running" if node else "Pending"} | (status or {}),
+    }
+    return msgspec.convert(plain, Pod)
+
+
+def make_cost(family: str, *mean: float, revision: str = "", **changes: Any) -> ClassCost:
+    """A class whose pods all cost the same: cores and bytes."""
+    key = ClassKey(family.partition("/")[0], family, revision)
+    fields: dict[str, Any] = {"pods": 1, "weight": 10.0, "variance": (0.0,) * len(mean), "high": mean, "use_high": mean}
+    return ClassCost(key=key, mean=mean, **(fields | {"ramp": 0.0} | changes))
+
+
+def make_report(node: str, capacity: float, counted: Any = (), finished: Any = (), **changes: Any) -> NodeReport:
+    estimate = Estimate(
+        at=changes.pop("at", 0.0),
+        usage=changes.pop("usage", (0.2, 0.2)),
+        signal_k=1.0,
+        baseline_ratio=(0.1, 0.1),
+        cost_ratio=changes.pop("cost_ratio", (0.1, 0.1)),
+        baseline_scalar=9.0,
+        cost_scalar=0.1,
+        pods=len(counted),
+        pod_capacity=capacity,
+        mode=Mode.SETTLED,
+        rejecting=False,
+        room=changes.pop("room", ()),
+    )
+    fields: dict[str, Any] = {
+        "start_id": 1, "sequence": 1, "sampled_at": 0.0, "age": 0.0, "dimensions": ("cpu", "memory"), "churn": False,
+        "cost_absolute": (0.1, 1e8), "agent_version": "test",
+    }  # fmt: skip
+    fields |= {"counted": frozenset(counted), "finished": frozenset(finished), "estimate": estimate} | changes
+    return NodeReport(node=node, **fields)
