@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import msgspec
@@ -9,45 +10,64 @@ import msgspec
 from carico.kube.objects import Node, Pod
 from carico.types import ClassCost, ClassKey, Estimate, Mode, NodeReport
 
+_numbers = itertools.count(1)
 
-def a_node(name: str, *, labels: dict[str, str] | None = None, spec: Any = None, **allocatable: str) -> Node:
+
+def make_node(name: str, *, labels: dict[str, str] | None = None, spec: Any = None, **allocatable: str) -> Node:
     """A node with room for 110 pods, 8 cores and 16 GiB unless `allocatable` overrides it.
 
-    >>> a_node("n", cpu="2").status.allocatable["cpu"]
+    >>> make_node("n", cpu="2").status.allocatable["cpu"]
     '2'
     """
     room = {"cpu": "8", "memory": "16Gi", "pods": "110"} | {key.replace("_", "-"): v for key, v in allocatable.items()}
+    meta = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1"}
     plain = {
-        "metadata": {"name": name, "uid": f"node {name}", "labels": {"kubernetes.io/hostname": name} | (labels or {})},
+        "metadata": meta | {"labels": {"kubernetes.io/hostname": name} | (labels or {})},
         "spec": spec or {},
-        "status": {"allocatable": room},
+        "status": {"allocatable": room, "capacity": room},
     }
     return msgspec.convert(plain, Node)
 
 
-def a_pod(
-    name: str,
+def make_pod(
+    name: str = "",
     *,
     namespace: str = "default",
+    uid: str = "",
     labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    owner: str = "",
+    units: object = None,
     requests: dict[str, str] | None = None,
+    cpu: str = "",
     node: str = "",
-    priority: int = 0,
+    nominated: str = "",
+    phase: str = "Pending",
     spec: Any = None,
     status: Any = None,
-    **metadata: Any,
+    metadata: Any = None,
+    **more: Any,
 ) -> Pod:
-    """A pod of one container; `spec`, `status` and `metadata` add fields, with names as in YAML.
+    """A pod of one container and of the scheduler `carico`; `spec` and `more` add fields, with names as in YAML.
 
-    >>> a_pod("p", requests={"cpu": "1"}, spec={"nodeSelector": {"disk": "ssd"}}).spec.node_selector
+    `owner` is the kind of its controller, `units` the annotation for Capacity, `cpu` short for a request of it.
+
+    >>> make_pod("p", cpu="1", nodeSelector={"disk": "ssd"}).spec.node_selector
     {'disk': 'ssd'}
     """
-    container = {"name": "main", "image": "example.com/work:1", "resources": {"requests": requests or {}}}
+    name = name or f"pod-{next(_numbers)}"
+    meta: dict[str, Any] = {"name": name, "namespace": namespace, "uid": uid or f"uid-{name}", "resourceVersion": "1"}
+    meta |= {"labels": labels or {}, "annotations": dict(annotations or {})}
+    if units is not None:
+        meta["annotations"]["carico.dev/units"] = str(units)
+    if owner:
+        meta["ownerReferences"] = [{"kind": owner, "name": "o", "uid": "o", "controller": True}]
+    wanted = (requests or {}) | ({"cpu": cpu} if cpu else {})
+    container = {"name": "main", "image": "example.com/work:1", "resources": {"requests": wanted}}
     plain = {
-        "metadata": {"name": name, "namespace": namespace, "uid": f"{namespace}/{name}", "labels": labels or {}}
-        | metadata,
-        "spec": {"containers": [container], "nodeName": node, "priority": priority} | (spec or {}),
-        "status": {"phase": "Running" if node else "Pending"} | (status or {}),
+        "metadata": meta | (metadata or {}),
+        "spec": {"schedulerName": "carico", "containers": [container], "nodeName": node} | (spec or {}) | more,
+        "status": {"phase": phase, "nominatedNodeName": nominated} | (status or {}),
     }
     return msgspec.convert(plain, Pod)
 

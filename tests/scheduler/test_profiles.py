@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scheduling import make_node, make_pod, make_report
 
 from carico.config import load
 from carico.errors import UsageError
@@ -17,7 +16,7 @@ from carico.scheduler.cycle.profiles import chosen, weights_of
 from carico.scheduler.cycle.scheduling_cycle import decide
 from carico.scheduler.plugins import registry
 from carico.settings import SchedulerSettings
-from carico.testing import ManualClock
+from carico.testing import ManualClock, make_node, make_pod, make_report
 
 
 def names(profile: str, table: dict[str, Any]) -> list[str]:
