@@ -10,8 +10,17 @@ random_cluster/ random clusters and pods
 """
 
 from carico.testing.api_server import embedded_api_server
-from carico.testing.builders import make_cost, make_node, make_pod, make_report
+from carico.testing.builders import make_cost, make_estimate, make_node, make_pod, make_report
 from carico.testing.manual_clock import ManualClock
 from carico.testing.plugin_checks import check_plugin
 
-__all__ = ["ManualClock", "check_plugin", "embedded_api_server", "make_cost", "make_node", "make_pod", "make_report"]
+__all__ = [
+    "ManualClock",
+    "check_plugin",
+    "embedded_api_server",
+    "make_cost",
+    "make_estimate",
+    "make_node",
+    "make_pod",
+    "make_report",
+]

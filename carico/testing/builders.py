@@ -79,21 +79,20 @@ def make_cost(family: str, *mean: float, revision: str = "", **changes: Any) -> 
     return ClassCost(key=key, mean=mean, **(fields | {"ramp": 0.0} | changes))
 
 
+def make_estimate(**changes: Any) -> Estimate:
+    """Of a settled node with room for ten more pods."""
+    fields: dict[str, Any] = {
+        "at": 0.0, "usage": (0.2, 0.2), "signal_k": 1.0, "baseline_ratio": (0.1, 0.1), "cost_ratio": (0.1, 0.1),
+        "baseline_scalar": 9.0, "cost_scalar": 0.1, "pods": 0, "pod_capacity": 10.0, "mode": Mode.SETTLED,
+        "rejecting": False,
+    }  # fmt: skip
+    return Estimate(**(fields | changes))
+
+
 def make_report(node: str, capacity: float, counted: Any = (), finished: Any = (), **changes: Any) -> NodeReport:
-    estimate = Estimate(
-        at=changes.pop("at", 0.0),
-        usage=changes.pop("usage", (0.2, 0.2)),
-        signal_k=1.0,
-        baseline_ratio=(0.1, 0.1),
-        cost_ratio=changes.pop("cost_ratio", (0.1, 0.1)),
-        baseline_scalar=9.0,
-        cost_scalar=0.1,
-        pods=len(counted),
-        pod_capacity=capacity,
-        mode=Mode.SETTLED,
-        rejecting=False,
-        room=changes.pop("room", ()),
-    )
+    """A report with room for `capacity` pods; `at`, `usage`, `cost_ratio` and `room` are of its estimate."""
+    of_estimate = {name: changes.pop(name) for name in ("at", "usage", "cost_ratio", "room") if name in changes}
+    estimate = make_estimate(pods=len(counted), pod_capacity=capacity, **of_estimate)
     fields: dict[str, Any] = {
         "start_id": 1, "sequence": 1, "sampled_at": 0.0, "age": 0.0, "dimensions": ("cpu", "memory"), "churn": False,
         "cost_absolute": (0.1, 1e8), "agent_version": "test",

@@ -18,7 +18,7 @@ PUBLIC = {
         Verdict Wait error unresolvable unschedulable
     """,
     carico.testing: """
-        ManualClock make_node make_pod check_plugin embedded_api_server make_cost make_report
+        ManualClock check_plugin embedded_api_server make_cost make_estimate make_node make_pod make_report
     """,
 }
 
