@@ -65,8 +65,9 @@ recording: ## re-record `make demo` for docs/, on an otherwise idle machine
 	@mv carico-demo.png docs/pictures/demo.png
 
 .PHONY: docs
-docs: setup ## write docs/commands.md, settings.md and metrics.md from the help texts
+docs: setup ## write docs/commands.md, settings.md, metrics.md and the metrics pages of the tests from the code
 	@$(BIN)/python tools/reference.py
+	@$(BIN)/python tools/metric_tables.py
 
 .PHONY: protos
 protos: setup ## generate the Python code of protos/
