@@ -38,6 +38,11 @@ test-long: setup ## the tests that take many minutes each and run before a relea
 test-pythons: setup ## the quick tests and a small demo on every Python from 3.11 on that is here
 	@tools/test-pythons.sh
 
+N ?= 10
+.PHONY: flakes
+flakes: setup ## the quick tests N=10 times alone and N times beside stress-ng: which of them fail now and then
+	@tools/flakes.sh $(N)
+
 .PHONY: check
 check: setup ## linter, types, layers, doctests
 	@$(BIN)/ruff check .
