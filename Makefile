@@ -38,6 +38,11 @@ test-long: setup ## the tests that take many minutes each and run before a relea
 test-pythons: setup ## the quick tests and a small demo on every Python from 3.11 on that is here
 	@tools/test-pythons.sh
 
+N ?= 10
+.PHONY: flakes
+flakes: setup ## the quick tests N=10 times alone and N times beside stress-ng: which of them fail now and then
+	@tools/flakes.sh $(N)
+
 .PHONY: check
 check: setup ## linter, types, layers, doctests
 	@$(BIN)/ruff check .
@@ -65,8 +70,9 @@ recording: ## re-record `make demo` for docs/, on an otherwise idle machine
 	@mv carico-demo.png docs/pictures/demo.png
 
 .PHONY: docs
-docs: setup ## write docs/commands.md, settings.md and metrics.md from the help texts
+docs: setup ## write docs/commands.md, settings.md, metrics.md and the metrics pages of the tests from the code
 	@$(BIN)/python tools/reference.py
+	@$(BIN)/python tools/metric_tables.py
 
 .PHONY: protos
 protos: setup ## generate the Python code of protos/

@@ -14,17 +14,11 @@ process waited for a processor.
 from __future__ import annotations
 
 import os
-import sys
 import time
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
-from scheduling import make_cost, make_report
 
 from carico.kube.objects import Pod
 from carico.scheduler.assembly import Components, assemble
@@ -32,7 +26,7 @@ from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.cycle.scheduling_cycle import decide
 from carico.scheduler.gc_control import GcControl
 from carico.settings import SchedulerSettings
-from carico.testing import ManualClock, a_node, a_pod
+from carico.testing import ManualClock, make_cost, make_node, make_pod, make_report
 from carico.types import ClassCost, NodeReport
 
 SIZES = tuple(int(text) for text in os.environ.get("NODES", "1000,5000,20000").split(","))
@@ -120,11 +114,13 @@ def _cluster(nodes: int, rng: Random, room: bool) -> Components:
     for number in range(nodes):
         labels = {ZONE: f"z{number % 3}", "disk": rng.choice(("ssd", "hdd")), "rack": f"r{number % 40}"}
         taints = [{"key": "spot", "value": "", "effect": "NoSchedule"}] if number % 10 == 0 else []
-        node = a_node(f"n{number}", labels=labels, spec={"taints": taints}, cpu="64", memory="256Gi", pods="1000")
+        node = make_node(f"n{number}", labels=labels, spec={"taints": taints}, cpu="64", memory="256Gi", pods="1000")
         parts.cluster.node_changed(None, node)
     for number in range(nodes):
         for index in range(PODS_PER_NODE):
-            pod = a_pod(f"r{number}-{index}", node=f"n{number}", requests={"cpu": "1", "memory": "1Gi"})
+            pod = make_pod(
+                f"r{number}-{index}", node=f"n{number}", phase="Running", requests={"cpu": "1", "memory": "1Gi"}
+            )
             parts.cluster.pod_changed(None, pod)
     for number in range(nodes):
         parts.cluster.reported(_report(f"n{number}", rng, room))
@@ -149,7 +145,7 @@ class _Churn:
             if len(self._running) > 1000:
                 self._parts.cluster.pod_changed(self._running.pop(self._rng.randrange(1000)), None)
             else:
-                pod = a_pod(f"c{self._number}", node=node, requests={"cpu": "500m"})
+                pod = make_pod(f"c{self._number}", node=node, phase="Running", cpu="500m")
                 self._running.append(pod)
                 self._parts.cluster.pod_changed(None, pod)
             other = f"n{self._rng.randrange(self._nodes)}"
@@ -176,4 +172,4 @@ def _template(rng: Random) -> dict[str, object]:
 
 
 def _pod(name: str, spec: dict[str, object], app: str = "bench") -> Pod:
-    return a_pod(name, labels={"app": app}, spec={"schedulerName": "carico", **spec})
+    return make_pod(name, labels={"app": app}, spec={"schedulerName": "carico", **spec})

@@ -9,23 +9,17 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from collections import deque
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import msgspec
 import psutil
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
-from scheduling import make_node, make_pod, make_report
-
 from carico.kube.objects import Pod
 from carico.scheduler.assembly import Components, assemble
 from carico.settings import SchedulerSettings
-from carico.testing import ManualClock
+from carico.testing import ManualClock, make_node, make_pod, make_report
 
 PODS = int(os.environ.get("PODS", "100000"))
 NODES = 50
@@ -44,7 +38,7 @@ class Standby:
         self.parts: Components = assemble(SchedulerSettings(), self._clock, None)
         self._counted: dict[str, set[str]] = {f"n{number}": set() for number in range(NODES)}
         for name in self._counted:
-            self.parts.cluster.node_changed(None, make_node(name, cpu="64"))
+            self.parts.cluster.node_changed(None, make_node(name, cpu="64", memory="32Gi"))
         self._waiting: deque[Pod] = deque()
         self._running: deque[Pod] = deque()
         self._made = 0

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import tempfile
 import time
 from collections import deque
@@ -23,16 +22,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
-from scheduling import make_node, make_pod, make_report
-
 from carico.kube import credentials
 from carico.kube.client import Client
 from carico.kube.objects import Node, Pod
 from carico.scheduler.gc_control import GcControl
 from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
+from carico.testing import make_node, make_pod, make_report
 
 SIZES = tuple(int(text) for text in os.environ.get("WAITING", "0,1000,10000").split(","))
 SECONDS = float(os.environ.get("SECONDS", "20"))
@@ -103,7 +99,9 @@ class World:
             name = f"n{number}"
             labels = {ZONE: f"z{number % ZONES}", "pool": "tight" if number < TIGHT else "open"}
             # No pod that requests a core fits into the last zone: that is what pods with topology spread wait for.
-            node = make_node(name, cpu="0.5" if number % ZONES == ZONES - 1 else str(CORES), labels=labels)
+            node = make_node(
+                name, cpu="0.5" if number % ZONES == ZONES - 1 else str(CORES), labels=labels, memory="32Gi"
+            )
             self._nodes[name] = node
             self.cluster.node_changed(None, node)
             self._report(name, 0.0 if number < TIGHT else 60.0)

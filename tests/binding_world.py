@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 from network import Asked, PlayedNetwork
-from scheduling import make_node, make_report
 
 from carico.kube.chunked import HttpError
 from carico.kube.client import ApiError
@@ -19,7 +18,7 @@ from carico.kube.objects import Pod
 from carico.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
-from carico.testing import ManualClock
+from carico.testing import ManualClock, make_node, make_report
 
 TAKE, LOSE, DROP, AWAY = "take", "lose", "drop", "away"
 

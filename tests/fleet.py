@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from running import Process
-from scheduling import make_cost, make_report
 
 from carico.clock import SystemClock
 from carico.kube import calls
@@ -29,6 +28,7 @@ from carico.kube.client import Client
 from carico.kube.objects import Pod
 from carico.kube.watch import Reflector, WatchedResource
 from carico.settings import AgentSettings
+from carico.testing import make_cost, make_report
 from carico.wire.report_client import ReportClient
 
 TICK = 0.2  # s between two updates of an agent

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scheduling import make_node, make_report
 
 from carico.kube.objects import Pod
 from carico.scheduler.assembly import Components, assemble
@@ -13,7 +12,7 @@ from carico.scheduler.cycle.scheduling_cycle import Decision, decide, unreserve
 from carico.scheduler.queue.scheduling_queue import Queued
 from carico.scheduler.queue.unschedulable import Diagnosis
 from carico.settings import SchedulerSettings
-from carico.testing import ManualClock
+from carico.testing import ManualClock, make_node, make_report
 
 
 class World:

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 import numpy as np
 from network import Asked, client_of
-from scheduling import make_cost, make_node, make_report
 
 from carico.kube.chunked import HttpError
 from carico.kube.client import ApiError
@@ -29,7 +28,7 @@ from carico.scheduler.cluster_cache import ledger_differences
 from carico.scheduler.framework.contract import Cycle, Nomination
 from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
-from carico.testing import ManualClock
+from carico.testing import ManualClock, make_cost, make_node, make_report
 from carico.types import ClassCost, ClassKey, NodeReport
 
 GRACE = 5.0  # s that an evicted pod takes to end
@@ -392,4 +391,4 @@ def _real_cost(pod: Pod) -> tuple[float, ...]:
 
 
 def node(name: str, cpu: str = "4", **spec: Any) -> Node:
-    return make_node(name, cpu=cpu, **spec)
+    return make_node(name, cpu=cpu, spec=spec)

@@ -1,13 +1,16 @@
-"""Writes docs/metrics.md from the metric registries of the three processes at their start."""
+"""Writes docs/metrics.md and tests/fixtures/metrics/ from the metric registries of the three processes."""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 
+from carico import metrics
 from carico.agent.process import AgentProcess
 from carico.aggregator.process import Aggregator
 from carico.clock import SystemClock
@@ -15,6 +18,7 @@ from carico.kube.client import Client
 from carico.kube.credentials import fixed
 from carico.scheduler.process import Scheduler
 from carico.settings import AgentSettings, AggregatorSettings, SchedulerSettings
+from carico.testing import make_estimate, make_node, make_report
 
 HEAD = """# Metrics
 
@@ -58,6 +62,8 @@ ABOUT = {
     "aggregator": "`carico aggregator`.",
     "scheduler": "`carico scheduler`.",
 }
+KERNEL = Path(__file__).parents[1] / "tests/fixtures/cgroup-v2-host/after"  # the same on every machine
+FOREIGN = ("process_", "python_")  # of prometheus_client, and different on every machine
 UNITS = {
     "_timestamp_seconds": "Unix time, s",
     "_start_time_seconds": "Unix time, s",
@@ -79,15 +85,25 @@ class Family(NamedTuple):
     about: str
 
 
-def registries() -> dict[str, CollectorRegistry]:
-    """The registries of processes that are constructed but not started."""
+def registries(*, working: bool = False) -> dict[str, CollectorRegistry]:
+    """The registries of processes that are constructed but not started; `working`: with one node and its estimate."""
     logging.disable(logging.WARNING)  # warnings about plaintext: nothing is sent here
     clock = SystemClock()
-    agent = AgentProcess(AgentSettings(plaintext=True, runtime="none", aggregator="a:1", schedulers=("s:1",)), clock)
+    agent = AgentProcess(
+        AgentSettings(
+            plaintext=True, runtime="none", aggregator="a:1", schedulers=("s:1",), node_name="node-1",
+            proc_root=KERNEL / "proc", cgroup_root=KERNEL / "sys/fs/cgroup",
+        ),
+        clock,
+    )  # fmt: skip
     aggregator = Aggregator(AggregatorSettings(plaintext=True), clock)
     client = Client(fixed("http://127.0.0.1:1"), clock=clock)
     scheduler = Scheduler(SchedulerSettings(plaintext=True), clock, client)
     logging.disable(logging.NOTSET)
+    if working:
+        agent._loop.estimate = make_estimate()
+        scheduler.parts.cluster.node_changed(None, make_node("node-1"))
+        scheduler.parts.cluster.reported(make_report("node-1", 5.0, room=(4.0, 2.0**33)))
     return {"agent": agent.registry, "aggregator": aggregator.registry, "scheduler": scheduler.parts.registry}
 
 
@@ -102,6 +118,20 @@ def _families(collector: object) -> Iterator[Family]:
             labels = tuple(metric.samples[0].labels)
         name = f"{metric.name}_total" if metric.type == "counter" else metric.name
         yield Family(name, metric.type, tuple(label for label in labels if label != "le"), metric.documentation)
+
+
+def write_pages(folder: Path) -> None:
+    """The /metrics page of each process, compared by tests/basics/test_metrics_page.py."""
+    for process, registry in registries(working=True).items():
+        (folder / f"{process}.txt").write_text("\n".join(series(registry)) + "\n")
+
+
+def series(registry: CollectorRegistry) -> Iterator[str]:
+    """The /metrics page without values and without what depends on the machine: every series with its labels."""
+    for line in metrics.page(registry)[1].decode().splitlines():
+        if not line.split()[2 if line.startswith("#") else 0].startswith(FOREIGN):
+            text = line if line.startswith("#") else line.rpartition(" ")[0]
+            yield re.sub(r'(python|version)="[^"]*"', r'\1="…"', text)
 
 
 def page() -> Iterator[str]:
@@ -125,3 +155,7 @@ def unit(name: str) -> str:
     name = name.removesuffix("_total")
     found = next((unit for suffix, unit in UNITS.items() if name.endswith(suffix)), "")
     return found or ("pods" if "_pods_" in name else "")
+
+
+if __name__ == "__main__":
+    write_pages(Path(__file__).parents[1] / "tests/fixtures/metrics")

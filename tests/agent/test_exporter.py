@@ -12,6 +12,7 @@ from promtool import complaints
 from carico import metrics
 from carico.agent.exporter import LinkCollector, NodeCollector, TickMetrics, refusal_counter
 from carico.errors import InvalidMessage
+from carico.testing import make_estimate
 from carico.types import Estimate, Mode
 from carico.wire.codec import cluster, report
 from carico.wire.codec.cluster import RejectedMessage
@@ -21,7 +22,7 @@ from carico.wire.rejection_log import RejectionLog
 from carico.wire.report_client import ReportTalker
 from carico.wire.v1 import aggregation_pb2
 
-ESTIMATE = Estimate(
+ESTIMATE = make_estimate(
     at=10.0,
     usage=(0.5, 0.25),
     signal_k=1.5,
@@ -32,7 +33,6 @@ ESTIMATE = Estimate(
     pods=8,
     pod_capacity=9.8,
     mode=Mode.CHURN,
-    rejecting=False,
 )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import json
 import logging
 import re
 from pathlib import Path
@@ -12,9 +12,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carico import config, flags, settings
+from carico import config, flags
 from carico.errors import UsageError
 from carico.settings import AgentSettings, AggregatorSettings, SchedulerSettings
+
+PROCESSES: dict[str, type] = {"agent": AgentSettings, "aggregator": AggregatorSettings, "scheduler": SchedulerSettings}
+WORDS = (
+    "",
+    "0",
+    "-1",
+    "1e400",
+    "nan",
+    "inf",
+    "true",
+    "5m",
+    "1h30m",
+    "cpu",
+    "cpu=0.5",
+    "a,b",
+    "{}",
+    "[]",
+    '{"carico": 1}',
+)
 
 
 def load(file: Path | None = None, environ: dict[str, str] | None = None, **flags: object) -> AgentSettings:
@@ -96,14 +115,61 @@ def test_text_forms_of_lists_and_tables() -> None:
     assert found.full == {"cpu": 0.5, "memory": 0.9}
 
 
-@given(st.sampled_from([f.name for f in dataclasses.fields(AgentSettings)]), st.text())
-def test_whatever_text_a_variable_holds_the_answer_is_a_value_or_a_usage_error(name: str, text: str) -> None:
-    variable = f"CARICO_AGENT__{name.upper()}"
-    with contextlib.suppress(UsageError):
-        load(environ={variable: text})
+EVERY = [(cls, section, field) for section, cls in PROCESSES.items() for field in dataclasses.fields(cls)]
 
 
-@pytest.mark.parametrize("cls", [AgentSettings, AggregatorSettings, SchedulerSettings])
+@given(st.sampled_from(EVERY), st.text() | st.sampled_from(WORDS))
+def test_whatever_text_a_variable_holds_the_answer_is_a_value_or_names_the_variable(
+    setting: tuple[type, str, dataclasses.Field[object]], text: str
+) -> None:
+    cls, section, field = setting
+    variable = f"CARICO_{section.upper()}__{field.name.upper()}"
+    problems: list[str] = []
+    try:
+        found = config.load(cls, section, file=None, environ={variable: text}, flags={})
+        assert not field.metadata["refused"]
+        config._checked(field, getattr(found, field.name))
+    except UsageError as error:
+        problems = str(error).splitlines()
+    assert [line for line in problems if not line.startswith(f"{variable}: ")] == []
+
+
+@pytest.mark.parametrize(("section", "cls"), PROCESSES.items())
+def test_every_place_takes_the_same_text(tmp_path: Path, section: str, cls: type) -> None:
+    """What the help shows as a default is read back from file, environment and flags alike."""
+    default = cls()
+    for field in dataclasses.fields(cls):
+        value = getattr(default, field.name)
+        if field.metadata["refused"] or not isinstance(value, str | float | int):
+            continue
+        text = "true" if value is True else "false" if value is False else str(value)
+        file = written(tmp_path, f"[{section}]\n{field.name} = {json.dumps(value)}\n")
+        variable = {f"CARICO_{section.upper()}__{field.name.upper()}": text}
+        for place in ({"file": file}, {"environ": variable}, {"flags": {field.name: text}}):
+            everything = {"file": None, "environ": {}, "flags": {}} | place
+            assert config.load(cls, section, **everything) == default
+
+
+@pytest.mark.parametrize(("section", "cls"), PROCESSES.items())
+def test_a_setting_that_does_not_exist_is_named(tmp_path: Path, section: str, cls: type) -> None:
+    file = written(tmp_path, f"[{section}]\nno_such_thing = 1\n")
+    with pytest.raises(UsageError, match=rf"\[{section}\] no_such_thing: no setting is called 'no_such_thing'"):
+        config.load(cls, section, file=file, environ={}, flags={})
+
+
+@pytest.mark.parametrize(("section", "cls"), PROCESSES.items())
+def test_a_number_beyond_its_limits_is_refused_with_the_limit(section: str, cls: type) -> None:
+    limited = [f for f in dataclasses.fields(cls) if f.metadata["least"] is not None or f.metadata["most"] is not None]
+    assert len(limited) >= 5
+    for field in limited:
+        least, most = field.metadata["least"], field.metadata["most"]
+        wrong = least - 1 if least is not None else most + 1
+        text = f"cpu={wrong}" if isinstance(getattr(cls(), field.name), dict) else str(wrong)
+        with pytest.raises(UsageError, match=rf"^--{field.name.replace('_', '-')}: .* (is (less|more) than|is not a)"):
+            config.load(cls, section, file=None, environ={}, flags={field.name: text})
+
+
+@pytest.mark.parametrize("cls", PROCESSES.values())
 def test_every_setting_is_a_flag_with_a_reason(cls: type[object]) -> None:
     parser = flags.CommandParser(prog="carico agent")
     flags.add_settings(parser, cls)
@@ -120,7 +186,7 @@ def test_every_setting_is_a_flag_with_a_reason(cls: type[object]) -> None:
 
 
 def test_the_defaults_pass_their_own_checks() -> None:
-    for cls in (settings.AgentSettings, settings.AggregatorSettings, settings.SchedulerSettings):
+    for cls in PROCESSES.values():
         for field in dataclasses.fields(cls):
             if field.metadata["refused"]:
                 continue

@@ -13,9 +13,10 @@ import time
 
 from cluster.errors import ClusterError
 
+from carico.testing.random_cluster.cluster import make
+
 from . import compare
 from .plane import Plane
-from .world import make
 
 TRIES = 5  # for one seed, before it is the comparison that is broken and not the machine
 

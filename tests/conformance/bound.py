@@ -12,10 +12,11 @@ from typing import Any
 
 from cluster.errors import ClusterError
 
+from carico.testing.random_cluster.cluster import RandomCluster
+from carico.testing.random_cluster.nodes import Object
+
 from . import compare
-from .nodes import Object
 from .plane import Plane
-from .world import World
 
 PATIENCE = 180.0  # s; on a busy machine
 SECOND_CHANCE = 15.0  # s; longer than the longest back-off
@@ -28,12 +29,12 @@ class Bound:
     wrong: list[tuple[Object, str, frozenset[str]]] = field(default_factory=list)  # pod, node, feasible nodes
 
 
-def bindable(world: World) -> list[Object]:
+def bindable(world: RandomCluster) -> list[Object]:
     """Claims that wait for a consumer would wait for a volume controller as well, and there is none here."""
     return [pod for pod in world.waiting if "open-" not in str(pod["spec"].get("volumes"))]
 
 
-def run(plane: Plane, world: World, pods: list[Object]) -> Bound:
+def run(plane: Plane, world: RandomCluster, pods: list[Object]) -> Bound:
     result = Bound()
     for pod in pods:
         feasible = _asked(plane, world, pod)
@@ -60,7 +61,7 @@ def _differ(node: str, feasible: frozenset[str]) -> bool:
     return node not in feasible if node else bool(feasible)
 
 
-def _asked(plane: Plane, world: World, pod: Object) -> frozenset[str] | None:
+def _asked(plane: Plane, world: RandomCluster, pod: Object) -> frozenset[str] | None:
     """Kube-scheduler's feasible nodes; None when the API server calls the pod invalid."""
     name = f"asked-{pod['metadata']['name']}"
     made = compare.create(plane.api, "/api/v1/pods", _with(pod, name, "default-scheduler"))
@@ -71,7 +72,7 @@ def _asked(plane: Plane, world: World, pod: Object) -> frozenset[str] | None:
     return plane.recorder.seen.get(made["metadata"]["uid"], frozenset())
 
 
-def _given(plane: Plane, world: World, pod: Object, feasible: frozenset[str]) -> str:
+def _given(plane: Plane, world: RandomCluster, pod: Object, feasible: frozenset[str]) -> str:
     """The node that Carico bound the pod to; empty when it said that there is none.
 
     Where there should be one, a first refusal is not the last word: Carico may not have heard of a volume yet.
@@ -96,7 +97,7 @@ def _with(pod: Object, name: str, scheduler: str) -> Object:
     return {**pod, "metadata": metadata, "spec": {**pod["spec"], "schedulerName": scheduler}}
 
 
-def _delete(plane: Plane, world: World, name: str) -> None:
+def _delete(plane: Plane, world: RandomCluster, name: str) -> None:
     plane.api.delete(f"/api/v1/namespaces/{world.namespace}/pods/{name}?gracePeriodSeconds=0")
 
 

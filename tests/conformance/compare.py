@@ -22,11 +22,11 @@ from carico.scheduler.framework.contract import Cycle
 from carico.scheduler.framework.filtering import FilterRunner
 from carico.scheduler.plugins import registry
 from carico.testing import ManualClock
+from carico.testing.random_cluster.cluster import RandomCluster
+from carico.testing.random_cluster.nodes import Object
+from carico.testing.random_cluster.pods import OVERHEAD_CLASS
 
-from .nodes import Object
 from .plane import Plane
-from .pods import OVERHEAD_CLASS
-from .world import World
 
 PATHS = {
     "Namespace": "/api/v1/namespaces",
@@ -85,7 +85,7 @@ def prepare(api: Api) -> None:
     )
 
 
-def write(api: Api, world: World) -> None:
+def write(api: Api, world: RandomCluster) -> None:
     for kind, objects in (
         ("Namespace", world.namespaces),
         ("Node", world.nodes),
@@ -131,7 +131,7 @@ def _cause(error: ApiError) -> str:
     return str(error).partition(" is invalid: ")[2][:100] or str(error)[:100]
 
 
-def erase(api: Api, world: World) -> None:
+def erase(api: Api, world: RandomCluster) -> None:
     """Namespaces stay (only a controller could end them), and are empty."""
     for space in world.namespaces:
         root = f"/api/v1/namespaces/{space['metadata']['name']}"
@@ -168,7 +168,7 @@ def filters(snapshot: Snapshot) -> FilterRunner:
     return FilterRunner(registry.make(names, registry.PluginTools(snapshot, ManualClock())))
 
 
-def run(plane: Plane, world: World, pods: Iterable[Object]) -> Result:
+def run(plane: Plane, world: RandomCluster, pods: Iterable[Object]) -> Result:
     """Both schedulers about each pod; differences that last."""
     api, result = plane.api, Result()
     drawn = [create(api, "/api/v1/pods", pod, result.invalid) for pod in pods]
@@ -193,7 +193,7 @@ def run(plane: Plane, world: World, pods: Iterable[Object]) -> Result:
     return result
 
 
-def _again(plane: Plane, world: World, pod: Object, look: int) -> frozenset[str]:
+def _again(plane: Plane, world: RandomCluster, pod: Object, look: int) -> frozenset[str]:
     """The same pod once more, under another name."""
     name = f"{pod['metadata']['name']}-{look}"
     spec = {key: value for key, value in pod["spec"].items() if key not in ("nodeName",)}
@@ -229,7 +229,7 @@ def _decisive(snapshot: Snapshot, ours: FilterRunner, made: Object) -> set[str]:
     return {name for name, mask in refusals.items() if (mask & (total == 1) & snapshot.present).any()}
 
 
-def decided(plane: Plane, world: World, pods: list[Object]) -> None:
+def decided(plane: Plane, world: RandomCluster, pods: list[Object]) -> None:
     """Wait until kube-scheduler has had its say about all of them: rejected by filters or by the recorder."""
     wanted = {pod["metadata"]["uid"] for pod in pods}
     deadline = time.monotonic() + PATIENCE

@@ -12,9 +12,10 @@ import pytest
 from cluster.ports import free_port
 from fleet import SchedulerProcess
 
+from carico.testing.random_cluster.cluster import make
+
 from . import bound, compare
 from .plane import Plane
-from .world import make
 
 pytestmark = [pytest.mark.cluster, pytest.mark.needs("go")]
 

@@ -8,7 +8,6 @@ import json
 from typing import Any
 
 import numpy as np
-from scheduling import make_report
 
 from carico.http.message import Request
 from carico.scheduler.assembly import Components, assemble
@@ -20,7 +19,7 @@ from carico.scheduler.http.dashboard import sse_clients as readers_module
 from carico.scheduler.http.dashboard.columns import CHURN, CORDONED, FRESH, REPORTED
 from carico.scheduler.http.dashboard.publisher import Publisher, ReplicaStatus
 from carico.settings import SchedulerSettings
-from carico.testing import ManualClock, a_node, a_pod
+from carico.testing import ManualClock, make_node, make_pod, make_report
 from carico.types import Mode, NodeReport
 
 
@@ -33,7 +32,7 @@ class World:
         self.standing = ReplicaStatus("me", True, "me", True, 0)
         self.live = Publisher(self.parts, self.clock, lambda: self.standing)
         for i in range(nodes):
-            self.parts.cluster.node_changed(None, a_node(f"n{i}"))
+            self.parts.cluster.node_changed(None, make_node(f"n{i}"))
         self.heard: list[dict[str, Any]] = []
 
     def report(self, node: str, capacity: float, **changes: Any) -> NodeReport:
@@ -128,20 +127,20 @@ def test_nodes_come_go_and_change_names_within_one_row() -> None:
     world.report("n1", 5.0)
     world.listen()
     world.tick()
-    world.parts.cluster.node_changed(a_node("n1"), None)
+    world.parts.cluster.node_changed(make_node("n1"), None)
     world.parts.ledger.fell_silent("n1")
-    world.parts.cluster.node_changed(None, a_node("other"))
+    world.parts.cluster.node_changed(None, make_node("other"))
     message = world.tick()
     assert [row[:4] for row in message["nodes"]] == [[1, "other", 0, 0.0]]
     assert world.live.node("other")["history"]["capacity"] == [None]  # type: ignore[index]
     assert world.live.node("n1") is None
-    world.parts.cluster.node_changed(a_node("other"), None)
+    world.parts.cluster.node_changed(make_node("other"), None)
     assert world.tick()["gone"] == [1]
 
 
 def test_states() -> None:
     world = World(1)
-    old, new = a_node("n0"), a_node("n0", spec={"unschedulable": True})
+    old, new = make_node("n0"), make_node("n0", spec={"unschedulable": True})
     world.parts.cluster.node_changed(old, new)
     report = make_report("n0", 4.0)
     churning = dataclasses.replace(report, estimate=dataclasses.replace(report.estimate, mode=Mode.CHURN))
@@ -171,7 +170,7 @@ def test_who_waits_and_why_and_what_was_decided() -> None:
     world = World(1)
     world.report("n0", 1.2)
     for name in ("fits", "waits"):
-        world.parts.cluster.pod_changed(None, a_pod(name, spec={"schedulerName": "carico"}))
+        world.parts.cluster.pod_changed(None, make_pod(name, spec={"schedulerName": "carico"}))
     profile = world.parts.profiles["carico"]
     for _ in range(2):
         queued = world.parts.queue.pop(world.clock.monotonic())
@@ -230,7 +229,7 @@ def test_nothing_secret_leaves() -> None:
     annotations = {"token": "s3cret-annotation"}
     pods = {"here": {"node": "n0"}, "waits": {}}
     for name, place in pods.items():
-        pod = a_pod(name, spec=spec, annotations=annotations, labels={"app": "web", "l": "s3cret-label"}, **place)  # type: ignore[arg-type]
+        pod = make_pod(name, spec=spec, annotations=annotations, labels={"app": "web", "l": "s3cret-label"}, **place)  # type: ignore[arg-type]
         world.parts.cluster.pod_changed(None, pod)
     world.listen()
     world.tick()

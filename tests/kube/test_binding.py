@@ -9,14 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 from network import Asked, PlayedNetwork
-from scheduling import make_pod
 
 from carico.kube import pods
 from carico.kube.binding import SERVER_ERROR, UNANSWERED, Binding, BindOutcome, BindResult
 from carico.kube.chunked import HttpError
 from carico.kube.client import ApiError, Client
 from carico.kube.credentials import fixed
-from carico.testing import ManualClock
+from carico.testing import ManualClock, make_pod
 
 POD = make_pod("p")
 REFUSED, LOST, FENCED, TWICE = "refused", "lost", "fenced", "twice"

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from scheduling import make_pod
 from vanishing import deafen, hasty, needs_linux
 
 from carico.clock import SystemClock
@@ -22,7 +21,7 @@ from carico.kube.chunked import HttpError
 from carico.kube.client import ApiError, Client, FencedError
 from carico.kube.credentials import fixed
 from carico.kube.socket import connect
-from carico.testing import ManualClock
+from carico.testing import ManualClock, make_pod
 
 __all__ = ["hasty"]  # a fixture
 

@@ -14,7 +14,7 @@ from carico.kube import events, pod_writes
 from carico.kube.events import FINISH, LOOK_EVERY, REFRESH, Event, EventRecorder
 from carico.kube.objects import Pod
 from carico.kube.writes import Urgency
-from carico.testing import a_pod
+from carico.testing import make_pod
 
 
 def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -45,7 +45,7 @@ class Office(Desk):
 def test_a_pod_that_fails_again_and_again_is_written_a_few_times() -> None:
     async def scenario() -> None:
         office = Office()
-        pod = a_pod("p")
+        pod = make_pod("p")
         async with office.at_work(office.recorder.run()):
             for i in range(36):  # every ten seconds for six minutes
                 office.recorder.put(failed(pod))
@@ -68,7 +68,7 @@ def test_a_pod_that_fails_again_and_again_is_written_a_few_times() -> None:
 def test_another_note_does_not_make_another_event_until_the_series_is_due() -> None:
     async def scenario() -> None:
         office = Office()
-        pod = a_pod("p")
+        pod = make_pod("p")
         async with office.at_work(office.recorder.run()):
             for i in range(40):
                 office.recorder.put(failed(pod, f"0/{i} nodes"))
@@ -84,7 +84,7 @@ def test_another_note_does_not_make_another_event_until_the_series_is_due() -> N
 def test_what_is_said_again_before_it_was_sent_is_sent_once() -> None:
     async def scenario() -> None:
         office = Office()
-        pod = a_pod("p")
+        pod = make_pod("p")
         for i in range(5):
             office.recorder.put(failed(pod, f"note {i}"))
         async with office.at_work():
@@ -105,7 +105,7 @@ def test_what_is_said_again_while_it_is_in_flight_is_sent_after_it() -> None:
             return b""
 
         office.api.answer = wait
-        pod = a_pod("p")
+        pod = make_pod("p")
         async with office.at_work():
             office.recorder.put(failed(pod))
             await office.until(lambda: office.api.in_flight == 1)
@@ -123,7 +123,7 @@ def test_what_is_said_again_while_it_is_in_flight_is_sent_after_it() -> None:
 def test_ten_thousand_waiting_pods_that_every_deletion_wakes() -> None:
     async def scenario() -> None:
         office = Office(event_workers=400)
-        pods = [a_pod(f"p{i}") for i in range(10_000)]
+        pods = [make_pod(f"p{i}") for i in range(10_000)]
         async with office.at_work(office.recorder.run()):
             for wave in range(6):
                 for pod in pods:
@@ -151,7 +151,7 @@ def test_a_store_of_events_that_is_down_for_ten_minutes() -> None:
             return await (bad(503) if down and "/events" in sent.path else good)(sent)
 
         office.api.answer = answer
-        bound, waiting = [a_pod(f"b{i}") for i in range(5000)], [a_pod(f"w{i}") for i in range(3000)]
+        bound, waiting = [make_pod(f"b{i}") for i in range(5000)], [make_pod(f"w{i}") for i in range(3000)]
         async with office.at_work(office.recorder.run()):
             for i, pod in enumerate(bound):
                 office.recorder.put(scheduled(pod))
@@ -191,9 +191,9 @@ def test_a_store_of_events_that_hangs_takes_only_its_own_requests() -> None:
         office.api.answer = answer
         async with office.at_work():
             for i in range(200):
-                office.recorder.put(scheduled(a_pod(f"p{i}")))
+                office.recorder.put(scheduled(make_pod(f"p{i}")))
             await office.until(lambda: office.api.in_flight == 20)
-            office.writer.put(pod_writes.condition(office.client, a_pod("p"), "Unschedulable", "", office.clock))
+            office.writer.put(pod_writes.condition(office.client, make_pod("p"), "Unschedulable", "", office.clock))
             await office.until(lambda: not office.writer.counts()[Urgency.CONDITION])
             await office.clock.turn(31)
             assert office.api.in_flight <= 1, "one after the other is asked while none answers"
@@ -206,7 +206,7 @@ def test_an_event_keeps_its_name_until_it_has_arrived() -> None:
         office = Office()
         office.api.answer = one_after_the_other(bad(500), bad(429), bad(409))
         async with office.at_work():
-            office.recorder.put(scheduled(a_pod("p")))
+            office.recorder.put(scheduled(make_pod("p")))
             await office.clock.turn(5)
             assert (len(office.sent), len({sent.body["metadata"]["name"] for sent in office.sent})) == (3, 1)
             assert (office.recorder.sent, office.recorder.lost) == (1, 0), "an earlier try arrived after all"
@@ -224,7 +224,7 @@ def test_a_series_whose_event_has_expired_begins_anew() -> None:
         office.api.answer = answer
         async with office.at_work():
             for _ in range(2):
-                office.recorder.put(failed(a_pod("p")))
+                office.recorder.put(failed(make_pod("p")))
                 await office.settle()
             assert [sent.method for sent in office.sent] == ["POST", "PATCH", "POST"]
             assert office.sent[-1].body["series"]["count"] == 2
@@ -239,7 +239,7 @@ def test_an_event_that_is_refused_for_good_is_counted(status: int) -> None:
         office.api.answer = bad(status)
         async with office.at_work():
             for _ in range(30):
-                office.recorder.put(failed(a_pod("p")))
+                office.recorder.put(failed(make_pod("p")))
                 await office.clock.turn(5)
             assert len(office.sent) == 2, "it is not tried at every failure"
             assert office.recorder.lost == 2
@@ -253,8 +253,8 @@ def test_series_that_are_remembered_are_limited(monkeypatch: pytest.MonkeyPatch)
         office = Office()
         async with office.at_work():
             for i in range(100):
-                office.recorder.put(failed(a_pod(f"p{i}")))
-                office.recorder.put(scheduled(a_pod(f"p{i}")))
+                office.recorder.put(failed(make_pod(f"p{i}")))
+                office.recorder.put(scheduled(make_pod(f"p{i}")))
             await office.settle()
             assert len(office.recorder._series) == 10
             assert len(office.sent) == 200
@@ -266,7 +266,7 @@ def test_a_note_is_cut_where_the_api_server_would_refuse_it() -> None:
     async def scenario() -> None:
         office = Office()
         async with office.at_work():
-            office.recorder.put(failed(a_pod("p"), "…" * 1000))
+            office.recorder.put(failed(make_pod("p"), "…" * 1000))
             await office.settle()
             assert office.sent[0].body["note"] == "…" * 341
 

@@ -14,10 +14,10 @@ from carico.kube import pod_writes
 from carico.kube.client import ApiError, FencedError
 from carico.kube.objects import Pod
 from carico.kube.writes import Urgency
-from carico.testing import a_pod
+from carico.testing import make_pod
 
-VICTIM = a_pod("victim", node="n")
-WAITS = a_pod("p", status={"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]})
+VICTIM = make_pod("victim", node="n")
+WAITS = make_pod("p", status={"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]})
 
 
 def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -68,7 +68,7 @@ def test_an_eviction_whose_first_half_failed(status: int) -> None:
 
 
 def test_a_victim_that_is_leaving_already_is_not_deleted_again() -> None:
-    leaving = a_pod("victim", node="n", deletionTimestamp="2026-01-01T00:00:00Z")
+    leaving = make_pod("victim", node="n", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
     assert play(good, 1.0, victim=leaving) == ([], [None])
 
 
@@ -82,7 +82,7 @@ def test_a_victim_that_is_gone_needs_nothing_more(half: str) -> None:
 @pytest.mark.parametrize("half", ["patch", "delete"])
 @pytest.mark.parametrize("status", [409, 422])
 def test_another_pod_under_the_victims_name_is_left_alone(half: str, status: int) -> None:
-    another = a_pod("victim", uid="another")
+    another = make_pod("victim", uid="another")
     methods, ended = play(by_method(get=the_pod(another), **{half: bad(status)}), 60.0)
     assert ended == [None]
     assert methods[-2:] == [half.upper(), "GET"]
@@ -138,14 +138,14 @@ def said(pod: Pod) -> Any:
 
 
 def test_the_time_of_a_condition_is_that_of_its_status() -> None:
-    assert said(a_pod("p"))["lastTransitionTime"] == "2023-11-14T22:13:20Z"
+    assert said(make_pod("p"))["lastTransitionTime"] == "2023-11-14T22:13:20Z"
     assert "lastTransitionTime" not in said(WAITS), "a new message is no transition"
 
 
 def test_a_nomination_does_not_stand_behind_conditions_and_is_not_replaced_by_one() -> None:
     async def scenario() -> None:
         desk = Desk(workers=1)
-        pods = [a_pod(f"p{i}") for i in range(20)]
+        pods = [make_pod(f"p{i}") for i in range(20)]
         for pod in pods:
             desk.writer.put(pod_writes.condition(desk.client, pod, "Unschedulable", "no", desk.clock))
         desk.writer.put(pod_writes.nomination(desk.client, pods[-1], "n"))

@@ -4,25 +4,14 @@ from __future__ import annotations
 
 from carico.run.admission import RunAdmission, RunBounds
 from carico.run.memory import MemoryGuard
-from carico.types import Estimate, Mode
+from carico.testing import make_estimate
+from carico.types import Estimate
 
 MB = 1e6
 
 
 def estimate(pods: int, fit: float, usage: float) -> Estimate:
-    return Estimate(
-        at=0.0,
-        usage=(usage,),
-        signal_k=0.0,
-        baseline_ratio=(0.0,),
-        cost_ratio=(0.25,),
-        baseline_scalar=0.0,
-        cost_scalar=0.0,
-        pods=pods,
-        pod_capacity=fit,
-        mode=Mode.SETTLED,
-        rejecting=False,
-    )
+    return make_estimate(usage=(usage,), baseline_ratio=(0.0,), cost_ratio=(0.25,), pods=pods, pod_capacity=fit)
 
 
 def started(admission: RunAdmission, running: int = 0) -> int:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
-from scheduling import make_node, make_pod
 
 from carico.kube.objects import Node, Pod
 from carico.scheduler.assembly import Components, assemble
 from carico.scheduler.cache import requests
 from carico.scheduler.cycle.scheduling_cycle import decide
 from carico.settings import SchedulerSettings
-from carico.testing import ManualClock
+from carico.testing import ManualClock, make_node, make_pod
 
 ABSURD = ("10P", "9223372036854775807", "1e8000000", "-1e8000000", "-5", "99999999999999999999999Ei", "nonsense", "")
 

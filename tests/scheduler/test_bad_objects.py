@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from played import PlayedServer
 from recorded import RECORDED, Path, at, paths
-from scheduling import make_node, make_pod
 
 from carico.kube.meta import KubeObject
 from carico.kube.objects import Node, Pod
@@ -21,7 +20,7 @@ from carico.scheduler.assembly import Components, assemble
 from carico.scheduler.informers import NODES, OTHERS, PODS, Informers
 from carico.scheduler.queue.scheduling_queue import Diagnosis
 from carico.settings import SchedulerSettings
-from carico.testing import ManualClock
+from carico.testing import ManualClock, make_node, make_pod
 
 Tree = dict[str, Any]
 RESOURCES: dict[type[KubeObject], WatchedResource[Any]] = {

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from scheduling import make_node, make_pod
 from worlds import World
 
 from carico.kube.objects import Namespace, Node, Pod, Service
@@ -23,6 +22,7 @@ from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.contract import Cycle
 from carico.scheduler.plugins import taints
 from carico.scheduler.plugins.topology import spread_constraints
+from carico.testing import make_node, make_pod
 
 SLACK = 400  # entries: values and columns kept in case that they come back, arrays that grew by half
 # Kubernetes' objects, which others hold as well; a ring of fixed length; what is no data.
@@ -71,7 +71,9 @@ def choosy(key: str = "disk", **changes: Any) -> Pod:
 
 def tainted(name: str, value: str) -> Node:
     taint = {"key": "DeletionCandidateOfClusterAutoscaler", "value": value, "effect": "PreferNoSchedule"}
-    return make_node(name, taints=[taint, taint | {"effect": "NoExecute", "key": "ToBeDeletedByClusterAutoscaler"}])
+    return make_node(
+        name, spec={"taints": [taint, taint | {"effect": "NoExecute", "key": "ToBeDeletedByClusterAutoscaler"}]}
+    )
 
 
 def test_an_autoscaler_that_writes_the_time_into_taints(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scheduling import make_node, make_pod
 
 from carico.kube.objects import Namespace, Node, Pod
 from carico.kube.selectors import EVERYTHING, NOTHING, Requirement, Selector, from_labels
@@ -22,6 +21,7 @@ from carico.scheduler.cache.rows import RowIndex
 from carico.scheduler.cache.snapshot import Snapshot
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.plugins import taints
+from carico.testing import make_node, make_pod
 
 NAMES, NAMESPACES, UIDS = ("a", "b", "c", "d"), ("red", "blue"), tuple("tuvwxyz")
 KEYS, VALUES = ("zone", "disk", "kubernetes.io/hostname"), ("1", "2", "x")
@@ -72,15 +72,15 @@ steps = st.one_of(
 )
 
 
-def a_node(name: str, more: dict[str, str], values: list[str], resources: tuple[str, ...]) -> Node:
+def node_of(name: str, more: dict[str, str], values: list[str], resources: tuple[str, ...]) -> Node:
     found = [{"key": "k", "value": value, "effect": "NoSchedule"} for value in values]
-    plain = msgspec.to_builtins(make_node(name, labels=more, taints=found))
+    plain = msgspec.to_builtins(make_node(name, labels=more, spec={"taints": found}))
     plain["status"]["allocatable"] = dict.fromkeys(resources, "4")
     plain["status"]["declaredFeatures"] = values[:1]
     return msgspec.convert(plain, Node)
 
 
-def a_pod(uid: str, node: str, namespace: str, mine: dict[str, str], leaving: bool) -> Pod:
+def pod_of(uid: str, node: str, namespace: str, mine: dict[str, str], leaving: bool) -> Pod:
     port = {"containerPort": 80, "hostPort": 80}
     container = {"name": "c", "ports": [port], "resources": {"requests": {"cpu": "1", f"example.com/{uid}": "1"}}}
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": mine.get("app", "none")}}]
@@ -101,13 +101,13 @@ class Churn:
     def step(self, what: str, *args: Any) -> None:
         match what:
             case "node":
-                node = self.nodes[args[0]] = a_node(*args)
+                node = self.nodes[args[0]] = node_of(*args)
                 self.lived.set_node(node)
             case "no node":
                 self.nodes.pop(args[0], None)
                 self.lived.remove_node(args[0])
             case "pod":
-                pod = self.pods[args[0]] = a_pod(*args)
+                pod = self.pods[args[0]] = pod_of(*args)
                 self.lived.add_pod(PodInfo(pod), pod.spec.node_name)
             case "no pod":
                 self.pods.pop(args[0], None)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from scheduling import make_cost, make_pod, make_report
 
 from carico.scheduler.cache.charge import Claim
 from carico.scheduler.cache.class_costs import ClassCostTable
 from carico.scheduler.cache.class_merge import merged
 from carico.scheduler.cache.template import PodInfo
+from carico.testing import make_cost, make_pod, make_report
 from carico.types import ClassCost, ClassKey, NodeReport
 
 RESOURCES = ("cpu", "memory")

@@ -10,14 +10,13 @@ from typing import Any, cast
 import msgspec
 import pytest
 from network import Asked, client_of
-from scheduling import make_cost, make_pod, make_report
 
 from carico import cli
 from carico.scheduler.http import remote, routes
 from carico.scheduler.http.class_view import ClassRow
 from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
-from carico.testing import ManualClock
+from carico.testing import ManualClock, make_cost, make_pod, make_report
 
 MIB = 2.0**20
 WEB = ClassRow(

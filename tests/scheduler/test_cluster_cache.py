@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from offline import World
-from scheduling import make_node, make_pod
 
 from carico.scheduler.framework.contract import Nomination
 from carico.scheduler.plugins.capacity import Capacity
+from carico.testing import make_node, make_pod
 
 
 def test_the_freest_node_is_chosen_until_others_are_freer() -> None:
@@ -30,7 +30,7 @@ def test_no_more_pods_than_capacity_however_many_wait() -> None:
 def test_the_message_counts_nodes_by_reason() -> None:
     world = World({"a": 0.2, "b": 0.0})
     world.cluster.node_changed(None, make_node("c"))  # never reported
-    world.cluster.node_changed(None, make_node("d", unschedulable=True))
+    world.cluster.node_changed(None, make_node("d", spec={"unschedulable": True}))
     world.see(make_pod("p"))
     message = world.attempt()[1].message
     reasons = ("1 had no recent capacity report", "1 node(s) were unschedulable", "2 had no free capacity")

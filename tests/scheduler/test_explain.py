@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from scheduling import make_node, make_pod, make_report
 
 from carico.scheduler.assembly import Components, assemble
 from carico.scheduler.cache.object_store import KINDS
@@ -22,7 +21,7 @@ from carico.scheduler.http.explanation import Explanation, as_table
 from carico.scheduler.http.manifest import as_stranger
 from carico.scheduler.plugins import registry
 from carico.settings import SchedulerSettings
-from carico.testing import ManualClock
+from carico.testing import ManualClock, make_node, make_pod, make_report
 
 
 def world(nodes: dict[str, float]) -> tuple[Components, ManualClock]:
@@ -36,7 +35,7 @@ def world(nodes: dict[str, float]) -> tuple[Components, ManualClock]:
 
 def test_every_node_gets_a_verdict_with_numbers() -> None:
     parts, _ = world({"a": 5.0, "b": 0.4, "c": 3.0})
-    parts.cluster.node_changed(None, make_node("d", unschedulable=True))
+    parts.cluster.node_changed(None, make_node("d", spec={"unschedulable": True}))
     result = explain(parts, make_pod("p"), now=1.0)
     verdicts = {verdict.node: verdict for verdict in result.nodes}
     assert result.choice == ["a"]
@@ -193,7 +192,7 @@ def test_evicting_is_thought_through_for_a_bounded_number_of_nodes() -> None:
 def test_a_costly_plugin_is_not_asked_where_it_does_not_matter() -> None:
     """Volume limits go node by node: a cordoned node is out of the question without them."""
     parts, _ = world({"a": 5.0, "b": 5.0})
-    parts.cluster.node_changed(None, make_node("c", unschedulable=True))
+    parts.cluster.node_changed(None, make_node("c", spec={"unschedulable": True}))
     driver = {"name": "csi.example.com", "nodeID": "x", "allocatable": {"count": 0}}
     for node in ("a", "c"):
         put(parts, "CSINode", metadata={"name": node}, spec={"drivers": [driver]})
@@ -257,7 +256,7 @@ def test_a_world_that_changes_between_two_slices_does_not_change_the_answer() ->
     slices = judged.slices()
     next(slices)
     parts.cluster.node_changed(make_node(names[-1]), None)
-    parts.cluster.node_changed(None, make_node("other", unschedulable=True))  # takes over the row
+    parts.cluster.node_changed(None, make_node("other", spec={"unschedulable": True}))  # takes over the row
     explain(parts, make_pod("p"), now=0.0)  # another cycle of the same template
     next(slices)
     last = judged.result.nodes[-1]

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 from network import Asked, client_of
-from scheduling import make_node, make_pod, make_report
 
 from carico.http.message import Request
 from carico.kube.client import ApiError
@@ -21,7 +20,7 @@ from carico.scheduler.extender.extender import Extender
 from carico.scheduler.extender.reservations import GUESSED
 from carico.scheduler.extender.wakeup import ANNOTATION
 from carico.settings import SchedulerSettings
-from carico.testing import ManualClock
+from carico.testing import ManualClock, make_node, make_pod, make_report
 
 
 class ApiServer:

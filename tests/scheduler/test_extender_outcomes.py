@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 from binding_world import AWAY, DROP, LOSE, TAKE, PlayedServer
-from scheduling import make_node, make_pod, make_report
 
 from carico.http.message import Request
 from carico.kube.objects import Pod
@@ -18,7 +17,7 @@ from carico.scheduler.assembly import assemble
 from carico.scheduler.extender.extender import Extender
 from carico.scheduler.extender.reservations import BOUND
 from carico.settings import SchedulerSettings
-from carico.testing import ManualClock
+from carico.testing import ManualClock, make_node, make_pod, make_report
 
 
 class Tandem:

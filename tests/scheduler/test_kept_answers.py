@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from conformance import world as worlds
 
 from carico.kube.meta import KubeObject
 from carico.kube.objects import Node, Pod
@@ -21,6 +20,7 @@ from carico.scheduler.framework.contract import Cycle
 from carico.scheduler.framework.filtering import FilterResult, FilterRunner
 from carico.scheduler.plugins import registry
 from carico.testing import ManualClock
+from carico.testing.random_cluster.cluster import make as random_cluster
 
 NAMES = [name for name in registry.DEFAULT if name != "Capacity"]
 STEPS = 60
@@ -35,7 +35,7 @@ class Changing:
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
-        self.drawn = worlds.make(seed, 6)
+        self.drawn = random_cluster(seed, 6)
         self.things = [self._object(item) for item in self._others()]
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}

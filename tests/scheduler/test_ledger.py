@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from scheduling import make_report
 
 from carico.errors import InvalidMessage
 from carico.scheduler.cache.charge import Charge, Claim, Sum, vector
@@ -19,6 +18,7 @@ from carico.scheduler.cache.fits import MOST, Fits
 from carico.scheduler.cache.ledger import Ledger
 from carico.scheduler.cache.rows import RowIndex
 from carico.scheduler.cluster_cache import ledger_differences
+from carico.testing import make_report
 from carico.types import ClassKey, NodeReport
 
 NODES = ("a", "b", "c")

@@ -9,14 +9,13 @@ from time import thread_time
 import pytest
 from binding_world import BindingWorld
 from prometheus_client import generate_latest
-from scheduling import make_pod
 
 from carico.http.message import Page, Request
 from carico.scheduler.http import routes
 from carico.scheduler.process import LONG_TURN, PAUSE, RENEWAL_LIMIT, STALL_LIMIT, Scheduler
 from carico.scheduler.queue.scheduling_queue import Queued
 from carico.settings import SchedulerSettings
-from carico.testing import ManualClock
+from carico.testing import ManualClock, make_pod
 
 KUBECONFIG = """
 current-context: c

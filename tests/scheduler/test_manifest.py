@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from faulty import CUT, FaultyServer
-from scheduling import make_node
 
 from carico.cli import main
 from carico.errors import UsageError
@@ -21,7 +20,7 @@ from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.http import manifest, routes
 from carico.scheduler.http.explain import Explainer
 from carico.settings import SchedulerSettings
-from carico.testing import ManualClock, embedded_api_server
+from carico.testing import ManualClock, embedded_api_server, make_node
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - name: c\n    image: i\n"
 

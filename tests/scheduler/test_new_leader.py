@@ -13,7 +13,6 @@ from binding_world import BindingWorld
 from cluster.ports import free_port
 from grpc import aio
 from report_streams import running
-from scheduling import make_pod
 
 from carico.clock import SystemClock
 from carico.embedded.apiserver.server import ApiServer
@@ -23,6 +22,7 @@ from carico.kube.client import Client
 from carico.scheduler.process import Scheduler
 from carico.scheduler.queue.unschedulable import Diagnosis
 from carico.settings import SchedulerSettings
+from carico.testing import make_pod
 from carico.wire.report_server import METHOD
 from carico.wire.v1 import capacity_pb2 as pb
 

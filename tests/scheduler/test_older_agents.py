@@ -9,14 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from scheduling import make_cost, make_node, make_pod, make_report
 
 from carico.scheduler.assembly import Components, assemble
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.cycle.scheduling_cycle import decide
 from carico.scheduler.http.explain import explain
 from carico.settings import SchedulerSettings
-from carico.testing import ManualClock
+from carico.testing import ManualClock, make_cost, make_node, make_pod, make_report
 from carico.types import NodeReport
 from carico.wire.identity import Caller
 from carico.wire.report_server import ReportService

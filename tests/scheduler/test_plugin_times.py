@@ -7,10 +7,10 @@ import asyncio
 import pytest
 from offline import World
 from prometheus_client import CollectorRegistry
-from scheduling import make_pod
 
 from carico.scheduler.framework.contract import OK, PermitWait, error, unresolvable, unschedulable
 from carico.scheduler.framework.plugin_times import BOUNDS, NAMES, SHARE, PluginTimes
+from carico.testing import make_pod
 
 NAME = "scheduler_plugin_execution_duration_seconds"
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scheduling import make_node, make_pod, make_report
 
 from carico.config import load, setting
 from carico.errors import UsageError
@@ -23,7 +22,7 @@ from carico.scheduler.plugins import registry
 from carico.scheduler.plugins.capacity import Capacity
 from carico.scheduler.plugins.priority_sort import PrioritySort
 from carico.settings import SchedulerSettings
-from carico.testing import ManualClock
+from carico.testing import ManualClock, make_node, make_pod, make_report
 
 
 def read(table: Any, profile: str = "carico") -> ProfileSettings:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scheduling import make_node, make_pod
 
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import Action, ClusterEvent, EventInterest
@@ -17,6 +16,7 @@ from carico.scheduler.framework.needs import Need
 from carico.scheduler.plugins.priority_sort import PrioritySort
 from carico.scheduler.queue.scheduling_queue import Gate, Queue, Queued
 from carico.scheduler.queue.unschedulable import Diagnosis, Scope
+from carico.testing import make_node, make_pod
 
 BY_NODE = Diagnosis(frozenset({"X"}), (EventInterest("Node", Action.ADD),))
 

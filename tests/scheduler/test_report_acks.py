@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry
-from scheduling import make_node, make_pod, make_report
 
 from carico.scheduler.assembly import assemble
 from carico.scheduler.metrics import SchedulerMetrics
 from carico.scheduler.reports import ReportListener
 from carico.settings import SchedulerSettings
-from carico.testing import ManualClock
+from carico.testing import ManualClock, make_node, make_pod, make_report
 from carico.types import ClassKey, NodeReport, NodeSize
 
 GIB = 2.0**30
@@ -50,7 +49,7 @@ def test_a_node_is_told_what_it_offers_and_the_classes_of_its_pods_once() -> Non
     stage = Stage()
     stage.cluster.node_changed(None, make_node("a", cpu="8"))
     stage.cluster.pod_changed(None, make_pod("p", labels={"app": "web"}, node="a"))
-    assert stage.report("uid-p", "uid-of-a-daemon") == [(NodeSize(8.0, 32 * GIB), {"uid-p": "default/web"})]
+    assert stage.report("uid-p", "uid-of-a-daemon") == [(NodeSize(8.0, 16 * GIB), {"uid-p": "default/web"})]
     assert stage.report("uid-p") == []
     stage.cluster.pod_changed(None, make_pod("q", labels={"app": "db"}, node="a"))
     assert stage.report("uid-p", "uid-q")[0][1] == {"uid-q": "default/db"}
@@ -62,17 +61,17 @@ def test_it_is_told_again_when_the_node_object_changes_and_on_a_new_stream() -> 
     stage.cluster.node_changed(None, old)
     stage.report()
     stage.cluster.node_changed(old, new)
-    assert stage.told == [(NodeSize(6.0, 32 * GIB), {})]
+    assert stage.told == [(NodeSize(6.0, 16 * GIB), {})]
     stage.told.clear()
     stage.listener.fell_silent("a")
-    assert stage.report() == [(NodeSize(6.0, 32 * GIB), {})]
+    assert stage.report() == [(NodeSize(6.0, 16 * GIB), {})]
 
 
 def test_a_node_object_that_comes_after_the_first_report_is_told() -> None:
     stage = Stage()
     assert stage.report() == []
     stage.cluster.node_changed(None, make_node("a", cpu="8"))
-    assert stage.told == [(NodeSize(8.0, 32 * GIB), {})]
+    assert stage.told == [(NodeSize(8.0, 16 * GIB), {})]
 
 
 def test_what_could_not_be_told_is_told_later() -> None:
@@ -81,7 +80,7 @@ def test_what_could_not_be_told_is_told_later() -> None:
     stage.connected = False
     assert stage.report() == []
     stage.connected = True
-    assert stage.report() == [(NodeSize(8.0, 32 * GIB), {})]
+    assert stage.report() == [(NodeSize(8.0, 16 * GIB), {})]
 
 
 def test_agents_that_would_not_understand_and_those_of_another_leader_are_told_nothing() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from carico.scheduler.cache import requests
 from carico.scheduler.cache.template import PodInfo, template_of
-from carico.testing import a_pod
+from carico.testing import make_pod
 
 
 def container(name: str, cpu: str, **more: Any) -> dict[str, Any]:
@@ -14,7 +14,7 @@ def container(name: str, cpu: str, **more: Any) -> dict[str, Any]:
 
 
 def cpu(spec: Any, **status: Any) -> int:
-    return requests.of_pod(a_pod("p", spec=spec, status=status), running=bool(status))["cpu"]
+    return requests.of_pod(make_pod("p", spec=spec, status=status), running=bool(status))["cpu"]
 
 
 def test_containers_run_together() -> None:
@@ -62,7 +62,7 @@ def test_pods_of_a_job_are_one_template() -> None:
     def of_job(number: int, cpu: str = "1") -> Any:
         token = {"name": f"kube-api-access-{number}", "projected": {}}
         labels = {"batch.kubernetes.io/job-completion-index": str(number)}
-        return a_pod(f"j-{number}", labels=labels, spec={"volumes": [token], "containers": [container("a", cpu)]})
+        return make_pod(f"j-{number}", labels=labels, spec={"volumes": [token], "containers": [container("a", cpu)]})
 
     first, second = PodInfo(of_job(1)), PodInfo(of_job(2))
     assert first.template is second.template

@@ -18,7 +18,6 @@ from cluster.fixtures import needs_scale
 from cluster.ports import free_port
 from fleet import SchedulerProcess
 from request_log import ApiRequestName, RecordingNetwork, name_of_call
-from scheduling import make_node, make_pod
 
 from carico.http.head import parse
 from carico.kube.calls import CALLS, NeededBy
@@ -32,7 +31,7 @@ from carico.scheduler.extender.wakeup import ExtenderWakeup
 from carico.scheduler.http.access_review import AccessReview
 from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
-from carico.testing import ManualClock, embedded_api_server
+from carico.testing import ManualClock, embedded_api_server, make_node, make_pod
 
 PATIENCE = 120.0  # s; on a busy machine
 ALL_PARTS = {NeededBy.SCHEDULER, NeededBy.ELECTION, NeededBy.EXTENDER, NeededBy.PRIVATE_PAGES}

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from binding_world import AWAY, DROP, LOSE, TAKE, BindingWorld
-from scheduling import make_pod
+
+from carico.testing import make_pod
 
 
 def playing(scenario: Callable[[BindingWorld], Awaitable[None]], nodes: dict[str, float], **settings: Any) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scheduling import make_node, make_pod
 
 from carico.kube.meta import ObjectName
 from carico.scheduler.assembly import assemble
 from carico.scheduler.cycle.scheduling_cycle import Decision, decide
 from carico.scheduler.plugins.node_resources_fit import UNKNOWN
 from carico.settings import SchedulerSettings
-from carico.testing import ManualClock
+from carico.testing import ManualClock, make_node, make_pod
 
 GHOST = ObjectName("ghost", "default", "uid-ghost", "5")
 

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
-from scheduling import make_pod
 
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import Action, ClusterEvent, EventInterest, pod_change
@@ -15,6 +14,7 @@ from carico.scheduler.framework.needs import Need, NeedsIndex, Promised, Room
 from carico.scheduler.plugins.topology.inter_pod_affinity import InterPodAffinity
 from carico.scheduler.plugins.topology.pod_topology_spread import PodTopologySpread
 from carico.scheduler.queue.unschedulable import Diagnosis, Scope, Unschedulable
+from carico.testing import make_pod
 
 # --- changes of pods ---
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 from offline import World
-from scheduling import make_node, make_pod
 
 from carico.kube.objects import Pod
 from carico.scheduler.cycle.scheduling_cycle import unreserve
 from carico.scheduler.framework.contract import Nomination
+from carico.testing import make_node, make_pod
 
 # --- for want of Pod-Capacity ---
 

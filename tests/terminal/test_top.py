@@ -24,9 +24,10 @@ import pytest
 from carico.commands.top import TopChoice, chosen
 from carico.terminal.processes import ListedPod, ListedProcess, Processes, ProcessListing
 from carico.terminal.screen import ScreenView, frame, paint
-from carico.types import Estimate, Mode, NodeSize
+from carico.testing import make_estimate
+from carico.types import NodeSize
 
-ESTIMATE = Estimate(
+ESTIMATE = make_estimate(
     at=1.0,
     usage=(0.5, 0.1),
     signal_k=1.5,
@@ -36,8 +37,6 @@ ESTIMATE = Estimate(
     cost_scalar=0.15,
     pods=3,
     pod_capacity=3.27,
-    mode=Mode.SETTLED,
-    rejecting=False,
 )
 VIEW = ScreenView(
     dimensions=("cpu", "memory"),

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from carico.settings import ServerTlsFiles, TlsFiles
-from carico.types import ClassCost, ClassKey, CostBelief, Estimate, LocalModel, Mode, NodeReport, NodeSize
+from carico.testing import make_estimate
+from carico.types import ClassCost, ClassKey, CostBelief, LocalModel, NodeReport, NodeSize
 from carico.wire.certificates import Authority
 
 
@@ -80,7 +81,7 @@ def node_report() -> Callable[..., NodeReport]:
         room: tuple[float, ...] = (),
         **changes: Any,
     ) -> NodeReport:
-        estimate = Estimate(
+        estimate = make_estimate(
             at=at,
             usage=(0.3, 0.4),
             signal_k=2.5,
@@ -90,8 +91,6 @@ def node_report() -> Callable[..., NodeReport]:
             cost_scalar=0.05,
             pods=pods,
             pod_capacity=pod_capacity,
-            mode=Mode.SETTLED,
-            rejecting=False,
             room=room,
         )
         fields: dict[str, Any] = {

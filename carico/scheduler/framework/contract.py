@@ -36,6 +36,41 @@ if TYPE_CHECKING:
     from carico.scheduler.framework.filtering import FilterResult
     from carico.scheduler.framework.plugin_times import PluginTimes
 
+__all__ = [
+    "MAX_SCORE",
+    "OK",
+    "SKIP",
+    "WAIT",
+    "Bind",
+    "Bits",
+    "Code",
+    "Cycle",
+    "Filter",
+    "Nomination",
+    "Permit",
+    "PermitWait",
+    "Plugin",
+    "PostBind",
+    "PostFilter",
+    "PreBind",
+    "PreEnqueue",
+    "PreFilter",
+    "PreFilterExtensions",
+    "PreScore",
+    "QueueSort",
+    "Reason",
+    "Reserve",
+    "Reuse",
+    "Score",
+    "Status",
+    "Supply",
+    "Verdict",
+    "Wait",
+    "error",
+    "unresolvable",
+    "unschedulable",
+]
+
 MAX_SCORE = 100.0
 
 

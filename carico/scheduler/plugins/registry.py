@@ -150,10 +150,11 @@ def make(names: Iterable[str], tools: PluginTools, args: Mapping[str, Any] | Non
         if name not in factories:
             hint = nearest(name, factories) or f"; there are {', '.join(sorted(factories))}"
             raise UsageError(f"no plugin is called {name!r}{hint}")
-    return [_made(factories[name], tools, (args or {}).get(name)) for name in names]
+    return [make_one(factories[name], tools, (args or {}).get(name)) for name in names]
 
 
-def _made(factory: Factory, tools: PluginTools, args: Any) -> Plugin:
+def make_one(factory: Factory, tools: PluginTools, args: Any = None) -> Plugin:
+    """The plugin of this factory; `args` None: with the defaults of its settings."""
     if isinstance(factory, FactoryWithArgs):
         return factory.make(tools, factory.args() if args is None else args)
     return factory(tools)

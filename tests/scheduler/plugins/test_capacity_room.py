@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scheduling import make_cost, make_node, make_pod, make_report
 
 from carico.kube.objects import Pod
 from carico.scheduler.assembly import Components, assemble
@@ -15,7 +14,7 @@ from carico.scheduler.http.class_view import class_rows
 from carico.scheduler.http.explain import explain
 from carico.scheduler.http.explanation import as_table
 from carico.settings import SchedulerSettings
-from carico.testing import ManualClock
+from carico.testing import ManualClock, make_cost, make_node, make_pod, make_report
 from carico.types import NodeReport
 
 RESOURCES = ("cpu", "memory")

@@ -12,7 +12,7 @@ from carico.kube.objects import Node, Pod
 from carico.kube.storage import PersistentVolumeClaim
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import Action, ClusterEvent, node_change, pod_change
-from carico.testing import a_node, a_pod
+from carico.testing import make_node, make_pod
 
 WORLD = World([])
 TAINTED = {"taints": [{"key": "x", "value": "", "effect": "NoSchedule"}]}
@@ -51,7 +51,9 @@ TWO_ADDRESSES = port_on("10.0.0.1", "10.0.0.2")
 
 def tolerates_more(name: str) -> ClusterEvent:
     """Which nodes count for spreading may depend on what the pod tolerates."""
-    return pod_change(a_pod(name, spec=SPREAD), a_pod(name, spec=SPREAD | {"tolerations": [{"operator": "Exists"}]}))
+    return pod_change(
+        make_pod(name, spec=SPREAD), make_pod(name, spec=SPREAD | {"tolerations": [{"operator": "Exists"}]})
+    )
 
 
 def helps(plugin: str, waiting: Pod, change: ClusterEvent) -> bool:
@@ -71,62 +73,78 @@ def came(pod: Pod) -> ClusterEvent:
     return pod_change(None, pod)
 
 
-BIG, SMALL = a_node("n", cpu="8"), a_node("n", cpu="1")
-ZONE_1, ZONE_2 = a_node("n", labels={"zone": "1"}), a_node("n", labels={"zone": "2"})
-RELABELLED = a_node("n", labels={"zone": "1", "a": "b"})
-TAINTED_ZONE_1 = a_node("n", labels={"zone": "1"}, spec=TAINTED)
-CHOOSY = a_pod("p", spec={"nodeSelector": {"a": "b"}})
-ON_X = a_pod("o", node="n", labels={"app": "x"})
-ON_Y = a_pod("o", node="n", labels={"app": "y"})
-UNBOUND = a_pod("u", labels={"app": "x"})
+BIG, SMALL = make_node("n", cpu="8"), make_node("n", cpu="1")
+ZONE_1, ZONE_2 = make_node("n", labels={"zone": "1"}), make_node("n", labels={"zone": "2"})
+RELABELLED = make_node("n", labels={"zone": "1", "a": "b"})
+TAINTED_ZONE_1 = make_node("n", labels={"zone": "1"}, spec=TAINTED)
+TWO = make_pod("p", spec=TWO_ADDRESSES)
+CHOOSY = make_pod("p", nodeSelector={"a": "b"})
+ON_X = make_pod("o", node="n", labels={"app": "x"})
+ON_Y = make_pod("o", node="n", labels={"app": "y"})
+UNBOUND = make_pod("u", labels={"app": "x"})
 
 
 @pytest.mark.parametrize(
     ("plugin", "waiting", "change", "expected"),
     [
-        ("NodeResourcesFit", a_pod("p", requests={"cpu": "4"}), node(None, BIG), True),
-        ("NodeResourcesFit", a_pod("p", requests={"cpu": "4"}), node(None, SMALL), False),
-        ("NodeResourcesFit", a_pod("p", requests={"cpu": "4"}), node(SMALL, BIG), True),
-        ("NodeResourcesFit", a_pod("p", requests={"cpu": "4"}), node(BIG, a_node("n", cpu="8", memory="1Ti")), False),
-        ("TaintToleration", a_pod("p"), node(a_node("n", spec=TAINTED), a_node("n")), True),
-        ("TaintToleration", a_pod("p"), node(None, a_node("n", spec=TAINTED)), False),
-        ("TaintToleration", a_pod("p"), gone(ON_X), False),
-        ("NodeUnschedulable", a_pod("p"), node(a_node("n", spec={"unschedulable": True}), a_node("n")), True),
+        ("NodeResourcesFit", make_pod("p", cpu="4"), node(None, BIG), True),
+        ("NodeResourcesFit", make_pod("p", cpu="4"), node(None, SMALL), False),
+        ("NodeResourcesFit", make_pod("p", cpu="4"), node(SMALL, BIG), True),
+        (
+            "NodeResourcesFit",
+            make_pod("p", cpu="4"),
+            node(BIG, make_node("n", cpu="8", memory="1Ti")),
+            False,
+        ),
+        ("TaintToleration", make_pod("p"), node(make_node("n", spec=TAINTED), make_node("n")), True),
+        ("TaintToleration", make_pod("p"), node(None, make_node("n", spec=TAINTED)), False),
+        ("TaintToleration", make_pod("p"), gone(ON_X), False),
+        ("NodeUnschedulable", make_pod("p"), node(make_node("n", spec={"unschedulable": True}), make_node("n")), True),
         (
             "NodeAffinity",
-            a_pod("p", spec={"nodeSelector": {"a": "b"}}),
-            node(None, a_node("n", labels={"a": "b"})),
+            make_pod("p", nodeSelector={"a": "b"}),
+            node(None, make_node("n", labels={"a": "b"})),
             True,
         ),
-        ("NodeAffinity", a_pod("p", spec={"nodeSelector": {"a": "b"}}), node(None, a_node("n")), False),
-        ("NodePorts", a_pod("p", spec=PORT), gone(a_pod("o", node="n", spec=PORT)), True),
-        ("NodePorts", a_pod("p", spec=PORT), gone(ON_X), False),
-        ("NodePorts", a_pod("p", spec=TWO_ADDRESSES), gone(a_pod("o", node="n", spec=port_on("10.0.0.1"))), True),
-        ("NodePorts", a_pod("p", spec=TWO_ADDRESSES), gone(a_pod("o", node="n", spec=port_on("10.0.0.2"))), True),
-        ("NodePorts", a_pod("p", spec=TWO_ADDRESSES), gone(a_pod("o", node="n", spec=port_on("10.0.0.3"))), False),
-        ("InterPodAffinity", a_pod("p", spec=ANTI), gone(ON_X), True),
-        ("InterPodAffinity", a_pod("p", spec=ANTI), gone(ON_Y), False),
-        ("InterPodAffinity", a_pod("p", labels={"app": "x"}), gone(a_pod("o", node="n", spec=ANTI)), True),
-        ("PodTopologySpread", a_pod("p", spec=SPREAD), came(ON_X), True),
-        ("PodTopologySpread", a_pod("p", spec=SPREAD), came(ON_Y), False),
-        ("PodTopologySpread", a_pod("p", spec=SPREAD), tolerates_more("p"), True),
-        ("PodTopologySpread", a_pod("p", spec=SPREAD), tolerates_more("other"), False),
-        ("Unsupported", a_pod("p", requests=GPU), node(a_node("n"), a_node("n", **GPU)), True),
-        ("Unsupported", a_pod("p", requests=GPU), node(None, a_node("n")), False),
-        ("Unsupported", a_pod("p", requests=GPU), ClusterEvent("DeviceClass", Action.DELETE), True),
-        ("PodTopologySpread", a_pod("p", spec=SPREAD), node(None, a_node("n", labels={"zone": "1"})), True),
-        ("PodTopologySpread", a_pod("p", spec=SPREAD), node(None, a_node("n")), False),
+        ("NodeAffinity", make_pod("p", nodeSelector={"a": "b"}), node(None, make_node("n")), False),
+        ("NodePorts", make_pod("p", spec=PORT), gone(make_pod("o", node="n", spec=PORT)), True),
+        ("NodePorts", make_pod("p", spec=PORT), gone(ON_X), False),
+        ("NodePorts", TWO, gone(make_pod("o", node="n", spec=port_on("10.0.0.1"))), True),
+        ("NodePorts", TWO, gone(make_pod("o", node="n", spec=port_on("10.0.0.2"))), True),
+        (
+            "NodePorts",
+            TWO,
+            gone(make_pod("o", node="n", spec=port_on("10.0.0.3"))),
+            False,
+        ),
+        ("InterPodAffinity", make_pod("p", spec=ANTI), gone(ON_X), True),
+        ("InterPodAffinity", make_pod("p", spec=ANTI), gone(ON_Y), False),
+        ("InterPodAffinity", make_pod("p", labels={"app": "x"}), gone(make_pod("o", node="n", spec=ANTI)), True),
+        ("PodTopologySpread", make_pod("p", spec=SPREAD), came(ON_X), True),
+        ("PodTopologySpread", make_pod("p", spec=SPREAD), came(ON_Y), False),
+        ("PodTopologySpread", make_pod("p", spec=SPREAD), tolerates_more("p"), True),
+        ("PodTopologySpread", make_pod("p", spec=SPREAD), tolerates_more("other"), False),
+        ("Unsupported", make_pod("p", requests=GPU), node(make_node("n"), make_node("n", **GPU)), True),
+        ("Unsupported", make_pod("p", requests=GPU), node(None, make_node("n")), False),
+        ("Unsupported", make_pod("p", requests=GPU), ClusterEvent("DeviceClass", Action.DELETE), True),
+        ("PodTopologySpread", make_pod("p", spec=SPREAD), node(None, make_node("n", labels={"zone": "1"})), True),
+        ("PodTopologySpread", make_pod("p", spec=SPREAD), node(None, make_node("n")), False),
         # A relabelled node: only labels count that the verdict about the waiting pod depends on.
-        ("PodTopologySpread", a_pod("p", spec=SPREAD), node(ZONE_1, RELABELLED), False),
-        ("PodTopologySpread", a_pod("p", spec=SPREAD), node(ZONE_1, ZONE_2), True),
-        ("PodTopologySpread", a_pod("p", spec=SPREAD), node(ZONE_1, a_node("n")), True),
-        ("PodTopologySpread", a_pod("p", spec=SPREAD), node(ZONE_1, TAINTED_ZONE_1), True),
-        ("PodTopologySpread", a_pod("p", spec=SPREAD | {"nodeSelector": {"a": "b"}}), node(ZONE_1, RELABELLED), True),
-        ("InterPodAffinity", a_pod("p", spec=ANTI), node(ZONE_1, RELABELLED), False),
-        ("InterPodAffinity", a_pod("p", spec=ANTI), node(ZONE_1, ZONE_2), True),
-        ("InterPodAffinity", a_pod("p", spec=ANTI), node(None, a_node("n")), True),
-        ("NodeDeclaredFeatures", a_pod("p"), node(None, a_node("n")), True),
-        ("NodeName", a_pod("p"), node(None, a_node("n")), True),
+        ("PodTopologySpread", make_pod("p", spec=SPREAD), node(ZONE_1, RELABELLED), False),
+        ("PodTopologySpread", make_pod("p", spec=SPREAD), node(ZONE_1, ZONE_2), True),
+        ("PodTopologySpread", make_pod("p", spec=SPREAD), node(ZONE_1, make_node("n")), True),
+        ("PodTopologySpread", make_pod("p", spec=SPREAD), node(ZONE_1, TAINTED_ZONE_1), True),
+        (
+            "PodTopologySpread",
+            make_pod("p", spec=SPREAD, nodeSelector={"a": "b"}),
+            node(ZONE_1, RELABELLED),
+            True,
+        ),
+        ("InterPodAffinity", make_pod("p", spec=ANTI), node(ZONE_1, RELABELLED), False),
+        ("InterPodAffinity", make_pod("p", spec=ANTI), node(ZONE_1, ZONE_2), True),
+        ("InterPodAffinity", make_pod("p", spec=ANTI), node(None, make_node("n")), True),
+        ("NodeDeclaredFeatures", make_pod("p"), node(None, make_node("n")), True),
+        ("NodeName", make_pod("p"), node(None, make_node("n")), True),
     ],
 )
 def test_hints(plugin: str, waiting: Pod, change: ClusterEvent, expected: bool) -> None:
@@ -135,8 +153,8 @@ def test_hints(plugin: str, waiting: Pod, change: ClusterEvent, expected: bool) 
 
 def test_a_node_that_leaves_the_domain_of_a_running_pods_term_helps_the_pod_it_refused() -> None:
     """The pod has no terms of its own; which labels matter is known from the terms that refused it."""
-    world = World([ZONE_1], [a_pod("o", node="n", spec=ANTI)])
-    waiting = a_pod("p", labels={"app": "x"})
+    world = World([ZONE_1], [make_pod("o", node="n", spec=ANTI)])
+    waiting = make_pod("p", labels={"app": "x"})
     (plugin,) = [p for p in world.plugins if p.name == "InterPodAffinity"]
     assert not world.feasible(waiting)
     moved, relabelled = node(ZONE_1, ZONE_2), node(ZONE_1, RELABELLED)
@@ -155,14 +173,14 @@ def test_the_pods_own_claim_matters_and_no_other(plugin: str) -> None:
     spec = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "mine"}}]}
     for name, expected in (("mine", True), ("other", False)):
         change = ClusterEvent("PersistentVolumeClaim", Action.ADD, None, claim(name))
-        assert helps(plugin, a_pod("p", spec=spec), change) is expected
+        assert helps(plugin, make_pod("p", spec=spec), change) is expected
 
 
 def test_lifted_gates() -> None:
-    gated = a_pod("p", spec={"schedulingGates": [{"name": "g"}]})
-    assert helps("SchedulingGates", gated, pod_change(gated, a_pod("p")))
+    gated = make_pod("p", spec={"schedulingGates": [{"name": "g"}]})
+    assert helps("SchedulingGates", gated, pod_change(gated, make_pod("p")))
     assert not helps(
-        "SchedulingGates", gated, pod_change(a_pod("q", spec={"schedulingGates": [{"name": "g"}]}), a_pod("q"))
+        "SchedulingGates", gated, pod_change(make_pod("q", spec={"schedulingGates": [{"name": "g"}]}), make_pod("q"))
     )
 
 
@@ -176,7 +194,7 @@ def test_a_container_that_starts_is_no_resize() -> None:
 
     def running(cpu: str, **status: Any) -> Pod:
         container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
-        plain = msgspec.to_builtins(a_pod("p", spec={"nodeName": "n", "containers": [container]}))
+        plain = msgspec.to_builtins(make_pod("p", spec={"nodeName": "n", "containers": [container]}))
         return msgspec.convert(plain | {"status": status}, Pod)
 
     kept = {"name": "c", "allocatedResources": {"cpu": "1"}, "resources": {"requests": {"cpu": "1"}}}

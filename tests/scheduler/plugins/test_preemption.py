@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from scheduling import make_node, make_pod, make_report
 from worlds import World
 
 from carico.kube.objects import Pod, PodDisruptionBudget
@@ -18,12 +17,12 @@ from carico.scheduler.framework.contract import WAIT, Cycle, Nomination, Wait
 from carico.scheduler.plugins import default_preemption
 from carico.scheduler.plugins.default_preemption import SURE_CANDIDATES, DefaultPreemption
 from carico.settings import SchedulerSettings
-from carico.testing import ManualClock, a_node, a_pod
+from carico.testing import ManualClock, make_node, make_pod, make_report
 
 
 def running(name: str, node: str, priority: int, cpu: str = "1", started: str = "", **more: Any) -> Pod:
     status = {"startTime": started or "2026-01-01T00:00:00Z"}
-    return a_pod(name, node=node, priority=priority, requests={"cpu": cpu}, status=status, **more)
+    return make_pod(name, node=node, priority=priority, requests={"cpu": cpu}, status=status, **more)
 
 
 def answer(world: World, pod: Pod) -> Nomination | Wait | None:
@@ -45,12 +44,12 @@ def victims(nomination: Nomination | None) -> list[str]:
 
 
 def urgent(cpu: str = "1", **more: Any) -> Pod:
-    return a_pod("urgent", priority=10, requests={"cpu": cpu}, **more)
+    return make_pod("urgent", priority=10, requests={"cpu": cpu}, **more)
 
 
 def test_no_more_than_needed_and_the_least_important() -> None:
     pods = [running("low", "a", 1), running("mid", "a", 5), running("peer", "a", 10)]
-    world = World([a_node("a", cpu="3")], pods)
+    world = World([make_node("a", cpu="3")], pods)
     assert victims(preempt(world, urgent("1"))) == ["low"]
     assert victims(preempt(world, urgent("2"))) == ["mid", "low"]
     assert preempt(world, urgent("3")) is None  # its peer stays
@@ -61,19 +60,19 @@ def test_among_equals_the_younger_goes() -> None:
         running("old", "a", 1, started="2026-01-01T00:00:00Z"),
         running("young", "a", 1, started="2026-01-01T01:00:00Z"),
     ]
-    assert victims(preempt(World([a_node("a", cpu="2")], pods), urgent())) == ["young"]
+    assert victims(preempt(World([make_node("a", cpu="2")], pods), urgent())) == ["young"]
 
 
 def test_the_node_whose_victim_matters_least() -> None:
     pods = [running("high", "a", 5), running("low", "b", 1)]
-    nomination = preempt(World([a_node("a", cpu="1"), a_node("b", cpu="1")], pods), urgent())
+    nomination = preempt(World([make_node("a", cpu="1"), make_node("b", cpu="1")], pods), urgent())
     assert nomination is not None
     assert (nomination.node, victims(nomination)) == ("b", ["low"])
 
 
 def test_fewer_victims_then_the_later_start() -> None:
     pods = [running("a1", "a", 1, "500m"), running("a2", "a", 1, "500m"), running("b1", "b", 1)]
-    nodes = [a_node("a", cpu="1"), a_node("b", cpu="1"), a_node("c", cpu="1")]
+    nodes = [make_node("a", cpu="1"), make_node("b", cpu="1"), make_node("c", cpu="1")]
     nomination = preempt(World(nodes[:2], pods), urgent())
     assert nomination is not None
     assert nomination.node == "b"
@@ -94,7 +93,7 @@ def budget(allowed: int, **status: Any) -> PodDisruptionBudget:
 
 def test_budgets_are_spared_first_but_not_for_ever() -> None:
     pods = [running("kept", "a", 1, labels={"app": "kept"}), running("free", "a", 5)]
-    node = a_node("a", cpu="2")
+    node = make_node("a", cpu="2")
     # without a budget the pod of lower priority would go
     assert victims(preempt(World([node], pods), urgent())) == ["kept"]
     assert victims(preempt(World([node], pods, [budget(0)]), urgent())) == ["free"]
@@ -107,20 +106,20 @@ def test_budgets_are_spared_first_but_not_for_ever() -> None:
 
 def test_a_node_without_violations_wins() -> None:
     pods = [running("kept", "a", 1, labels={"app": "kept"}), running("free", "b", 9)]
-    nomination = preempt(World([a_node("a", cpu="1"), a_node("b", cpu="1")], pods, [budget(0)]), urgent())
+    nomination = preempt(World([make_node("a", cpu="1"), make_node("b", cpu="1")], pods, [budget(0)]), urgent())
     assert nomination is not None
     assert nomination.node == "b"
 
 
 def test_evicting_does_not_help_everywhere() -> None:
-    world = World([a_node("a", cpu="1", spec={"unschedulable": True})], [running("low", "a", 1)])
+    world = World([make_node("a", cpu="1", spec={"unschedulable": True})], [running("low", "a", 1)])
     assert preempt(world, urgent()) is None
-    small = World([a_node("a", cpu="1")], [running("low", "a", 1)])
+    small = World([make_node("a", cpu="1")], [running("low", "a", 1)])
     assert preempt(small, urgent("2")) is None
 
 
 def test_never_means_never() -> None:
-    world = World([a_node("a", cpu="1")], [running("low", "a", 1)])
+    world = World([make_node("a", cpu="1")], [running("low", "a", 1)])
     assert preempt(world, urgent(spec={"preemptionPolicy": "Never", "containers": [_one_core()]})) is None
 
 
@@ -136,40 +135,42 @@ def evicted(pod: Pod) -> Pod:
 
 
 def test_it_waits_for_victims_that_a_leader_before_has_evicted() -> None:
-    world = World([a_node("a", cpu="1"), a_node("b", cpu="1")], [evicted(running("low", "a", 1)), running("o", "b", 1)])
+    world = World(
+        [make_node("a", cpu="1"), make_node("b", cpu="1")], [evicted(running("low", "a", 1)), running("o", "b", 1)]
+    )
     world.snapshot.nominate(PodInfo(urgent()), "a")
     assert answer(world, urgent()) is WAIT
 
 
 def test_it_waits_for_its_own_victims_before_any_watch_tells_of_their_eviction() -> None:
     low = running("low", "a", 1)
-    world = World([a_node("a", cpu="1"), a_node("b", cpu="1")], [low, running("o", "b", 1)])
+    world = World([make_node("a", cpu="1"), make_node("b", cpu="1")], [low, running("o", "b", 1)])
     world.snapshot.nominate(PodInfo(urgent()), "a", [PodInfo(low)])
     assert answer(world, urgent()) is WAIT
 
 
 def test_it_evicts_again_when_its_node_would_not_hold_it_any_more() -> None:
     low = running("low", "a", 1)
-    world = World([a_node("a", cpu="1"), a_node("b", cpu="1")], [low, running("o", "b", 1)])
+    world = World([make_node("a", cpu="1"), make_node("b", cpu="1")], [low, running("o", "b", 1)])
     world.snapshot.nominate(PodInfo(urgent()), "a", [PodInfo(low)])
-    world.snapshot.set_node(a_node("a", cpu="1", spec={"unschedulable": True}))
+    world.snapshot.set_node(make_node("a", cpu="1", spec={"unschedulable": True}))
     assert victims(preempt(world, urgent())) == ["o"]
 
 
 def test_anti_affinity_can_be_resolved() -> None:
     terms = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "x"}}}]
     spec = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
-    world = World([a_node("a")], [running("low", "a", 1, labels={"app": "x"})])
+    world = World([make_node("a")], [running("low", "a", 1, labels={"app": "x"})])
     assert victims(preempt(world, urgent(spec=spec))) == ["low"]
 
 
 def test_room_that_was_made_is_kept_for_its_pod() -> None:
-    world = World([a_node("a", cpu="1"), a_node("b", cpu="1")])
+    world = World([make_node("a", cpu="1"), make_node("b", cpu="1")])
     world.snapshot.nominate(PodInfo(urgent()), "a")
-    assert world.feasible(a_pod("later", requests={"cpu": "1"})) == {"b"}
-    assert world.feasible(a_pod("higher", priority=20, requests={"cpu": "1"})) == {"a", "b"}
+    assert world.feasible(make_pod("later", requests={"cpu": "1"})) == {"b"}
+    assert world.feasible(make_pod("higher", priority=20, requests={"cpu": "1"})) == {"a", "b"}
     assert world.feasible(urgent()) == {"a", "b"}
-    refused = world.judge(a_pod("both", requests={"cpu": "2"}))
+    refused = world.judge(make_pod("both", requests={"cpu": "2"}))
     assert refused.refusing == {"NodeResourcesFit"}
 
 
@@ -182,14 +183,14 @@ def candidates(world: World, pod: Pod, *, seconds_each: float) -> list[int]:
 
 
 def test_a_search_that_takes_long_is_content_with_fewer_candidates() -> None:
-    nodes = [a_node(f"n{i}", cpu="1") for i in range(40)]
+    nodes = [make_node(f"n{i}", cpu="1") for i in range(40)]
     world = World(nodes, [running(f"p{i}", f"n{i}", 1) for i in range(40)])
     assert len(candidates(world, urgent(), seconds_each=0.0)) == 40
     assert len(candidates(world, urgent(), seconds_each=default_preemption.SEARCH_LIMIT)) == SURE_CANDIDATES
 
 
 def test_a_search_that_takes_long_violates_no_budget_for_that() -> None:
-    nodes = [a_node(f"n{i}", cpu="1") for i in range(40)]
+    nodes = [make_node(f"n{i}", cpu="1") for i in range(40)]
     pods = [running(f"p{i}", f"n{i}", 1, labels={"app": "kept"} if i < 30 else {}) for i in range(40)]
     found = candidates(World(nodes, pods, [budget(0)]), urgent(), seconds_each=1.0)
     assert found == [1] * 30 + [0]
@@ -211,7 +212,7 @@ def test_a_search_leaves_nothing_behind_that_later_filters_would_recompute() -> 
 def test_a_node_that_requests_alone_rule_out_is_not_tried_pod_by_pod() -> None:
     """Most nodes of a full cluster: even without all pods of lower priority the requests do not fit."""
     pods = [running("low", "a", 1), running("peer", "a", 10, "2")]
-    world = World([a_node("a", cpu="3")], pods)
+    world = World([make_node("a", cpu="3")], pods)
     cycle = Cycle(PodInfo(urgent("2")), world.snapshot)
     found = world.filters.run(cycle)
     world.filters.pretending = None  # type: ignore[method-assign, assignment]

@@ -16,7 +16,7 @@ from carico.scheduler.cache.snapshot import Snapshot
 from carico.scheduler.framework.cluster_events import EventInterest
 from carico.scheduler.framework.contract import Cycle, Reuse, Verdict
 from carico.scheduler.plugins import registry
-from carico.testing import ManualClock, a_node, a_pod
+from carico.testing import ManualClock, make_node, make_pod
 
 
 class OnlyEvenNames:
@@ -53,10 +53,10 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("installed")
 def test_a_plugin_of_another_package() -> None:
-    world = World([a_node("1"), a_node("2")], names=[*NAMES, "OnlyEvenNames"])
-    assert world.feasible(a_pod("p")) == {"2"}
-    world.snapshot.set_node(a_node("4"))
-    assert world.feasible(a_pod("q")) == {"2", "4"}
+    world = World([make_node("1"), make_node("2")], names=[*NAMES, "OnlyEvenNames"])
+    assert world.feasible(make_pod("p")) == {"2"}
+    world.snapshot.set_node(make_node("4"))
+    assert world.feasible(make_pod("q")) == {"2", "4"}
 
 
 def test_an_unknown_name_is_an_error_that_lists_the_known() -> None:

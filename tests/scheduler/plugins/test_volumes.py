@@ -17,9 +17,9 @@ from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.contract import OK, Code, Cycle, Status
 from carico.scheduler.framework.in_flight import WaitingPods
 from carico.scheduler.plugins.volume.volume_binding import VolumeBinding
-from carico.testing import ManualClock, a_node, a_pod
+from carico.testing import ManualClock, make_node, make_pod
 
-NODES = [a_node("a", labels={"zone": "1"}), a_node("b", labels={"zone": "2"})]
+NODES = [make_node("a", labels={"zone": "1"}), make_node("b", labels={"zone": "2"})]
 
 
 def storage_class(provisioner: str = "kubernetes.io/no-provisioner", **more: Any) -> StorageClass:
@@ -55,7 +55,12 @@ def volume(name: str, zone: str = "", size: str = "1Gi", labels: Any = None, **s
 
 def user(*claims: str, name: str = "p", **more: Any) -> Pod:
     volumes = [{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in claims]
-    return a_pod(name, spec={"volumes": volumes}, **more)
+    return make_pod(name, spec={"volumes": volumes}, **more)
+
+
+def test_a_cluster_without_nodes() -> None:
+    found = World([], things=[storage_class(), claim()]).judge(user("data"))
+    assert found.message() == "0/0 nodes are available."
 
 
 def test_a_bound_volume_must_be_reachable() -> None:
@@ -64,9 +69,9 @@ def test_a_bound_volume_must_be_reachable() -> None:
 
 
 def test_zones_by_label_old_and_new() -> None:
-    nodes = [a_node(z, labels={"topology.kubernetes.io/zone": z}) for z in "xyz"]
+    nodes = [make_node(z, labels={"topology.kubernetes.io/zone": z}) for z in "xyz"]
     old = volume("v", labels={"failure-domain.beta.kubernetes.io/zone": "x__y"})
-    assert World([*nodes, a_node("n")], things=[claim(bound="v"), old]).feasible(user("data")) == {"x", "y", "n"}
+    assert World([*nodes, make_node("n")], things=[claim(bound="v"), old]).feasible(user("data")) == {"x", "y", "n"}
 
 
 def test_a_claim_waits_for_a_node_with_a_volume() -> None:
@@ -76,7 +81,7 @@ def test_a_claim_waits_for_a_node_with_a_volume() -> None:
 
 def test_a_volume_whose_size_cannot_be_read_does_not_hide_the_others() -> None:
     things = [storage_class(), claim(), volume("bad", "east", size="plenty"), volume("good", "west")]
-    world = World([a_node("e", labels={"zone": "east"}), a_node("w", labels={"zone": "west"})], things=things)
+    world = World([make_node("e", labels={"zone": "east"}), make_node("w", labels={"zone": "west"})], things=things)
     assert world.feasible(user("data")) == {"w"}
 
 

@@ -118,10 +118,10 @@ class PodTopologySpread(PreFilter, PreFilterExtensions, Filter, PreScore, Score)
         self._shift(cycle, pod, row, -1)
 
     def _shift(self, cycle: Cycle, pod: PodInfo, row: int, change: int) -> None:
-        if pod.pod.namespace != cycle.pod.pod.namespace:
+        if pod.pod.namespace != cycle.pod.pod.namespace or pod.pod.terminating:
             return
         for spread in cycle.state[self.name]:
-            if spread.counting[row] and spread.constraint.selector.matches(pod.identity.labels):
+            if spread.counting[row] and spread.constraint.counts_pod(pod):
                 spread.counts[spread.codes[row]] += change
 
     def pre_score(self, cycle: Cycle, rows: RowArray) -> Status:

@@ -46,6 +46,10 @@ class Constraint:
         audience = PodSet(frozenset({namespace}), NOTHING, self.selector)
         return snapshot.tally.count(audience, len(snapshot), terminating=False)
 
+    def counts_pod(self, pod: PodInfo) -> bool:
+        """Whether `counts` includes a pod with these labels in its namespace."""
+        return not self.selector.empty and self.selector.matches(pod.identity.labels)
+
     def eligible(self, snapshot: Snapshot, pod: PodInfo, rows: RowArray | None = None) -> Mask:
         """Rows whose pods count: those that the pod's affinity (and, if set, its tolerations) allow it to use."""
         mask = snapshot.present.copy() if rows is None else snapshot.present[rows]

@@ -152,8 +152,9 @@ def _holds(pool: CSIStorageCapacity, size: int) -> bool:
 
 def patterns(wishes: list[Wish], count: int) -> Iterator[tuple[int, Mask]]:
     """Groups of rows that every mask of the wishes treats alike: the index of one of them, and the mask of all."""
-    masks = [m for w in wishes for m in (*(c.reached for c in w.candidates), w.at, w.provisionable, w.roomy)]
-    table = np.array([m for m in masks if m is not None], dtype=np.bool_).reshape(-1, count)
+    found = (m for w in wishes for m in (*(c.reached for c in w.candidates), w.at, w.provisionable, w.roomy))
+    masks = [mask for mask in found if mask is not None]
+    table = np.array(masks, dtype=np.bool_).reshape(len(masks), count)
     packed = np.packbits(table, axis=0).T
     _, first, group = np.unique(packed, axis=0, return_index=True, return_inverse=True)
     for number, index in enumerate(first):

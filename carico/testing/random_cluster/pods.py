@@ -8,7 +8,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from .nodes import GPU, HOSTNAME, REGION, TAINT_KEYS, TAINT_VALUES, ZONE, ZONES, Object
+from carico.testing.random_cluster.nodes import GPU, HOSTNAME, REGION, TAINT_KEYS, TAINT_VALUES, ZONE, ZONES, Object
 
 APPS = ("web", "db", "cache")
 TEAMS = ("red", "blue")

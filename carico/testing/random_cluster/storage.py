@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from .nodes import REGION, ZONE, ZONES, Object
+from carico.testing.random_cluster.nodes import REGION, ZONE, ZONES, Object
 
 DRIVERS = ("disk.example.com", "net.example.com")
 MODES = (["ReadWriteOnce"], ["ReadWriteMany"], ["ReadWriteOnce", "ReadOnlyMany"])

@@ -6,14 +6,14 @@ import json
 from dataclasses import dataclass
 from random import Random
 
-from . import nodes, pods
-from .nodes import Object
-from .storage import Storage, storage
+from carico.testing.random_cluster import nodes, pods
+from carico.testing.random_cluster.nodes import Object
+from carico.testing.random_cluster.storage import Storage, storage
 
 
 @dataclass
-class World:
-    prefix: str  # begins the name of everything in it, so that worlds follow each other without touching
+class RandomCluster:
+    prefix: str  # begins the name of everything in it, so that clusters follow each other without touching
     namespaces: list[Object]
     nodes: list[Object]
     storage: Storage
@@ -29,7 +29,7 @@ class World:
         return {node["metadata"]["name"] for node in self.nodes}
 
 
-def make(seed: int, waiting: int) -> World:
+def make(seed: int, waiting: int) -> RandomCluster:
     rng = Random(seed)
     prefix = f"w{seed}"
     other = f"{prefix}-other"
@@ -45,7 +45,7 @@ def make(seed: int, waiting: int) -> World:
     asked = [pods.waiting(rng, f"p{i}", prefix, found) for i in range(waiting)]
     # Pods may be left over from a node that has gone.
     there = [node for node in found if rng.random() < 0.96]
-    return World(prefix, spaces, there, stock, _named(running, prefix), _named(asked, prefix))
+    return RandomCluster(prefix, spaces, there, stock, _named(running, prefix), _named(asked, prefix))
 
 
 def _free_ports_of_ended(running: list[Object]) -> None:

@@ -1,0 +1,38 @@
+"""Names that plugins of other packages import. Removing or renaming one needs a line in CHANGELOG.md."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from types import ModuleType
+
+import pytest
+
+import carico.testing
+from carico.scheduler.framework import contract
+
+PUBLIC = {
+    contract: """
+        MAX_SCORE OK SKIP WAIT Bind Bits Code Cycle Filter Nomination Permit PermitWait Plugin PostBind PostFilter
+        PreBind PreEnqueue PreFilter PreFilterExtensions PreScore QueueSort Reason Reserve Reuse Score Status Supply
+        Verdict Wait error unresolvable unschedulable
+    """,
+    carico.testing: """
+        ManualClock check_plugin embedded_api_server make_cost make_estimate make_node make_pod make_report
+    """,
+}
+
+
+@pytest.mark.parametrize("module", PUBLIC, ids=lambda module: module.__name__)
+def test_the_names_for_authors_of_plugins(module: ModuleType) -> None:
+    assert sorted(module.__all__) == sorted(PUBLIC[module].split())
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+
+
+def test_whatever_the_contract_defines_is_public_or_begins_with_an_underscore() -> None:
+    defined = {
+        node.name
+        for node in ast.parse(inspect.getsource(contract)).body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef)
+    }
+    assert {name for name in defined if not name.startswith("_")} <= set(contract.__all__)
