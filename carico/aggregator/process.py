@@ -46,11 +46,11 @@ class Aggregator:
         counters = pages.AggregatorCounters(registry)
         name = settings.replica_name or socket.gethostname()
         self.state = AggregatorState(settings, name, start_id=secrets.randbits(63))
-        self._door = AggregationService(
+        self._service = AggregationService(
             self.state, clock, counters.exchange, counters.refused, has_peers=bool(settings.peers)
         )
-        registry.register(pages.AggregatorFigures(self._door))
-        self._grpc = GrpcServer(settings.grpc_listen, settings, self._door.methods, GrpcServerMetrics(registry))
+        registry.register(pages.AggregatorFigures(self._service))
+        self._grpc = GrpcServer(settings.grpc_listen, settings, self._service.methods, GrpcServerMetrics(registry))
         count = metrics.request_counter(registry, "aggregator")
         self._pages = HttpServer(settings.listen, self._routes(registry), count=count)
         self._tasks: list[asyncio.Task[None]] = []
@@ -61,7 +61,7 @@ class Aggregator:
         return {
             **exposition(registry),
             **health(self._stalled, lambda: None if self._ready else "not serving"),
-            "/debug/model": shown(lambda: pages.debug_model(self._door), Access.LOCAL),
+            "/debug/model": shown(lambda: pages.debug_model(self._service), Access.LOCAL),
         }
 
     async def start(self) -> tuple[int, int]:
@@ -69,7 +69,7 @@ class Aggregator:
         grpc_port, page_port = await self._grpc.start(), await self._pages.start()
         self._tasks = [asyncio.create_task(self._refresh_for_ever())]
         if self._settings.peers:
-            self._tasks.append(asyncio.create_task(peers.follow(self._settings, self._door, self._clock)))
+            self._tasks.append(asyncio.create_task(peers.follow(self._settings, self._service, self._clock)))
         self._ready = True
         where = f"gRPC on port {grpc_port}, pages on port {page_port}"
         log.info(
@@ -99,7 +99,7 @@ class Aggregator:
 
     def _refresh(self, late: float) -> None:
         self._lag(late)
-        self._door.refresh(late)
+        self._service.refresh(late)
         self._refreshed_at = self._clock.monotonic()
 
     def _stalled(self) -> str | None:

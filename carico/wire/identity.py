@@ -44,12 +44,12 @@ class Caller(NamedTuple):
             return SCHEDULER
         return REPLICA if self.is_replica else "/".join(sorted(self.names)[:3])
 
-    def speaks_for(self, node: str) -> None:
+    def authorize_node(self, node: str) -> None:
         """Raises InvalidMessage if it may not."""
         if self.names is not None and node not in self.names:
             raise InvalidMessage("identity", f"{self} may not speak for {node!r}")
 
-    def speaks_for_replicas(self) -> None:
+    def authorize_replica(self) -> None:
         if not self.is_replica:
             raise InvalidMessage("identity", f"only a certificate of {REPLICA!r} may speak as a replica")
 
@@ -84,7 +84,7 @@ class Certificates:
         caller = Caller(self._nodes(facts, common), REPLICA in common, SCHEDULER in common)
         if not caller.names and not caller.is_replica and not caller.is_scheduler:
             raise Unauthenticated(
-                f"the certificate of {common[0][:80]!r} speaks for nobody here; a node's has the organisation {NODES}"
+                f"the certificate of {common[0][:80]!r} names no node, replica or scheduler; a node's has the organisation {NODES}"
                 f" and the name {NODE_PREFIX}NAME"
             )
         return caller

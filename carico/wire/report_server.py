@@ -156,7 +156,7 @@ class _Session:
         self._service.streams.closed(self._stream)
 
     def _checked(self, report: NodeReport) -> NodeReport:
-        self._caller.speaks_for(report.node)
+        self._caller.authorize_node(report.node)
         if self._before is not None and self._before.node != report.node:
             raise InvalidMessage("identity", f"a stream of {self._before.node} speaks of {report.node}")
         complete = self._with_sets(report)

@@ -29,7 +29,7 @@ class SequenceGuard:
     >>> order.check("n1", stream=2, start_id=78, sequence=1)
     >>> order.check("n1", stream=1, start_id=77, sequence=6)
     Traceback (most recent call last):
-    carico.errors.InvalidMessage: order: n1 has started anew since
+    carico.errors.InvalidMessage: order: n1 has restarted since
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class SequenceGuard:
             if start_id == last.start_id and sequence <= last.sequence:
                 raise InvalidMessage("order", f"sequence {sequence} of {sender} comes after {last.sequence}")
             if start_id != last.start_id and stream <= last.stream:
-                raise InvalidMessage("order", f"{sender} has started anew since")
+                raise InvalidMessage("order", f"{sender} has restarted since")
             stream = max(stream, last.stream)
         self._last[sender] = _Last(stream, start_id, sequence)
 

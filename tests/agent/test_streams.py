@@ -70,7 +70,7 @@ def test_without_an_aggregator_the_node_works_on_and_finds_it_when_it_comes(auth
     port = free_port()
     first = aggregator(server, port)
     with agent("--aggregator", f"localhost:{port}", "--tls-ca", str(authority.cert), "--runtime", "none") as process:
-        process.wait_for("talking to localhost")
+        process.wait_for("connected to localhost")
         process.wait_until(lambda: process.get("/readyz") == (200, "ok\n"), "the first estimate")
         first.stop(signal.SIGKILL)
         process.wait_for("no stream to localhost.*trying again")

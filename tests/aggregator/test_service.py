@@ -180,7 +180,7 @@ def test_a_listener_that_does_not_read_is_dropped_and_the_others_hear(authority,
         async with dialer.open(address) as channel:
             deaf = channel.stream_stream(f"{SERVICE}/Classes")()
             await deaf.write(classes.encode_query(classes.Query(0, 0, frozenset())))
-            subscribers = aggregator._door.subscribers
+            subscribers = aggregator._service.subscribers
             while len(subscribers) < 2:  # noqa: ASYNC110  (nobody tells)
                 await asyncio.sleep(0.01)
             table, round_ = aggregator.state.classes, 0
@@ -188,11 +188,11 @@ def test_a_listener_that_does_not_read_is_dropped_and_the_others_hear(authority,
                 round_ += 1
                 grown = [with_name(f"{i:0300d}", 0.1 * (1 + round_ % 7)) for i in range(500)]
                 for start in range(0, 500, 50):
-                    table.heard("n1", grown[start : start + 50], ("cpu", "memory"))
+                    table.receive("n1", grown[start : start + 50], ("cpu", "memory"))
                 await asyncio.sleep(0.02)
             while not heard.empty():
                 heard.get_nowait()
-            table.heard("n2", [with_name("last", 1.0)], ("cpu", "memory"))
+            table.receive("n2", [with_name("last", 1.0)], ("cpu", "memory"))
             costs = await heard.get()
             while not any(key.family == "last" for key in costs):
                 costs = await heard.get()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carico.aggregator.state import Told
+from carico.aggregator.state import SentToPeer
 from carico.errors import InvalidMessage
 from carico.types import CostBelief, NodeSize
 from carico.wire.codec import cluster
@@ -115,7 +115,7 @@ def test_three_replicas_agree_with_one_after_an_exchange(new_state, node):
         for speaker in replicas:
             for listener in replicas:
                 if listener is not speaker:
-                    listener.heard_peer(speaker.own_model(now), listener.open_stream(), now)
+                    listener.receive_peer(speaker.own_model(now), listener.open_stream(), now)
     for replica in replicas:
         replica.refresh(NOW + 3)
         assert replica.model.nodes == 30
@@ -132,7 +132,7 @@ def test_three_replicas_agree_with_one_after_an_exchange(new_state, node):
 
 def exchange(speaker, listener, now):
     speaker.refresh(now)
-    listener.heard_peer(speaker.own_model(now), listener.open_stream(), now)
+    listener.receive_peer(speaker.own_model(now), listener.open_stream(), now)
     listener.refresh(now)
 
 
@@ -174,11 +174,11 @@ def test_a_peer_of_the_same_name_is_refused_and_an_old_word_of_a_peer_dropped(ne
     second.refresh(NOW)
     old = second.own_model(NOW)
     exchange(second, first, NOW)
-    first.heard_peer(dataclasses.replace(old, nodes=77), 1, NOW)
+    first.receive_peer(dataclasses.replace(old, nodes=77), 1, NOW)
     first.refresh(NOW)
     assert first.model.nodes == 1
     with pytest.raises(InvalidMessage, match="identity"):
-        first.heard_peer(twin.own_model(NOW), 1, NOW)
+        first.receive_peer(twin.own_model(NOW), 1, NOW)
 
 
 def test_nodes_with_more_dimensions_are_merged_on_the_common_ones(new_state, node):
@@ -347,7 +347,7 @@ def test_peers_that_came_and_went_leave_nothing_behind(new_state, node):
         other = new_state(f"replica-{i}", i + 2)
         tell(other, [node(i)])
         other.refresh(NOW)
-        state.heard_peer(other.own_model(NOW), state.open_stream(), NOW)
+        state.receive_peer(other.own_model(NOW), state.open_stream(), NOW)
     state.refresh(NOW + 100)
     assert len(state._peer_order) == len(state._peers) == 0
 
@@ -370,7 +370,7 @@ def test_many_new_nodes_are_told_to_peers_in_parts(new_state, node):
         named = dataclasses.replace(model, node=f"ip-10-123-{i:05d}.eu-central-1.compute.internal")
         state.accept(named, state.open_stream(), NOW)
     state.refresh(NOW)
-    told, heard, rounds = Told(), set(), 0
+    told, heard, rounds = SentToPeer(), set(), 0
     while len(heard) < 12_000:
         message = replica_codec.encode(state.own_model(NOW, told))
         assert len(message) < 2**19

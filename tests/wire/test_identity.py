@@ -56,7 +56,7 @@ async def status(files, port):
 
 
 @running
-async def test_a_certificate_that_is_not_a_nodes_speaks_for_nobody(authority, served):
+async def test_a_certificate_that_is_not_a_nodes_names_no_caller(authority, served):
     scheduler = Scheduler(served)
     port = await scheduler.start()
     for pair in (
@@ -68,7 +68,7 @@ async def test_a_certificate_that_is_not_a_nodes_speaks_for_nobody(authority, se
     ):
         code, detail = await status(files_of(authority, pair), port)
         assert code is grpc.StatusCode.UNAUTHENTICATED, pair
-        assert "speaks for nobody here; a node's has the organisation system:nodes" in detail
+        assert "names no node, replica or scheduler; a node's has the organisation system:nodes" in detail
     assert scheduler.refused == ["identity"] * 5
     assert (await status(files_of(authority, authority.issue_node("worker-3")), port))[0] is grpc.StatusCode.OK
     assert (await status(TlsFiles(tls_ca=authority.cert), port))[0] is grpc.StatusCode.UNAVAILABLE
@@ -119,7 +119,7 @@ def test_the_names_in_a_certificate():
     replica = names(b"CN=carico:aggregator", b"system:node:n1", common=b"carico:aggregator")
     assert (replica.names, replica.is_replica) == (frozenset(), True)
     for subject in (b"CN=system:node:n1\\,O=system:nodes", b"OU=system:nodes,CN=x", b"O=system:nodes\\", b""):
-        with pytest.raises(Unauthenticated, match="speaks for nobody"):
+        with pytest.raises(Unauthenticated, match="names no node"):
             names(subject)
     with pytest.raises(Unauthenticated, match="a client certificate with a common name"):
         Certificates().caller({}, {})

@@ -12,11 +12,11 @@ from carico.types import ClassKey, NodeSize
 from carico.wire.class_news import AGAIN, AT_ONCE, ClassNews
 from carico.wire.codec import cluster
 from carico.wire.codec import report as codec
-from carico.wire.exchange import ExchangeTalker
+from carico.wire.exchange import ExchangeStreamPolicy
 from carico.wire.exchange_policy import ExchangePolicy
 from carico.wire.identity import Caller
 from carico.wire.rejection_log import RejectionLog
-from carico.wire.report_client import ReportTalker
+from carico.wire.report_client import ReportStreamPolicy
 from carico.wire.report_policy import ReportPolicy
 from carico.wire.report_server import ReportService
 
@@ -104,32 +104,32 @@ class Remembering:
 
 
 class Wire:
-    """A stream as the server has it; what is announced is heard by the talker."""
+    """A stream as the server has it; what is announced is heard by the policy."""
 
     pending = 0
 
-    def __init__(self, talker):
-        self._talker = talker
+    def __init__(self, policy):
+        self._policy = policy
 
     def announce(self, message):
-        self._talker.heard(message, 0.0)
+        self._policy.on_message(message, 0.0)
 
 
 def test_a_stream_of_reports_is_the_same_sets_with_and_without_changes(node_report):
-    """The real talker against the real server: pods come and go, most reports carry only what changed."""
+    """The real policy against the real server: pods come and go, most reports carry only what changed."""
     listener, clock, acks = Remembering(), ManualClock(), []
     service = ReportService(listener, clock, lambda _: None, least_gap=lambda: 0.0)
-    talker = ReportTalker(iter(range(1, 1000)), RejectionLog(None), acks.append)
+    policy = ReportStreamPolicy(iter(range(1, 1000)), RejectionLog(None), acks.append)
     session = service.method._sessions(ANYONE)
-    session.attach(Wire(talker))
-    talker.opened(0.0)
-    talker.heard(session.greeting(), 0.0)
+    session.attach(Wire(policy))
+    policy.on_open(0.0)
+    policy.on_message(session.greeting(), 0.0)
     sizes, now = [], 100.0
     for step in range(50):
         now += 1.0
         counted = frozenset(f"{i:036d}" for i in range(step, step + 200))
-        talker.rule.offer(node_report(counted=counted, at=now))
-        message = talker.next(now)
+        policy.rule.offer(node_report(counted=counted, at=now))
+        message = policy.next_message(now)
         sizes.append(len(message))
         assert session.answer(message) is None
         assert listener.reports[-1].counted == counted
@@ -185,7 +185,7 @@ def test_many_classes_are_told_in_turn_and_again_after_a_while(class_cost):
     assert sorted(cost.key for cost in told) == sorted(cost.key for cost in costs)
     assert news.take(costs, limits, AGAIN) == ()
     assert len(news.take(costs, limits, AGAIN + 1.0)) == AT_ONCE
-    news.opened()
+    news.reset()
     assert len(news.take(costs, limits, AGAIN + 1.0)) == AT_ONCE
 
 
@@ -199,31 +199,31 @@ def test_a_class_that_moved_after_a_while_is_told_once(class_cost):
 
 def test_long_names_stay_below_what_an_aggregator_of_the_first_version_takes(local_model, class_cost):
     costs = tuple(class_cost(key=ClassKey("n" * 63, f"{i:0320d}", "r" * 128)) for i in range(60))
-    talker = ExchangeTalker(ExchangePolicy(10.0, 0.1), lambda _: None, RejectionLog(None))
-    talker.offer(local_model(class_costs=costs))
-    talker.opened(0.0)
+    policy = ExchangeStreamPolicy(ExchangePolicy(10.0, 0.1), lambda _: None, RejectionLog(None))
+    policy.offer(local_model(class_costs=costs))
+    policy.on_open(0.0)
     for now in range(5):
-        assert len(talker.next(float(now))) < 16 * 1024
+        assert len(policy.next_message(float(now))) < 16 * 1024
 
 
 def test_a_node_asks_when_a_class_cost_moved(local_model, class_cost):
-    talker = ExchangeTalker(ExchangePolicy(10.0, 0.1), lambda _: None, RejectionLog(None))
-    talker.offer(local_model(class_costs=(class_cost(),)))
-    talker.opened(0.0)
-    talker.next(0.0)
-    talker.heard(cluster.NONE_YET, 0.0)
-    talker._has_answer = True
-    assert talker.wait(1.0) == 9.0
-    talker.offer(local_model(class_costs=(class_cost(high=(1.0, 2.0**29)),)))
-    assert talker.wait(1.0) == 0.0
+    policy = ExchangeStreamPolicy(ExchangePolicy(10.0, 0.1), lambda _: None, RejectionLog(None))
+    policy.offer(local_model(class_costs=(class_cost(),)))
+    policy.on_open(0.0)
+    policy.next_message(0.0)
+    policy.on_message(cluster.NONE_YET, 0.0)
+    policy._has_answer = True
+    assert policy.delay(1.0) == 9.0
+    policy.offer(local_model(class_costs=(class_cost(high=(1.0, 2.0**29)),)))
+    assert policy.delay(1.0) == 0.0
 
 
 def test_an_aggregator_that_is_busy_puts_its_nodes_off(local_model):
-    talker = ExchangeTalker(ExchangePolicy(10.0, 0.1), lambda _: None, RejectionLog(None))
-    talker.opened(0.0)
-    talker.offer(local_model())
-    talker.next(0.0)
-    talker.heard(cluster.NONE_YET + cluster.next_ask(20.0), 0.0)
-    assert 19.0 <= talker.wait(1.0) <= 24.0
-    talker.heard(cluster.NONE_YET + cluster.next_ask(math.inf), 1.0)
-    assert talker.wait(1.0) == 0.0, "what cannot be is not obeyed"
+    policy = ExchangeStreamPolicy(ExchangePolicy(10.0, 0.1), lambda _: None, RejectionLog(None))
+    policy.on_open(0.0)
+    policy.offer(local_model())
+    policy.next_message(0.0)
+    policy.on_message(cluster.NONE_YET + cluster.next_ask(20.0), 0.0)
+    assert 19.0 <= policy.delay(1.0) <= 24.0
+    policy.on_message(cluster.NONE_YET + cluster.next_ask(math.inf), 1.0)
+    assert policy.delay(1.0) == 0.0, "what cannot be is not obeyed"

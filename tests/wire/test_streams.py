@@ -163,26 +163,26 @@ async def test_a_port_that_is_taken_is_an_error():
 
 
 class Patient:
-    """A talker whose next message falls due at `due` (s, monotonic)."""
+    """A policy whose next message falls due at `due` (s, monotonic)."""
 
     def __init__(self, due):
         self.due = due
 
-    def wait(self, now):
+    def delay(self, now):
         return max(0.0, self.due - now)
 
 
 @running
 async def test_only_what_is_due_earlier_breaks_off_a_pause():
     clock = SystemClock()
-    talker = Patient(clock.monotonic() + 20.0)
-    stream = client.StreamClient(None, METHOD, talker, clock, choose=None, patience=None)
+    policy = Patient(clock.monotonic() + 20.0)
+    stream = client.StreamClient(None, METHOD, policy, clock, choose=None, patience=None)
     pause = asyncio.create_task(stream._pause(clock.monotonic()))
     await asyncio.sleep(0)
     stream.wake()  # news, but due when the pause ends anyway
     await asyncio.sleep(0.01)
     assert not pause.done()
-    talker.due = clock.monotonic() + 0.2
+    policy.due = clock.monotonic() + 0.2
     stream.wake()
     await pause
     stream._news.clear()
