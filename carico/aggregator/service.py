@@ -106,7 +106,7 @@ class _Exchange:
         self._node = model.node
         return service.answer
 
-    def closed(self) -> None:
+    def on_close(self) -> None:
         self._service.state.close_stream(self._stream)
 
 
@@ -144,7 +144,7 @@ class _ClassesStream:
             service.subscribers.want(self._subscriber, query.wanted)
         return None
 
-    def closed(self) -> None:
+    def on_close(self) -> None:
         if self._subscriber is not None:
             self._service.subscribers.remove(self._subscriber)
 
@@ -176,5 +176,5 @@ class _PeerStream:
             return replica.encode_refusal(parsed, error)
         return replica.encode_reply(state.own_model(service.clock.monotonic(), self._sent))
 
-    def closed(self) -> None:
+    def on_close(self) -> None:
         """A peer that ends its stream fades like one that stops sending."""

@@ -99,7 +99,7 @@ class RunCommand:
     ) -> None:
         self._clock, self._json, self._template = clock, args.json, template
         self._source, self._done = source, done
-        self._tally = TaskCounts()
+        self._counts = TaskCounts()
         self._output = Output(args.results, args.keep_order, args.tag)
         self._log = JobLog(args.joblog, fresh=not (args.resume or args.resume_failed))
         self._progress = RunProgress(args.progress)
@@ -108,7 +108,7 @@ class RunCommand:
         self._runner = Runner(
             template,
             self._output,
-            self._tally,
+            self._counts,
             self._admission,
             self._memory,
             clock,
@@ -138,7 +138,7 @@ class RunCommand:
         if isinstance(fed, Exception):
             raise fed
         self._summarise()
-        return INTERRUPTED if self._interrupted else self._tally.exit_code
+        return INTERRUPTED if self._interrupted else self._counts.exit_code
 
     async def _measure(self) -> None:
         """The first task runs before numpy and the estimator are loaded: that takes longer than many tasks."""
@@ -156,7 +156,7 @@ class RunCommand:
         try:
             async for texts in InputReader(self._source):
                 held += [task for text in texts if (task := self._task(text)) is not None]
-                if self._tally.tasks >= self._done.last:
+                if self._counts.tasks >= self._done.last:
                     await self._runner.offer(held)
                     held = []
             await self._runner.offer(held)
@@ -167,16 +167,16 @@ class RunCommand:
 
     def _task(self, text: str) -> Task | None:
         """The next task, or None if an earlier run did it."""
-        number = self._tally.tasks = self._tally.tasks + 1
+        number = self._counts.tasks = self._counts.tasks + 1
         if not self._done.has(number, self._template.shown(text, number)):
             return Task(number, text)
-        self._tally.skipped += 1
+        self._counts.skipped += 1
         self._output.skip(number)
         return None
 
     def _looked(self) -> None:
         self._runner.looked()
-        self._progress.draw(self._tally, self._runner.running, self._seconds(), complete=self._runner.complete)
+        self._progress.draw(self._counts, self._runner.running, self._seconds(), complete=self._runner.complete)
 
     def _seconds(self) -> float:
         return self._clock.monotonic() - self._began
@@ -194,13 +194,13 @@ class RunCommand:
         self._log.write(result)
 
     def _summarise(self) -> None:
-        tally = self._tally
-        if self._interrupted or tally.halted:
-            left = tally.tasks - tally.skipped - tally.succeeded - tally.failed
+        counts = self._counts
+        if self._interrupted or counts.halted:
+            left = counts.tasks - counts.skipped - counts.succeeded - counts.failed
             why = "interrupted" if self._interrupted else "halted"
             print(f"carico: {why}; {left} tasks were not run, none is left running", file=sys.stderr)
         if self._json:
-            print(json.dumps({"name": "run", "seconds": round(self._seconds(), 3)} | vars(tally)))
+            print(json.dumps({"name": "run", "seconds": round(self._seconds(), 3)} | vars(counts)))
 
 
 def _halt(text: str) -> Halt:

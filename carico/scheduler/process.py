@@ -127,7 +127,7 @@ class Scheduler:
         if self.live is not None:
             self.listener.on_report = self.live.columns.noted
         self.reports = ReportService(self.listener, self.clock, self.listener.refused)
-        self.listener.tell, cluster.on_node = self.reports.tell, self.listener.node_changed
+        self.listener.send, cluster.on_node = self.reports.send, self.listener.node_changed
         registry = self.parts.registry
         self._grpc = GrpcServer(
             settings.grpc_listen, settings, {METHOD: self.reports.method}, GrpcServerMetrics(registry)
@@ -154,7 +154,7 @@ class Scheduler:
         others = [self.watches.run(), self.recorder.run(), self.writer.run(), self._keep_house(), end.wait()]
         others += [self.rejections.run(), Ticker(self.clock, LAG_EVERY).run(self._lag)]
         if self.extender is not None:
-            others.append(self.extender.nudge.run())
+            others.append(self.extender.wakeup.run())
         if self.live is not None:
             others.append(self.live.run())
         if self.class_costs is not None:

@@ -84,8 +84,8 @@ class Certificates:
         caller = Caller(self._nodes(facts, common), REPLICA in common, SCHEDULER in common)
         if not caller.names and not caller.is_replica and not caller.is_scheduler:
             raise Unauthenticated(
-                f"the certificate of {common[0][:80]!r} names no node, replica or scheduler; a node's has the organisation {NODES}"
-                f" and the name {NODE_PREFIX}NAME"
+                f"the certificate of {common[0][:80]!r} names no node, replica or scheduler; "
+                f"a node's has the organisation {NODES} and the name {NODE_PREFIX}NAME"
             )
         return caller
 

@@ -34,7 +34,7 @@ class ReportStreamPolicy:
         self._on_ack = on_ack
 
     def on_open(self, now: float) -> None:  # noqa: ARG002
-        self.rule.opened()
+        self.rule.reset()
 
     def delay(self, now: float) -> float:
         return self.rule.wait(now)

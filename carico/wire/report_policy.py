@@ -41,7 +41,7 @@ class ReportPolicy:
         self._sets_known = False
         self._news = ClassNews()
 
-    def opened(self) -> None:
+    def reset(self) -> None:
         """A new stream: the other side knows nothing yet, and what it supports is not known."""
         self._sent, self._sent_at, self._sets_known = None, -math.inf, False
         self._takes_changes = False

@@ -74,7 +74,7 @@ class Session(Protocol):
     def answer(self, message: bytes) -> bytes | None:
         """The response to a message; raises Undecodable to end the call."""
 
-    def closed(self) -> None:
+    def on_close(self) -> None:
         """Called once, whatever ended the call."""
 
 
@@ -246,7 +246,7 @@ class StreamMethod:
             end = await stream.converse(session, requests)
         finally:
             self._open.discard(stream)
-            session.closed()
+            session.on_close()
         return self._refused("not-reading", caller, end) if end is NOT_READING else end
 
     def _refused(self, reason: str, caller: Caller, end: End) -> End:
@@ -280,7 +280,7 @@ class UnaryMethod:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
                 raise
             finally:
-                session.closed()
+                session.on_close()
 
         return grpc.unary_unary_rpc_method_handler(handle)
 

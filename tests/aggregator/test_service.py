@@ -28,13 +28,13 @@ COST = ClassCost(
 )  # fmt: skip
 
 
-def door_of(new_state, *, has_peers=False):
+def service_of(new_state, *, has_peers=False):
     return AggregationService(new_state(), ManualClock(), lambda: None, lambda _: None, has_peers=has_peers)
 
 
 def test_without_peers_nobody_may_speak_as_a_replica(new_state):
-    assert f"{SERVICE}/Peer" not in door_of(new_state).methods
-    assert f"{SERVICE}/Peer" in door_of(new_state, has_peers=True).methods
+    assert f"{SERVICE}/Peer" not in service_of(new_state).methods
+    assert f"{SERVICE}/Peer" in service_of(new_state, has_peers=True).methods
 
 
 def test_over_the_network_one_forged_replica_moves_nothing(new_state, node):
@@ -64,26 +64,26 @@ def test_callers_without_a_certificate_are_no_replicas():
 
 
 def test_a_stream_speaks_for_one_node(new_state, node):
-    door = door_of(new_state)
-    session = door.exchange._sessions(Caller(names=None, is_replica=False))
+    service = service_of(new_state)
+    session = service.exchange._sessions(Caller(names=None, is_replica=False))
     session.answer(local.encode(node(1)))
     refused = cluster.decode(session.answer(local.encode(node(2))))
     assert isinstance(refused, cluster.RejectedMessage)
     assert refused.reason == "identity"
-    assert len(door.state._rows) == 1
+    assert len(service.state._rows) == 1
     assert not isinstance(cluster.decode(session.answer(local.encode(node(1)))), cluster.RejectedMessage)
 
 
 def test_an_aggregator_that_is_late_asks_its_nodes_to_wait(new_state, node):
-    door = door_of(new_state)
-    session = door.exchange._sessions(Caller(names=None, is_replica=False))
-    door.refresh(late=0.0)
+    service = service_of(new_state)
+    session = service.exchange._sessions(Caller(names=None, is_replica=False))
+    service.refresh(late=0.0)
     assert cluster.decode_next_ask(session.answer(local.encode(node(1)))) == 0.0
-    door.refresh(late=0.5)
-    door.refresh(late=0.5)
+    service.refresh(late=0.5)
+    service.refresh(late=0.5)
     assert cluster.decode_next_ask(session.answer(local.encode(node(1)))) == 1.5
     for _ in range(30):
-        door.refresh(late=0.0)
+        service.refresh(late=0.0)
     assert cluster.decode_next_ask(session.answer(local.encode(node(1)))) == 0.0
 
 

@@ -199,18 +199,18 @@ def test_leaving_the_guard_ends_everything() -> None:
     assert not bearers_of(token)
 
 
-def test_a_killed_keeper_takes_its_jobs_along_and_is_replaced() -> None:
+def test_a_killed_job_supervisor_takes_its_jobs_along_and_is_replaced() -> None:
     token = new_token()
 
     async def scenario(guard: Guard) -> None:
         job = await guard.start(shell(f"(env -i setsid sleep 7{token} &) ; setsid sleep 8{token} & sleep 9{token}"))
-        before = guard.keeper_pid
+        before = guard.supervisor_pid
         os.kill(before, signal.SIGKILL)
         ended = await job.wait()
         assert (ended.exit_code, ended.lost) == (137, True)
         assert not bearers_of(token)
         assert (await (await guard.start(shell("exit 5"))).wait()).code == 5
-        assert guard.keeper_pid != before
+        assert guard.supervisor_pid != before
 
     with_guard(scenario)
 
@@ -224,7 +224,7 @@ def test_a_job_supervisor_that_does_not_end_is_killed_and_nothing_is_left(
 
     async def scenario(guard: Guard) -> None:
         await guard.start(shell(f"(env -i setsid sleep 7{token} &) ; setsid sleep 8{token} & sleep 9{token}"))
-        os.kill(guard.keeper_pid, signal.SIGSTOP)
+        os.kill(guard.supervisor_pid, signal.SIGSTOP)
 
     with_guard(scenario)
     assert not bearers_of(token)

@@ -149,7 +149,7 @@ def asked(snapshot: Snapshot, what: str, number: int) -> Any:
         features = {name: snapshot.features.members[snapshot.features.of[row]] for name, row in rows(snapshot)}
         return {name for name, row in rows(snapshot) if repelled[row]}, members, features
     audiences = AUDIENCES[number % len(AUDIENCES)]
-    counts = snapshot.tally.count_all(audiences, len(snapshot), terminating=number % 2 == 0)
+    counts = snapshot.match_counts.count_all(audiences, len(snapshot), terminating=number % 2 == 0)
     per_row = {name: int(counts[row]) for name, row in rows(snapshot) if counts[row]}
     column = snapshot.labels.column("zone")
     domains = summed(counts, snapshot.labels.codes("zone", None), len(column.values))

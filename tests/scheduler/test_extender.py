@@ -1,4 +1,4 @@
-"""The extender's three verbs, its charges and its nudges, by the ledger alone."""
+"""The extender's three verbs, its reservations and its wake-ups, by the ledger alone."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ class Tandem:
         page = asyncio.run(self.extender.bind(Request("POST", {}, msgspec.json.encode(asked))))
         return str(json.loads(page.body)["Error"])
 
-    def nudge(self) -> None:
+    def wakeup(self) -> None:
         """One round, and what it wrote; by a replica that does not hold the Lease."""
 
         async def written() -> None:
-            self.extender.nudge.round()
+            self.extender.wakeup.round()
             task = asyncio.create_task(self.writer.run())
             await self.writer.drain()
             task.cancel()
@@ -190,20 +190,20 @@ def test_a_binding_that_failed_gives_its_charge_back() -> None:
     assert tandem.free("a") == 1.5
 
 
-def test_a_node_that_rose_is_nudged_only_for_those_who_wait_for_it() -> None:
+def test_a_node_that_rose_is_annotated_only_for_pods_that_wait_for_it() -> None:
     tandem = Tandem({"a": 0.0, "b": 0.0})
     tandem.report("a", 2.0)
     tandem.report("a", 0.0)
     assert tandem.good(tandem.pod("p", units=2), "a", "b") == []
     tandem.report("a", 1.5)  # not enough
     tandem.report("b", 2.5)
-    tandem.nudge()
+    tandem.wakeup()
     assert tandem.server.annotated == ["b"]
-    tandem.nudge()
+    tandem.wakeup()
     assert tandem.server.annotated == ["b"]
     assert tandem.good(tandem.pod("p", units=2), "a", "b") == ["b"]
     tandem.report("a", 5.0)
-    tandem.nudge()
+    tandem.wakeup()
     assert tandem.server.annotated == ["b"]
 
 
@@ -246,8 +246,8 @@ def test_a_pod_that_no_watch_has_brought_is_judged_but_neither_charged_nor_bound
     assert (len(tandem.extender.charges), tandem.free("a")) == (0, 1.5)
     assert tandem.good(make_pod("q", units=5), "a") == []
     tandem.report("a", 9.0)
-    tandem.nudge()
-    assert tandem.server.annotated == []  # nobody whom we know waits for it
+    tandem.wakeup()
+    assert tandem.server.annotated == []  # no known pod waits for it
     assert tandem.bind(unknown, "a") == "no such pod of another scheduler is known here; try again"
     assert tandem.server.bound == []
 

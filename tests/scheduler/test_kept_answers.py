@@ -142,7 +142,7 @@ def state(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _terms(snapshot: Snapshot) -> Any:
-    return snapshot.tally.anti_affinity.items()
+    return snapshot.match_counts.anti_affinity.items()
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -23,30 +23,30 @@ class Stage:
         clock = ManualClock()
         self.cluster = assemble(SchedulerSettings(), clock, None).cluster
         self.listener = ReportListener(self.cluster, SchedulerMetrics(CollectorRegistry()), clock, 5.0, lambda: leads)
-        self.listener.tell, self.cluster.on_node = self._tell, self.listener.node_changed
-        self.told: list[tuple[NodeSize | None, dict[str, str]]] = []
+        self.listener.send, self.cluster.on_node = self._send, self.listener.node_changed
+        self.sent: list[tuple[NodeSize | None, dict[str, str]]] = []
         self.connected = True
 
-    def _tell(
+    def _send(
         self, node: str, *, allocatable: NodeSize | None = None, classes: Mapping[str, ClassKey] | None = None
     ) -> bool:
         assert node == "a"
         if self.connected:
-            self.told.append((allocatable, {uid: key.family for uid, key in (classes or {}).items()}))
+            self.sent.append((allocatable, {uid: key.family for uid, key in (classes or {}).items()}))
         return self.connected
 
     def report(self, *counted: str, **changes: Any) -> list[tuple[NodeSize | None, dict[str, str]]]:
-        """What the agent is told for it."""
+        """What is sent to the agent in return."""
         self.listener.reported(report(*counted, **changes))
-        told, self.told = self.told, []
-        return told
+        sent, self.sent = self.sent, []
+        return sent
 
 
 def report(*counted: str, **changes: Any) -> NodeReport:
     return make_report("a", 5.0, counted, **({"room": (4.0, 8e9), "full": (8.0, 16e9)} | changes))
 
 
-def test_a_node_is_told_what_it_offers_and_the_classes_of_its_pods_once() -> None:
+def test_a_node_is_sent_its_allocatable_and_the_classes_of_its_pods_once() -> None:
     stage = Stage()
     stage.cluster.node_changed(None, make_node("a", cpu="8"))
     stage.cluster.pod_changed(None, make_pod("p", labels={"app": "web"}, node="a"))
@@ -56,23 +56,23 @@ def test_a_node_is_told_what_it_offers_and_the_classes_of_its_pods_once() -> Non
     assert stage.report("uid-p", "uid-q")[0][1] == {"uid-q": "default/db"}
 
 
-def test_it_is_told_again_when_the_node_object_changes_and_on_a_new_stream() -> None:
+def test_they_are_sent_again_when_the_node_object_changes_and_on_a_new_stream() -> None:
     stage = Stage()
     old, new = make_node("a", cpu="8"), make_node("a", cpu="6")
     stage.cluster.node_changed(None, old)
     stage.report()
     stage.cluster.node_changed(old, new)
-    assert stage.told == [(NodeSize(6.0, 32 * GIB), {})]
-    stage.told.clear()
+    assert stage.sent == [(NodeSize(6.0, 32 * GIB), {})]
+    stage.sent.clear()
     stage.listener.fell_silent("a")
     assert stage.report() == [(NodeSize(6.0, 32 * GIB), {})]
 
 
-def test_a_node_object_that_comes_after_the_first_report_is_told() -> None:
+def test_a_node_object_that_comes_after_the_first_report_is_sent() -> None:
     stage = Stage()
     assert stage.report() == []
     stage.cluster.node_changed(None, make_node("a", cpu="8"))
-    assert stage.told == [(NodeSize(8.0, 32 * GIB), {})]
+    assert stage.sent == [(NodeSize(8.0, 32 * GIB), {})]
 
 
 def test_what_could_not_be_told_is_told_later() -> None:

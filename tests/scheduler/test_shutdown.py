@@ -26,12 +26,12 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/carico"
 
 
 class SlowClient(Client):
-    """Bindings wait at the door until it is opened; `seen` has what was answered, in its order."""
+    """Bindings wait at the gate until it is opened; `seen` has what was answered, in its order."""
 
     def __init__(self, like: Client) -> None:
         super().__init__(like._credentials, connections=PODS + 10)
-        self.door = asyncio.Event()
-        self.at_door = 0
+        self.gate = asyncio.Event()
+        self.at_gate = 0
         self.seen: list[str] = []
 
     def apart(self, patience: float) -> Client:
@@ -40,8 +40,8 @@ class SlowClient(Client):
 
     async def create(self, path: str, *args: Any, **more: Any) -> None:
         if path.endswith("/binding"):
-            self.at_door += 1
-            await self.door.wait()
+            self.at_gate += 1
+            await self.gate.wait()
             await super().create(path, *args, **more)
             self.seen.append("binding")
         else:
@@ -74,7 +74,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def bindings_under_way(folder: Path) -> AsyncIterator[tuple[Client, SlowClient, Scheduler, Callable[[], Any]]]:
-    """A leader whose bindings all stand at the door; the last thing is what ends it."""
+    """A leader whose bindings all stand at the gate; the last thing is what ends it."""
     async with embedded_api_server(folder) as (_, client):
         for i in range(4):
             await client.call("POST", "/api/v1/nodes", new(make_node(f"n{i}")))
@@ -89,7 +89,7 @@ async def bindings_under_way(folder: Path) -> AsyncIterator[tuple[Client, SlowCl
         running = asyncio.create_task(scheduler.run(end))
         for i in range(PODS):
             await client.call("POST", "/api/v1/namespaces/default/pods", new(make_pod(f"p{i}")))
-        await until(lambda: slow.at_door == PODS)
+        await until(lambda: slow.at_gate == PODS)
 
         async def ended() -> None:
             end.set()
@@ -98,7 +98,7 @@ async def bindings_under_way(folder: Path) -> AsyncIterator[tuple[Client, SlowCl
         try:
             yield client, slow, scheduler, ended
         finally:
-            slow.door.set()
+            slow.gate.set()
             end.set()
             await running
             await slow.close()
@@ -119,7 +119,7 @@ def test_bindings_are_finished_under_the_lease_which_is_given_back_last(
             before = len(slow.seen)
             await until(lambda: slow.seen[before:].count("renewal") >= 3)  # it is kept meanwhile
             assert "release" not in slow.seen
-            slow.door.set()
+            slow.gate.set()
             await ending
             assert slow.seen.count("binding") == PODS
             assert slow.seen[-1] == "release"

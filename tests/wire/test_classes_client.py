@@ -110,7 +110,7 @@ class Echo:
     def answer(self, message):
         return None if self._deaf() else message
 
-    def closed(self):
+    def on_close(self):
         pass
 
 

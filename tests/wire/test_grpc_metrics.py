@@ -28,7 +28,7 @@ class Echo:
             raise RuntimeError("a fault of the server")
         return message
 
-    def closed(self):
+    def on_close(self):
         pass
 
 

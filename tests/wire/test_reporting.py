@@ -26,7 +26,7 @@ FULL = (8.0, 2.0**33)
 
 def ready(node_report, **fields):
     rule = ReportPolicy()
-    rule.opened()
+    rule.reset()
     rule.offer(node_report(room=(2.0, 2.0**32), full=FULL, **fields))
     rule.take(1, 100.0)
     return rule
@@ -136,10 +136,10 @@ def test_a_stream_of_reports_is_the_same_sets_with_and_without_changes(node_repo
         assert listener.reports[-1].finished == frozenset()
     assert max(sizes[1:]) < 400 < sizes[0]
     classes = {"uid-1": ClassKey("a", "a/web", "r"), "uid-2": None}
-    assert service.tell("n1", allocatable=NodeSize(3.5, 2.0**32), classes=classes)
+    assert service.send("n1", allocatable=NodeSize(3.5, 2.0**32), classes=classes)
     assert (acks[-1].allocatable, acks[-1].classes) == (NodeSize(3.5, 2.0**32), classes)
-    session.closed()
-    assert not service.tell("n1", allocatable=NodeSize(3.5, 2.0**32))
+    session.on_close()
+    assert not service.send("n1", allocatable=NodeSize(3.5, 2.0**32))
 
 
 def test_class_costs_that_moved_are_told_within_a_second(node_report, class_cost):

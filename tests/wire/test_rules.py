@@ -70,7 +70,7 @@ def test_the_noise_of_an_idle_node_asks_nothing(asking, local_model):
 @pytest.fixture
 def rule(node_report):
     rule = ReportPolicy()
-    rule.opened()
+    rule.reset()
     rule.offer(node_report())
     rule.take(1, 100.0)
     return rule
@@ -78,7 +78,7 @@ def rule(node_report):
 
 def test_the_first_report_goes_at_once_with_both_sets(node_report):
     rule = ReportPolicy()
-    rule.opened()
+    rule.reset()
     assert rule.wait(0.0) == math.inf
     rule.offer(node_report(at=99.0))
     assert rule.wait(100.0) == 0
@@ -129,7 +129,7 @@ def test_after_a_refusal_and_on_a_new_stream_the_sets_are_told_again(rule):
     assert rule.wait(101.0) == 4.0, "a node that is always refused must not speak more often"
     assert rule.take(2, 105.0).counted is not None
     assert rule.take(3, 110.0).counted is None
-    rule.opened()
+    rule.reset()
     assert rule.wait(110.1) == 0
     assert rule.take(4, 110.1).counted is not None
 
@@ -138,7 +138,7 @@ def test_after_a_refusal_and_on_a_new_stream_the_sets_are_told_again(rule):
 def test_whatever_happens_at_most_two_a_second_and_never_far_behind(node_report, capacities):
     """Played at 10 Hz: what the scheduler has is a move behind the truth for half a second at most."""
     rule, sent_at = ReportPolicy(), []
-    rule.opened()
+    rule.reset()
     behind = 0.0
     told = None
     for tick, capacity in enumerate(capacities):
@@ -209,7 +209,7 @@ def test_forgetting_lets_no_ghost_in(steps):
         elif step == "open":
             agent[2] = next(numbers)
             under_way[agent[2]] = []
-            streams.opened(agent[2])
+            streams.add(agent[2])
         elif step == "send" and agent[2] in under_way:
             agent[1] += 1
             under_way[agent[2]].append((node, agent[0], agent[1]))
@@ -217,16 +217,16 @@ def test_forgetting_lets_no_ghost_in(steps):
             stream = sorted(under_way)[choice % len(under_way)]
             if step == "close":
                 del under_way[stream]
-                streams.closed(stream)
+                streams.remove(stream)
             elif under_way[stream]:
                 message = under_way[stream].pop(0)
                 verdict = taken(forgetful, stream, *message)
                 assert verdict == taken(elephant, stream, *message)
                 if verdict and stream not in spoken:
                     spoken.add(stream)
-                    streams.speaks(stream, message[0])
+                    streams.assign(stream, message[0])
     for stream in under_way:
-        streams.closed(stream)
+        streams.remove(stream)
     assert len(forgetful) == 0
 
 
@@ -253,6 +253,6 @@ def test_nodes_that_came_and_went_leave_no_order_behind(node_report):
     for number in range(5_000):
         session = service.method._sessions(ANYONE)
         assert session.answer(codec.encode(node_report(node=f"spot-{number}", sequence=1))) is None
-        session.closed()
+        session.on_close()
     assert len(service.order) == 1
     assert service.order.stream_of("stays") == 1

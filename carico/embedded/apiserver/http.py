@@ -48,14 +48,14 @@ class ApiStream(Protocol):
 
     media: str
 
-    def begin(self, door: StreamSink) -> None:
+    def begin(self, sink: StreamSink) -> None:
         """The headers were sent: pieces may follow."""
 
     def go_on(self) -> None:
-        """The write buffer has drained: `door.open` is true again."""
+        """The write buffer has drained: `sink.open` is true again."""
 
     def end(self) -> None:
-        """The client disconnected, or `door.finish` was called."""
+        """The client disconnected, or `sink.finish` was called."""
 
 
 class StreamSink(Protocol):

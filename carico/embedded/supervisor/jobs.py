@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from carico.embedded.supervisor import family, groups, launch, marks
 from carico.embedded.supervisor.groups import ProcessGroup, TrackingCgroup, Tree
 
-Tell = Callable[[dict[str, Any]], None]
+SendEvent = Callable[[dict[str, Any]], None]
 
 
 class SupervisedJob(NamedTuple):
@@ -20,11 +20,11 @@ class SupervisedJob(NamedTuple):
 
 
 class Jobs:
-    """`tell` sends an event to the owner: {"id", "pid"}, {"id", "failed"} or {"id", "status", …}."""
+    """`send` sends an event to the owner: {"id", "pid"}, {"id", "failed"} or {"id", "status", …}."""
 
-    def __init__(self, mark: str, tell: Tell) -> None:
+    def __init__(self, mark: str, send: SendEvent) -> None:
         self._mark = mark
-        self._tell = tell
+        self._send = send
         self._tree: Tree | None = None  # created when a job first needs a group
         self._fold = TrackingCgroup(mark)
         self._jobs: dict[int, SupervisedJob] = {}
@@ -41,10 +41,10 @@ class Jobs:
         except OSError as error:
             if group:
                 group.remove()
-            self._tell({"id": number, "failed": error.strerror})
+            self._send({"id": number, "failed": error.strerror})
             return
         self._jobs[number] = SupervisedJob(number, pid, group)
-        self._tell({"id": number, "pid": pid, "notes": notes})
+        self._send({"id": number, "pid": pid, "notes": notes})
 
     def _group(self, number: int, command: launch.LaunchCommand, notes: list[str]) -> ProcessGroup | None:
         if not (command.group or _wanted(command)):
@@ -101,7 +101,7 @@ class Jobs:
         if job.group:
             for_memory = job.group.killed_for_memory()
             job.group.remove()
-        self._tell(
+        self._send(
             {
                 "id": job.number,
                 "status": status,

@@ -78,13 +78,13 @@ class Extender:
         self._parts, self._clock, self._pods, self._client = parts, clock, pods, client
         self._may_bind = may_bind
         self.charges = ExtenderReservations(parts.ledger, parts.classes, clock.monotonic)
-        self.nudge = ExtenderWakeup(client, writer, clock)
+        self.wakeup = ExtenderWakeup(client, writer, clock)
         self._filtered: OrderedDict[str, None] = OrderedDict()  # UIDs
         self._in_flight: dict[str, InFlightPod] = {}  # by UID: bindings whose outcome is not known
         self._settling: set[asyncio.Task[None]] = set()
         self._settled = asyncio.Event()  # a binding's outcome became known
         self._draining = False
-        parts.cluster.on_room, parts.cluster.on_reprice = self.nudge.changed, self.nudge.repriced
+        parts.cluster.on_room, parts.cluster.on_reprice = self.wakeup.changed, self.wakeup.repriced
         found = next((p.capacity for p in parts.profiles.values() if p.capacity is not None), None)
         self._capacity = found or Capacity(parts.ledger, clock.monotonic, classes=parts.classes)
 
@@ -216,11 +216,11 @@ class Extender:
         if len(self._filtered) > REMEMBERED:
             self._filtered.popitem(last=False)
         if answer.good:
-            self.nudge.placed(pod.uid)
+            self.wakeup.placed(pod.uid)
         else:
             info = PodInfo(pod)
             family = self._parts.classes.claim(info).key.family
-            self.nudge.refused(pod.uid, lambda: self._capacity.least(info), family)
+            self.wakeup.refused(pod.uid, lambda: self._capacity.least(info), family)
         if len(answer.good) == 1:  # kube-scheduler sends no prioritize request for a single node
             self.charges.put(pod, answer.good[0])
 

@@ -44,7 +44,7 @@ class Constraint:
         if self.selector.empty or self.selector.never:
             return np.zeros(len(snapshot), dtype=np.int64)
         audience = PodSet(frozenset({namespace}), NOTHING, self.selector)
-        return snapshot.tally.count(audience, len(snapshot), terminating=False)
+        return snapshot.match_counts.count(audience, len(snapshot), terminating=False)
 
     def eligible(self, snapshot: Snapshot, pod: PodInfo, rows: RowArray | None = None) -> Mask:
         """Rows whose pods count: those that the pod's affinity (and, if set, its tolerations) allow it to use."""
