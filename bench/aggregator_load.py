@@ -221,7 +221,7 @@ def _saturation(server: psutil.Popen, generator: _Generator) -> float:
     answer = generator.ask("measure", seconds=SATURATE)
     core = _cpu(server, before) / answer["seconds"]
     print(
-        f"saturation: {answer['rate']:.0f} exchanges/s with {IN_FLIGHT} always under way, p99 {answer['p99']:.0f} ms; "
+        f"saturation: {answer['rate']:.0f} exchanges/s with {IN_FLIGHT} always in flight, p99 {answer['p99']:.0f} ms; "
         f"server core {core:.0%}, generator {answer['core']:.0%}"
     )
     return float(answer["rate"])

@@ -158,7 +158,7 @@ def _draw_cost(line: list[float], peers: list[float]) -> None:
     import matplotlib.pyplot as plt
 
     figure, axis = plt.subplots(figsize=(8, 3.2), layout="constrained")
-    axis.plot(line, color="C0", label="the 19th node, which runs none of the dearer pods")
+    axis.plot(line, color="C0", label="the 19th node, which runs none of the expensive pods")
     axis.plot(peers, color="C1", linewidth=1, label="the 18 others (median)")
     axis.axvline(DOUBLED_AT, color="C3", linestyle=":")
     axis.set(xlabel="seconds", ylabel="advertised cost\n(cores per pod)", ylim=(0, 0.45))

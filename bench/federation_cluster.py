@@ -88,7 +88,7 @@ class SimulatedNode:
         model = self._node.model(evidence, self._pods)
         if self._asking.wait(model, now, has_answer=has_answer) > 0:
             return None
-        self._asking.asked(model, now)
+        self._asking.sent(model, now)
         self._sequence += 1
         return local.encode(dataclasses.replace(model, sequence=self._sequence))
 

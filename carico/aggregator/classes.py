@@ -29,8 +29,8 @@ from carico.aggregator.class_rows import (
     RESOURCES,
     WEIGHT,
     ClassRows,
+    ClassShift,
     R,
-    Shift,
     positions,
 )
 from carico.aggregator.journal import VersionedJournal
@@ -56,7 +56,7 @@ class Published(NamedTuple):
     chunk: bytes  # the same, ready to be sent
 
 
-class Remembered(NamedTuple):
+class RememberedClass(NamedTuple):
     cost: ClassCost
     at: float  # s, monotonic: when the last node that reported it went
 
@@ -68,7 +68,7 @@ class Classes:
         self._rows = ClassRows()
         self._reported: OrderedDict[ClassName, ClassKey] = OrderedDict()  # the least recently reported first
         self._peers: dict[str, dict[ClassName, ClassCost]] = {}
-        self._remembered: OrderedDict[ClassName, Remembered] = OrderedDict()
+        self._remembered: OrderedDict[ClassName, RememberedClass] = OrderedDict()
         self._new: dict[ClassName, None] = {}  # no aggregate yet
         self._to_merge: dict[ClassName, None] = {}  # rows changed so much that it may have moved
         self._drift: dict[ClassName, float] = {}  # share by which the rows have changed since the last merge: small
@@ -89,7 +89,7 @@ class Classes:
             self._touch(cost.key)
             self._mark(self._rows.put(node, cost, resources))
             if self._is_higher(cost, resources):
-                self._mark((Shift(name_of(cost.key), math.inf),))
+                self._mark((ClassShift(name_of(cost.key), math.inf),))
 
     def receive_peer(self, peer: str, costs: Sequence[ClassCost], resources: tuple[str, ...], now: float) -> None:
         """What another replica has of its own nodes; weight 0: it has none of a class any more."""
@@ -121,7 +121,7 @@ class Classes:
             return False
         return cost.high[at] > (1 + MOVED) * known.high[MEMORY]
 
-    def _mark(self, shifts: Iterable[Shift]) -> None:
+    def _mark(self, shifts: Iterable[ClassShift]) -> None:
         for name, share in shifts:
             if name in self._to_merge or name in self._new:
                 continue
@@ -157,7 +157,7 @@ class Classes:
     def _remember(self, cost: ClassCost, now: float) -> None:
         name = name_of(cost.key)
         if name in self._reported:
-            self._remembered[name] = Remembered(replace(cost, pods=0, nodes=0), now)
+            self._remembered[name] = RememberedClass(replace(cost, pods=0, nodes=0), now)
             self._remembered.move_to_end(name)
 
     # Time

@@ -50,7 +50,7 @@ class AggregatorFigures(Collector):
         yield _gauge("carico_aggregator_peers", "Other replicas whose nodes are in the model.", len(peers))
         classes = state.classes
         yield _gauge("carico_aggregator_classes", "Classes of pods whose costs are known.", len(classes.published))
-        yield _gauge("carico_aggregator_class_rows", "What this replica's nodes say of classes.", classes.rows)
+        yield _gauge("carico_aggregator_class_rows", "Class costs reported by this replica's nodes.", classes.rows)
         yield _gauge(
             "carico_aggregator_class_listeners",
             "Schedulers and nodes that receive class costs here.",

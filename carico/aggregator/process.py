@@ -113,5 +113,5 @@ def _check_peers(settings: AggregatorSettings) -> None:
         raise UsageError("peers need tls_ca, so that replicas can check each other's certificate")
     if settings.allow_anonymous_clients:
         raise UsageError(
-            "peers need client_ca: without it anybody could speak as a replica, for as many nodes as it likes"
+            "peers need client_ca: without it any client could act as a replica and report for any number of nodes"
         )

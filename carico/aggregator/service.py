@@ -98,7 +98,7 @@ class _Exchange:
             model = local.decode(parsed)
             self._caller.authorize_node(model.node)
             if self._node not in (None, model.node):
-                raise InvalidMessage("identity", f"a stream of {self._node} speaks of {model.node}")
+                raise InvalidMessage("identity", f"a stream of {self._node} carries a model of {model.node}")
             service.state.accept(model, self._stream, service.clock.monotonic())
         except InvalidMessage as error:
             service.refuse(error)

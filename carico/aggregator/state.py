@@ -83,7 +83,7 @@ class AggregatorState:
         self._order.check(model.node, stream=stream, start_id=model.start_id, sequence=model.sequence)
         self.unknown_dimensions += unknown
         if self._stream_of.get(model.node) != stream:
-            self._moved_here(model.node, stream, now)
+            self._assign_stream(model.node, stream, now)
         self._rows.put(model, now)
         self.classes.receive(model.node, model.class_costs, model.dimensions)
         self._changed = True
@@ -93,7 +93,7 @@ class AggregatorState:
             row = self._rows.row(model.node)
             self._running.take(self._rows.gram[row], self._rows.has[row], len(self._rows))
 
-    def _moved_here(self, node: str, stream: int, now: float) -> None:
+    def _assign_stream(self, node: str, stream: int, now: float) -> None:
         self._let_go(node)
         self._let_go(self._node_of.get(stream))
         self._stream_of[node] = stream

@@ -19,7 +19,7 @@ from carico.errors import UsageError
 from carico.run import inputs
 from carico.run.admission import RunAdmission, RunBounds
 from carico.run.inputs import Batch, InputReader
-from carico.run.joblog import Done, JobLog
+from carico.run.joblog import FinishedTasks, JobLog
 from carico.run.memory import MemoryGuard
 from carico.run.output import Output
 from carico.run.progress import RunProgress
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _print(source, template)
     resuming = args.joblog if args.resume or args.resume_failed else None
-    done = Done(resuming, failed_too=not args.resume_failed)
+    done = FinishedTasks(resuming, failed_too=not args.resume_failed)
     return asyncio.run(RunCommand(args, template, source, done, rules, SystemClock()).run())
 
 
@@ -93,7 +93,7 @@ class RunCommand:
         args: argparse.Namespace,
         template: CommandTemplate,
         source: Iterable[Batch],
-        done: Done,
+        done: FinishedTasks,
         rules: RunRules,
         clock: Clock,
     ) -> None:
@@ -113,7 +113,7 @@ class RunCommand:
             self._memory,
             clock,
             rules=rules,
-            ended=self._ended,
+            ended=self._on_task_end,
         )
         self._began = clock.monotonic()
         self._interrupted = False
@@ -145,7 +145,7 @@ class RunCommand:
         meter = await asyncio.to_thread(importlib.import_module, "carico.run.meter")
         size = meter.sampler().size()
         self._admission.cores, self._memory.limit = size.cores, size.memory_bytes
-        await meter.Meter(self._clock, self._admission, self._memory, self._runner.processes).run(self._looked)
+        await meter.Meter(self._clock, self._admission, self._memory, self._runner.processes).run(self._on_look)
 
     async def _feed(self) -> None:
         """Offer tasks to the runner as inputs arrive.
@@ -174,7 +174,7 @@ class RunCommand:
         self._output.skip(number)
         return None
 
-    def _looked(self) -> None:
+    def _on_look(self) -> None:
         self._runner.looked()
         self._progress.draw(self._counts, self._runner.running, self._seconds(), complete=self._runner.complete)
 
@@ -185,7 +185,7 @@ class RunCommand:
         self._interrupted = True
         self._runner.interrupt()
 
-    def _ended(self, result: Result) -> None:
+    def _on_task_end(self, result: Result) -> None:
         self._progress.clear()
         if result.message:
             print(f"carico: task {result.task.number}: {result.message}", file=sys.stderr)

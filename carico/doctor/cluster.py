@@ -76,14 +76,14 @@ def _clock(date: str) -> Finding:
 
 
 async def _rights(client: Client, settings: SchedulerSettings) -> Finding:
-    asked = rights(enabled_parts.parts(settings), settings.leader_elect_resource_namespace)
+    needed_rights = rights(enabled_parts.parts(settings), settings.leader_elect_resource_namespace)
     try:
-        answers = await asyncio.gather(*(_may(client, right) for right in asked))
+        answers = await asyncio.gather(*(_may(client, right) for right in needed_rights))
     except (CaricoError, OSError, ValueError) as error:  # ValueError: what answers is no API server
         return wanting(
-            "rights", f"cannot be asked for: {error}", "allow create on selfsubjectaccessreviews", needed=False
+            "rights", f"cannot be checked: {error}", "allow create on selfsubjectaccessreviews", needed=False
         )
-    denied = [str(right) for right, allowed in zip(asked, answers, strict=True) if not allowed]
+    denied = [str(right) for right, allowed in zip(needed_rights, answers, strict=True) if not allowed]
     if denied:
         more = f" and {len(denied) - SHOWN} more" if len(denied) > SHOWN else ""
         return wanting(
@@ -92,7 +92,7 @@ async def _rights(client: Client, settings: SchedulerSettings) -> Finding:
             "give this user or service account these rights in a ClusterRole",
             needed=True,
         )
-    return ok("rights", f"all {len(asked)} that the scheduler needs")
+    return ok("rights", f"all {len(needed_rights)} that the scheduler needs")
 
 
 async def _may(client: Client, right: Right) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from carico.doctor.finding import Finding, ok, wanting
 from carico.errors import CaricoError, UsageError
 from carico.http.address import split_address
-from carico.scheduler.http.client import PageClient, said
+from carico.scheduler.http.client import PageClient, error_text
 from carico.settings import AgentSettings, TlsFiles
 from carico.tls import lenient_context
 
@@ -51,7 +51,7 @@ async def _pages(pages: PageClient, named: bool) -> list[Finding]:
         fix = "wait, or look at its log: it cannot read the API server"
         return [wanting("scheduler", f"{pages.url} is not ready: {problem}", fix, needed=True)]
     if rows is None:
-        found, _, fix = said(ledger).partition("; ")
+        found, _, fix = error_text(ledger).partition("; ")
         return [wanting("scheduler", f"{pages.url} is ready, but: {found}", fix or start, needed=named)]
     if not (isinstance(rows, dict) and "leader" in rows and isinstance(rows.get("nodes"), dict)):
         return [wanting("scheduler", f"{pages.url}: what answers there is no scheduler", start, needed=named)]
@@ -106,7 +106,7 @@ async def grpc(part: str, target: str, files: TlsFiles) -> Finding:
             part, f"{target}: it {ours}", "name --tls-cert and --tls-key that its --client-ca signed", needed=True
         )
     if context is None and (not first or first[0] == TLS_ALERT):
-        return wanting(part, f"{target}: it speaks TLS", "leave --plaintext out and name --tls-ca", needed=True)
+        return wanting(part, f"{target}: it uses TLS", "leave --plaintext out and name --tls-ca", needed=True)
     return wanting(
         part,
         f"{target}: what answers there is not gRPC",
@@ -145,7 +145,7 @@ def explained(error: OSError) -> tuple[str, str]:
     if isinstance(error, ssl.SSLError):
         reason = (error.reason or str(error)).replace("_", " ").lower()
         if "wrong version number" in reason or "record layer failure" in reason:
-            return "it does not speak TLS", "use --plaintext, or give the other side a certificate"
+            return "it does not use TLS", "use --plaintext, or give the other side a certificate"
         if "certificate required" in reason or "handshake failure" in reason:
             return "it requires a client certificate", "name --tls-cert and --tls-key"
         return f"TLS failed: {reason}", "check --tls-ca, --tls-cert and --tls-key"

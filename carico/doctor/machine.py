@@ -84,10 +84,12 @@ def cgroup(proc: Path, root: Path) -> Finding:
         )
     quotas = find_limits(proc, root, "cpu", cpu_quota, float(os.cpu_count() or 1))
     limits = find_limits(proc, root, "memory", memory_limit, _memory(proc))
-    said = [f"{min(limit.amount for limit in quotas):g} cores"] if quotas else []
-    said += [f"{min(limit.amount for limit in limits) / GIB:.1f} GiB"] if limits else []
+    limited_to = [f"{min(limit.amount for limit in quotas):g} cores"] if quotas else []
+    limited_to += [f"{min(limit.amount for limit in limits) / GIB:.1f} GiB"] if limits else []
     return ok(
-        "cgroup", f"version {version}, " + (f"this process is limited to {' and '.join(said)}" if said else "no limits")
+        "cgroup",
+        f"version {version}, "
+        + (f"this process is limited to {' and '.join(limited_to)}" if limited_to else "no limits"),
     )
 
 

@@ -133,8 +133,8 @@ class ResourceFit:
         A node that never knew a cost uses the cluster's. One whose own evidence has faded does not: the cluster's cost
         may come from that evidence.
         """
-        told = not self._has_known and all(prior.mix(i, None) is not None for i in range(len(self._fits)))
-        return math.inf if told or not self._is_new(second) else max(1.0, second.pods - second.unsettled)
+        only_prior = not self._has_known and all(prior.mix(i, None) is not None for i in range(len(self._fits)))
+        return math.inf if only_prior or not self._is_new(second) else max(1.0, second.pods - second.unsettled)
 
     def _is_new(self, second: Observation) -> bool:
         """Whether costs are unknown, or were less than SEASON ago."""

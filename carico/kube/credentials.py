@@ -25,7 +25,7 @@ from carico.kube.exec_plugin import ExecCommand, ExecPlugin
 from carico.kube.identity import Credentials, CredentialSource, bearer
 from carico.kube.kubeconfig import ContextChoice, choose, data, named_in
 from carico.kube.proxy import proxy_of
-from carico.kube.sources import Fixed, TokenFile, WithoutPassword
+from carico.kube.sources import FixedCredentials, TokenFile, WithoutPassword
 from carico.kube.tls import Pem, Tls
 from carico.kube.url import Url, parse
 
@@ -37,7 +37,7 @@ SUCCESSORS = {"gcp": "gke-gcloud-auth-plugin", "azure": "kubelogin"}
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class CredentialInputs:
     """Inputs other than the kubeconfig itself."""
 
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
@@ -59,7 +59,7 @@ def find(
     clock: Clock | None = None,
 ) -> Credentials:
     """The named file; else those of $KUBECONFIG; else the service account; else ~/.kube/config."""
-    around = Surroundings(environ, exec_in_pod, clock=clock)
+    around = CredentialInputs(environ, exec_in_pod, clock=clock)
     files = [kubeconfig] if kubeconfig is not None else named_in(environ)
     if not files and context is None and "KUBERNETES_SERVICE_HOST" in environ:
         return in_cluster(around)
@@ -67,12 +67,12 @@ def find(
 
 
 def from_kubeconfig(path: Path, context: str | None = None, *, clock: Clock | None = None) -> Credentials:
-    return from_choice(choose([path], context), Surroundings(clock=clock))
+    return from_choice(choose([path], context), CredentialInputs(clock=clock))
 
 
 def fixed(server: str, token: str = "") -> Credentials:
     """For an http server under the caller's control: the token is sent unencrypted, on purpose."""
-    return Credentials(parse(server), Fixed(bearer(token, server) if token else ()))
+    return Credentials(parse(server), FixedCredentials(bearer(token, server) if token else ()))
 
 
 def towards(user: Credentials, server: Url, authority: Pem | None, proxy: Url | None) -> Credentials:
@@ -81,11 +81,11 @@ def towards(user: Credentials, server: Url, authority: Pem | None, proxy: Url | 
     if acts_as:
         raise UsageError(f"this kubeconfig acts as {acts_as[0]!r}, which only an API server can do; use --token-file")
     if user.tls is None:  # its credentials were left out already
-        return Credentials(server, Fixed(), Tls(authority), proxy=proxy)
+        return Credentials(server, FixedCredentials(), Tls(authority), proxy=proxy)
     return Credentials(server, WithoutPassword(user.source), user.tls.towards(authority), proxy=proxy)
 
 
-def in_cluster(around: Surroundings) -> Credentials:
+def in_cluster(around: CredentialInputs) -> Credentials:
     at, folder = "the pod's service account", around.service_account
     port = around.environ.get("KUBERNETES_SERVICE_PORT", "443")
     try:
@@ -103,7 +103,7 @@ def in_cluster(around: Surroundings) -> Credentials:
     )
 
 
-def from_choice(choice: ContextChoice, around: Surroundings) -> Credentials:
+def from_choice(choice: ContextChoice, around: CredentialInputs) -> Credentials:
     server = _server(choice)
     proxy = proxy_of(server, choice.cluster.proxy_url, choice.cluster_at, around.environ)
     tls = _tls(choice) if server.scheme == "https" else None
@@ -162,7 +162,7 @@ def _pem(at: str, name: str, file: str, encoded: str) -> Pem | None:
     return Pem(f"{at}: {name}", file=Path(file)) if file else None
 
 
-def _source(choice: ContextChoice, tls: Tls | None, around: Surroundings) -> CredentialSource:
+def _source(choice: ContextChoice, tls: Tls | None, around: CredentialInputs) -> CredentialSource:
     """A token or a user name takes precedence over a plugin, as in kubectl."""
     user, at = choice.user, choice.user_at
     token, basic = user.token or user.token_file, user.username or user.password
@@ -176,25 +176,25 @@ def _source(choice: ContextChoice, tls: Tls | None, around: Surroundings) -> Cre
             log.warning(
                 "%s: its server is not https: no credentials are sent, as kubectl sends none", choice.cluster_at
             )
-        return Fixed()
+        return FixedCredentials()
     if user.token_file:
         return TokenFile(Path(user.token_file), at, user.token)
     if token:
-        return Fixed(bearer(token, at))
+        return FixedCredentials(bearer(token, at))
     if basic:
         pair = base64.b64encode(f"{user.username}:{user.password}".encode()).decode()
-        return Fixed((("Authorization", f"Basic {pair}"),))
+        return FixedCredentials((("Authorization", f"Basic {pair}"),))
     if user.auth_provider is not None:
         return _auth_provider(choice, around)
     if user.exec is not None and not certificate:
         return _exec(choice, tls, around)
-    return Fixed()
+    return FixedCredentials()
 
 
-def _exec(choice: ContextChoice, tls: Tls, around: Surroundings) -> CredentialSource:
+def _exec(choice: ContextChoice, tls: Tls, around: CredentialInputs) -> CredentialSource:
     assert choice.user.exec is not None
-    told = exec_plugin.cluster_info(choice.cluster, tls.authority())
-    plugin = exec_plugin.plugin(choice.user.exec, choice.user_at, told)
+    cluster_details = exec_plugin.cluster_info(choice.cluster, tls.authority())
+    plugin = exec_plugin.plugin(choice.user.exec, choice.user_at, cluster_details)
     if around.in_pod and not around.exec_in_pod:
         raise UsageError(
             f"{choice.user_at}: would run {plugin.command} inside this pod; use the pod's service account, "
@@ -203,7 +203,7 @@ def _exec(choice: ContextChoice, tls: Tls, around: Surroundings) -> CredentialSo
     return ExecPlugin(plugin, around.environ)
 
 
-def _auth_provider(choice: ContextChoice, around: Surroundings) -> CredentialSource:
+def _auth_provider(choice: ContextChoice, around: CredentialInputs) -> CredentialSource:
     """Through the package `kubernetes`, in a separate process: it takes 40 MB that are needed once an hour."""
     assert choice.user.auth_provider is not None
     name = choice.user.auth_provider.name

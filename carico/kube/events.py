@@ -201,11 +201,11 @@ class EventRecorder:
 
     def _write(self, key: Key, series: _Series) -> None:
         series.put_at, series.waits = self._clock.monotonic(), True
-        send, on_end = partial(self._send, series), partial(self._ended, key, series)
+        send, on_end = partial(self._send, series), partial(self._on_end, key, series)
         self._writer.put(Write(("event", *key), series.urgency, send, on_end=on_end, patience=PATIENCE))
 
     async def _send(self, series: _Series, fence: Fence) -> None:
-        if series.written and await self._continued(series, fence):
+        if series.written and await self._patch_series(series, fence):
             return
         event, count = series.whole() | self._who, series.count
         try:
@@ -216,7 +216,7 @@ class EventRecorder:
                 raise
         series.written, series.written_note = count, event["note"]
 
-    async def _continued(self, series: _Series, fence: Fence) -> bool:
+    async def _patch_series(self, series: _Series, fence: Fence) -> bool:
         """Whether the Event still exists; otherwise it has expired."""
         count, patch = series.count, msgspec.json.encode(series.repetitions())
         path = calls.PATCH_EVENT.path(series.namespace, series.name)
@@ -229,7 +229,7 @@ class EventRecorder:
         series.written = count
         return True
 
-    def _ended(self, key: Key, series: _Series, error: Exception | None) -> None:
+    def _on_end(self, key: Key, series: _Series, error: Exception | None) -> None:
         series.waits = False
         if error is None:
             self.sent += 1

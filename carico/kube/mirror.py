@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from carico.clock import Clock
-from carico.kube.decode import FAILURES, Remains, Tree, decode_patiently, read_remains
+from carico.kube.decode import FAILURES, ReadableParts, Tree, decode_patiently, read_parts
 from carico.kube.delivery import Change, Delivery, Firewall
 from carico.kube.meta import NamedObject, ObjectName
 
@@ -33,15 +33,15 @@ def ignore(_: ObjectName, __: Tree | None) -> None:
     """Ignores objects that cannot be decoded."""
 
 
-class Found(Generic[T]):
+class ListResult(Generic[T]):
     """The result of a list."""
 
     def __init__(self) -> None:
         self.things: dict[str, T] = {}
-        self.undecodable: dict[str, Remains] = {}
+        self.undecodable: dict[str, ReadableParts] = {}
 
-    def add(self, thing: T | Remains) -> None:
-        if isinstance(thing, Remains):
+    def add(self, thing: T | ReadableParts) -> None:
+        if isinstance(thing, ReadableParts):
             self.undecodable[thing.metadata.key] = thing
         else:
             self.things[thing.key] = thing
@@ -73,7 +73,7 @@ class Mirror(Generic[T]):
         """Stops the delivery of changes that are still owed to a handler."""
         self._delivery.stop()
 
-    def decode(self, data: msgspec.Raw) -> T | Remains:
+    def decode(self, data: msgspec.Raw) -> T | ReadableParts:
         try:
             thing = self._decode(data)
         except FAILURES:
@@ -81,7 +81,7 @@ class Mirror(Generic[T]):
         meta = thing.metadata
         return thing if meta.uid and meta.name else self._remains(data, NAMELESS)
 
-    def replace(self, found: Found[T]) -> None:
+    def replace(self, found: ListResult[T]) -> None:
         for key in [key for key in self.things if not found.has(key)]:
             self._remove(key)
         for key in [key for key in self._undecodable if not found.has(key)]:
@@ -91,34 +91,34 @@ class Mirror(Generic[T]):
         for remains in found.undecodable.values():
             self._keep(remains)
 
-    def put(self, new: T | Remains) -> None:
-        if isinstance(new, Remains):
+    def put(self, new: T | ReadableParts) -> None:
+        if isinstance(new, ReadableParts):
             self._keep(new)
             return
         key = new.key
         old = self.things.get(key)
         if old is None or old.metadata.resource_version != new.metadata.resource_version:
             self.things[key] = new
-            self._delivery.tell(key, old, new)
+            self._delivery.deliver(key, old, new)
         if self._undecodable:
             self._decodable(key)
 
-    def delete(self, thing: T | Remains) -> None:
+    def delete(self, thing: T | ReadableParts) -> None:
         """`thing` is the object's state when it was deleted."""
         key = thing.metadata.key
-        self._remove(key, None if isinstance(thing, Remains) else thing)
+        self._remove(key, None if isinstance(thing, ReadableParts) else thing)
         if self._undecodable:
             self._decodable(key)
 
-    def _decode_patiently(self, data: msgspec.Raw) -> T | Remains:
+    def _decode_patiently(self, data: msgspec.Raw) -> T | ReadableParts:
         try:
             thing = decode_patiently(self._kind, data)
         except msgspec.DecodeError as error:
             return self._remains(data, str(error))
         return thing if thing.uid and thing.name else self._remains(data, NAMELESS)
 
-    def _remains(self, data: msgspec.Raw, why: str) -> Remains:
-        remains = read_remains(data)
+    def _remains(self, data: msgspec.Raw, why: str) -> ReadableParts:
+        remains = read_parts(data)
         self._count_undecodable()
         key = remains.metadata.key
         if key not in self._logged:
@@ -131,9 +131,9 @@ class Mirror(Generic[T]):
     def _remove(self, key: str, last: T | None = None) -> None:
         """`last` is the object's state when it was deleted."""
         if (old := self.things.pop(key, None)) is not None:
-            self._delivery.tell(key, last if last is not None and last.uid == old.uid else old, None)
+            self._delivery.deliver(key, last if last is not None and last.uid == old.uid else old, None)
 
-    def _keep(self, remains: Remains) -> None:
+    def _keep(self, remains: ReadableParts) -> None:
         """Leaves the cached object unchanged, unless it is another one under the same name."""
         name = remains.metadata
         if not name.name:

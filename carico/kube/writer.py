@@ -216,10 +216,10 @@ class ApiWriter:
         write = entry.write
         try:
             if not write.wanted():
-                self._end(entry, None, told=False)
+                self._end(entry, None, known=False)
                 return False
         except Exception as error:
-            log.exception("whether %s is still to be written could not be told", write.key)
+            log.exception("whether %s is still to be written could not be determined", write.key)
             self._end(entry, error)
             return False
         if write.fenced and not self._fence():
@@ -260,8 +260,8 @@ class ApiWriter:
             return
         self._on_result(entry.write.urgency, "retried")
         wait = min(LAST_WAIT, FIRST_WAIT * 2 ** min(entry.tries - 1, 16)) * (0.5 + 0.5 * self._jitter())
-        asked = error.retry_after if isinstance(error, ApiError) else 0.0
-        due = now + max(wait, min(asked, LONGEST_RETRY_AFTER))
+        requested_wait = error.retry_after if isinstance(error, ApiError) else 0.0
+        due = now + max(wait, min(requested_wait, LONGEST_RETRY_AFTER))
         entry.stage = Stage.RESTING
         waiting = self._waiting[entry.write.urgency]
         waiting[entry.write.key] = entry
@@ -269,7 +269,7 @@ class ApiWriter:
         heapq.heappush(self._resting, (due, next(self._serial), entry))
         self._drop_beyond(entry.write.urgency)
 
-    def _end(self, entry: WriteEntry, error: Exception | None, *, told: bool = True) -> None:
+    def _end(self, entry: WriteEntry, error: Exception | None, *, known: bool = True) -> None:
         """Ends the write; its successor is next, if there is one."""
         write = entry.write
         self._counts[write.urgency] -= 1
@@ -280,9 +280,9 @@ class ApiWriter:
         else:
             entry.stage = Stage.ENDED
             del self._entries[write.key]
-        self._on_result(write.urgency, _word(error) if told else "unwanted")
+        self._on_result(write.urgency, _word(error) if known else "unwanted")
         self._ended.set()
-        if told:
+        if known:
             try:
                 write.on_end(error)
             except Exception:

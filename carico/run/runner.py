@@ -75,7 +75,7 @@ class Runner:
         self._room = asyncio.Event()
         self._template, self._output, self._counts = template, output, counts
         self._admission, self._memory, self._clock = admission, memory, clock
-        self._rules, self._told = rules, ended
+        self._rules, self._on_result = rules, ended
         self._running: dict[int, RunningTask] = {}
         self._news = asyncio.Event()
         self._looked = False
@@ -237,7 +237,7 @@ class Runner:
             self._counts.succeeded += 1
         else:
             self._counts.failed += 1
-        self._told(result)
+        self._on_result(result)
         halt = self._rules.halt
         if halt.failures and self._counts.failed >= halt.failures and not self._counts.halted:
             self._counts.halted = True

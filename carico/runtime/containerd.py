@@ -27,7 +27,7 @@ from carico.runtime.api import containerd_tasks_pb2 as tasks_pb
 from carico.runtime.api.containerd_containers_pb2_grpc import ContainersStub
 from carico.runtime.api.containerd_subscribe_pb2_grpc import EventsStub
 from carico.runtime.api.containerd_tasks_pb2_grpc import TasksStub
-from carico.runtime.channel import CALL_TIMEOUT, connected, hear
+from carico.runtime.channel import CALL_TIMEOUT, connected, messages
 from carico.runtime.list_watcher import ListWatcher
 from carico.runtime.pod_cgroups import PodCgroups
 from carico.runtime.pods import Member, PodListing, PodTable, Sandbox
@@ -74,7 +74,7 @@ class ContainerdConnection:
         self._unplaced: dict[str, Sandbox] = {}  # id → sandbox whose cgroup is only known once its process runs
 
     def subscribe(self) -> AsyncGenerator[Any]:
-        return hear(self._events.Subscribe(subscribe_pb.SubscribeRequest(filters=FILTERS), metadata=METADATA))
+        return messages(self._events.Subscribe(subscribe_pb.SubscribeRequest(filters=FILTERS), metadata=METADATA))
 
     async def relist(self) -> None:
         request = containers_pb.ListContainersRequest()

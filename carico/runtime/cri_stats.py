@@ -62,9 +62,9 @@ class CriStats:
                 async with connected(socket) as channel:
                     await self._poll(RuntimeServiceStub(channel))
             except grpc.aio.AioRpcError as error:
-                self._failed(explain(error, socket))
+                self._on_failure(explain(error, socket))
             except SourceError as error:
-                self._failed(str(error))
+                self._on_failure(str(error))
             await self._clock.sleep(TRY_AGAIN)
 
     async def _poll(self, runtime: Any) -> None:
@@ -79,7 +79,7 @@ class CriStats:
     def _is_asked(self) -> bool:
         return self._clock.monotonic() - self._asked < ASKED_FOR
 
-    def _failed(self, problem: str) -> None:
+    def _on_failure(self, problem: str) -> None:
         self._latest = {}
         if problem != self._problem:
             log.warning("the runtime gives no statistics of pods: %s; trying again", problem)

@@ -44,7 +44,7 @@ from carico.scheduler.gc_control import GcControl
 from carico.scheduler.http import routes, servers
 from carico.scheduler.http.dashboard.publisher import Publisher, ReplicaStatus
 from carico.scheduler.informers import Informers
-from carico.scheduler.kubelet_rejections import Rejections
+from carico.scheduler.kubelet_rejections import KubeletRejections
 from carico.scheduler.queue.scheduling_queue import Queued
 from carico.scheduler.reports import ReportListener
 from carico.settings import SchedulerSettings
@@ -107,7 +107,7 @@ class Scheduler:
             slots=self.parts.slots, waiting=self.parts.waiting, may_bind=self.may_bind,
         )  # fmt: skip
         self.extender = self._extender() if settings.extender_listen else None
-        self.rejections = Rejections(self.client, metrics, self.clock, self.parts.profiles)
+        self.rejections = KubeletRejections(self.client, metrics, self.clock, self.parts.profiles)
         times = LeaseTimes(
             settings.leader_elect_lease_duration,
             settings.leader_elect_renew_deadline,
@@ -141,7 +141,7 @@ class Scheduler:
         self._rng = np.random.default_rng()
         self._turned_at = self.clock.monotonic()
         self._news = asyncio.Event()
-        self.parts.queue.on_move = self._moved
+        self.parts.queue.on_move = self._on_queue_move
 
     # --- life ---
 
@@ -172,7 +172,7 @@ class Scheduler:
 
         If a binding may still take effect, the Lease is not released: the next leader waits until it expires.
         """
-        await _cancelled(lead)
+        await _cancel(lead)
         try:
             async with asyncio.timeout(DRAIN):
                 await self.binder.drain()
@@ -192,7 +192,7 @@ class Scheduler:
         await self.binder.abandon()
         if self.extender is not None:
             await self.extender.close()
-        await _cancelled(*tasks)
+        await _cancel(*tasks)
         await self._grpc.stop()
         for server in self._servers:
             await server.stop()
@@ -203,14 +203,14 @@ class Scheduler:
         return self.binder.under_way + (self.extender.under_way if self.extender is not None else 0)
 
     async def _lead(self) -> None:
-        await self.watches.synced()
+        await self.watches.wait_for_sync()
         self._garbage.settle()
         if not self.settings.leader_elect:
             self._expect_reports()
             await self._schedule()
             return
         await self.election.run(self._led)
-        raise CaricoError("the lease was lost; this replica ends so that it can start anew")
+        raise CaricoError("the lease was lost; this replica ends so that it can be restarted")
 
     async def _led(self) -> None:
         """Starts as a new leader, after a refresh that makes every binding of the previous one visible."""
@@ -316,7 +316,7 @@ class Scheduler:
         except TimeoutError:
             pass
 
-    def _moved(self, queue: str, event: str) -> None:
+    def _on_queue_move(self, queue: str, event: str) -> None:
         self.parts.metrics.incoming.labels(queue, event).inc()
         if queue in ("active", "backoff"):
             self._news.set()
@@ -359,7 +359,7 @@ class Scheduler:
         return None if self.watches.is_synced else "the first lists of the API server's objects are not complete"
 
 
-async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
+async def _cancel(*tasks: asyncio.Task[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -104,7 +104,7 @@ class StreamClient:
         pause, failed = FIRST_PAUSE, False
         while True:
             address = await self._choose()
-            why = await self._connected(address) if address else "the name has no address"
+            why = await self._converse(address) if address else "the name has no address"
             if why is None:
                 continue
             if self.address is not None:
@@ -124,7 +124,7 @@ class StreamClient:
         """The timeout for the next response, s."""
         return min((self._patience or 0.0) * 2.0**self._silences, max(LONGEST_PATIENCE, self._patience or 0.0))
 
-    async def _connected(self, address: str) -> str | None:
+    async def _converse(self, address: str) -> str | None:
         """Sends and receives until the stream ends; returns what ended it, None if only its age did."""
         self._until = self._clock.monotonic() + self._longest * random.uniform(0.5, 1.5)
         channel: Any = self._dialer.open(address)
@@ -156,16 +156,16 @@ class StreamClient:
                     await self._pause(now)
                 else:
                     await call.write(self._policy.next_message(now))
-                    self._sent(address, now)
+                    self._mark_sent(address, now)
         except (aio.AioRpcError, asyncio.InvalidStateError):
             pass  # the stream ended during a write; its status has the reason
         finally:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
 
-    def _sent(self, address: str, now: float) -> None:
+    def _mark_sent(self, address: str, now: float) -> None:
         if self._patience is None:
-            self._reached(address)
+            self._mark_reached(address)
         elif self._unanswered_since is None:
             self._unanswered_since = now
 
@@ -196,7 +196,7 @@ class StreamClient:
         try:
             while (message := await call.read()) is not END:
                 self._unanswered_since, self._silences, self._received = None, 0, True
-                self._reached(address)
+                self._mark_reached(address)
                 self._receive(message)
                 self._news.set()
         finally:
@@ -208,7 +208,7 @@ class StreamClient:
         except (CaricoError, ValueError) as error:
             log.warning("invalid message from %s: %s", self.address, error)
 
-    def _reached(self, address: str) -> None:
+    def _mark_reached(self, address: str) -> None:
         if self.address is None:
             log.info("connected to %s at %s", self._dialer.target, address)
         self.address = address

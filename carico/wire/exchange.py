@@ -32,9 +32,9 @@ class ExchangeStreamPolicy:
     """What a node sends to the aggregator, and when. Holds the newest model of either side, nothing older."""
 
     def __init__(
-        self, asking: ExchangePolicy, on_model: Callable[[ClusterModel], None], refusals: RejectionLog
+        self, send_rule: ExchangePolicy, on_model: Callable[[ClusterModel], None], refusals: RejectionLog
     ) -> None:
-        self._asking = asking
+        self._send_rule = send_rule
         self._on_model = on_model
         self._refusals = refusals
         self._newest: LocalModel | None = None
@@ -58,14 +58,14 @@ class ExchangeStreamPolicy:
         if self._first_of_stream:
             return 0.0
         news = self._news.has_any(self._newest.class_costs, self._newest.dimensions, now)
-        due = self._asking.wait(self._newest, now, has_answer=self._has_answer, has_news=news)
+        due = self._send_rule.wait(self._newest, now, has_answer=self._has_answer, has_news=news)
         return max(due, self._not_before - now)
 
     def next_message(self, now: float) -> bytes:
         assert self._newest is not None, "next_message() is for when delay() is 0"
         self._first_of_stream = False
         newest = self._newest
-        self._asking.asked(newest, now)
+        self._send_rule.sent(newest, now)
         limits = class_cost.limits_of(newest.size, newest.dimensions)
         costs = self._news.take(newest.class_costs, limits, now)
         return local.encode(dataclasses.replace(newest, sequence=next(self._sequence), class_costs=costs))
@@ -91,8 +91,8 @@ class ExchangeClient:
         on_model: Callable[[ClusterModel], None],
         on_refused: Callable[[str], None] = lambda _: None,
     ) -> None:
-        asking = ExchangePolicy(settings.ask_every, settings.ask_when_moved)
-        self._policy = ExchangeStreamPolicy(asking, on_model, RejectionLog(log, on_refused))
+        send_rule = ExchangePolicy(settings.ask_every, settings.ask_when_moved)
+        self._policy = ExchangeStreamPolicy(send_rule, on_model, RejectionLog(log, on_refused))
         dialer = Dialer(settings.aggregator, settings, "the aggregator")
         self._client = StreamClient(
             dialer,

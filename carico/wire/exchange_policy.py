@@ -32,7 +32,7 @@ class ExchangePolicy:
             gap = min(LEAST_GAP, self._every)
         return max(0.0, self._asked_at + gap - now)
 
-    def asked(self, model: LocalModel, now: float) -> None:
+    def sent(self, model: LocalModel, now: float) -> None:
         self._asked_at, self._last = now, model
 
     def _moved(self, model: LocalModel) -> bool:

@@ -47,11 +47,11 @@ class Caller(NamedTuple):
     def authorize_node(self, node: str) -> None:
         """Raises InvalidMessage if it may not."""
         if self.names is not None and node not in self.names:
-            raise InvalidMessage("identity", f"{self} may not speak for {node!r}")
+            raise InvalidMessage("identity", f"{self} may not report for {node!r}")
 
     def authorize_replica(self) -> None:
         if not self.is_replica:
-            raise InvalidMessage("identity", f"only a certificate of {REPLICA!r} may speak as a replica")
+            raise InvalidMessage("identity", f"only a certificate of {REPLICA!r} may act as a replica")
 
 
 class CallerIdentity(Protocol):
@@ -59,7 +59,7 @@ class CallerIdentity(Protocol):
         """The caller's identity; raises Unauthenticated if it has none."""
 
 
-class Anyone:
+class AnyCaller:
     """No caller is checked; `is_replica`: any caller may also act as a replica, which reports for many nodes."""
 
     def __init__(self, *, is_replica: bool) -> None:

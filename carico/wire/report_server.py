@@ -158,7 +158,7 @@ class _Session:
     def _checked(self, report: NodeReport) -> NodeReport:
         self._caller.authorize_node(report.node)
         if self._before is not None and self._before.node != report.node:
-            raise InvalidMessage("identity", f"a stream of {self._before.node} speaks of {report.node}")
+            raise InvalidMessage("identity", f"a stream of {self._before.node} carries a report of {report.node}")
         complete = self._with_sets(report)
         self._service.order.check(report.node, stream=self._stream, start_id=report.start_id, sequence=report.sequence)
         return complete

@@ -15,7 +15,7 @@ import pytest
 from promtool import complaints
 from running import AgentProcess, agent
 
-# s; on a busy machine a process takes a second to end, and what it could wait for in vain is given up after five or ten
+# s; on a busy machine a process takes a second to end, and and its own timeouts are five or ten seconds
 AT_ONCE = 4.5
 
 
@@ -52,7 +52,7 @@ def test_a_signal_ends_it_at_once_even_with_nobody_answering(number: signal.Sign
 def test_it_ends_at_once_while_runtime_and_endpoints_hang(tmp_path: Path, runtime: str) -> None:
     with socket.socket(socket.AF_UNIX) as silent, socket.create_server(("127.0.0.1", 0)) as mute:
         silent.bind(str(tmp_path / "s"))
-        silent.listen()  # connections succeed, and nobody ever answers
+        silent.listen()  # connections succeed, and no response ever comes
         where = f"127.0.0.1:{mute.getsockname()[1]}"
         flags = ("--runtime", runtime, "--containerd-socket", str(tmp_path / "s"), "--cri-socket", str(tmp_path / "s"))
         with agent(*flags, "--aggregator", where, "--schedulers", where, "--plaintext") as process:

@@ -49,7 +49,7 @@ def test_every_scheduler_hears_of_the_node(authority: Authority, server: Pair) -
 
 
 def test_a_scheduler_that_comes_back_hears_the_newest_state_at_once(authority: Authority, server: Pair) -> None:
-    port = free_port()  # that nobody else is given while no scheduler listens
+    port = free_port()  # that the kernel gives to no other process while no scheduler listens
     with ListeningScheduler(*server, port=port) as scheduler:
         flags = ["--schedulers", scheduler.target, "--tls-ca", str(authority.cert), "--runtime", "none"]
         process = AgentProcess(*flags)

@@ -81,7 +81,7 @@ def test_three_nodes_overrule_one_that_lies_and_two_do_not(table):
     table.forget("n2")
     table.forget("n3")
     table.refresh(NOW)
-    assert published(table).high == (50.0, 2.0**35), "one against one: the dearer is the safer"
+    assert published(table).high == (50.0, 2.0**35), "one against one: the higher cost is the safer"
 
 
 def test_a_node_that_fades_counts_less_and_is_remembered_for_a_week(table):

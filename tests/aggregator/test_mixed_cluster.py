@@ -233,8 +233,8 @@ def test_a_new_node_knows_a_class_before_its_first_pod_of_it(authority):
                     cluster.process = cluster.start()
                     for node in old:
                         node.lie = 2.0  # all pods became twice as dear
-                    dearer = [2.0 * amount for amount in COST[HEAVY]]
-                    await until(lambda: mean_of(new.costs, HEAVY)[0] > 0.9 * dearer[0])
+                    doubled = [2.0 * amount for amount in COST[HEAVY]]
+                    await until(lambda: mean_of(new.costs, HEAVY)[0] > 0.9 * doubled[0])
         finally:
             cluster.process.stop(signal.SIGKILL)
 

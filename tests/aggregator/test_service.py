@@ -20,7 +20,7 @@ from carico.wire.certificates import Authority
 from carico.wire.channel import Dialer
 from carico.wire.classes_client import ClassesClient
 from carico.wire.codec import classes, cluster, local, replica
-from carico.wire.identity import Anyone, Caller
+from carico.wire.identity import AnyCaller, Caller
 
 ADDRESSES = {"listen": "127.0.0.1:0", "grpc_listen": "127.0.0.1:0"}
 COST = ClassCost(
@@ -57,7 +57,7 @@ def test_over_the_network_one_forged_replica_moves_nothing(new_state, node):
 
 
 def test_callers_without_a_certificate_are_no_replicas():
-    assert not Anyone(is_replica=False).caller({}, {}).is_replica
+    assert not AnyCaller(is_replica=False).caller({}, {}).is_replica
     files = {"tls_ca": "ca.pem", "tls_cert": "c.pem", "tls_key": "k.pem"}
     with pytest.raises(UsageError, match="peers need client_ca"):
         Aggregator(AggregatorSettings(peers=("x:1",), allow_anonymous_clients=True, **files), SystemClock())
@@ -181,7 +181,7 @@ def test_a_listener_that_does_not_read_is_dropped_and_the_others_hear(authority,
             deaf = channel.stream_stream(f"{SERVICE}/Classes")()
             await deaf.write(classes.encode_query(classes.Query(0, 0, frozenset())))
             subscribers = aggregator._service.subscribers
-            while len(subscribers) < 2:  # noqa: ASYNC110  (nobody tells)
+            while len(subscribers) < 2:  # noqa: ASYNC110  (there is no event for it)
                 await asyncio.sleep(0.01)
             table, round_ = aggregator.state.classes, 0
             while len(subscribers) > 1:

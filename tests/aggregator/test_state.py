@@ -311,8 +311,8 @@ def test_a_forged_size_does_not_become_the_model(new_state, node):
     tell(state, [*honest, liar])
     state.refresh(NOW)
     largest = NodeSize(256, 2.0**40)
-    believed = [*honest, dataclasses.replace(liar, size=largest)]
-    np.testing.assert_allclose(state.model.gram, np.mean([_absolute(model) for model in believed], axis=0), rtol=1e-9)
+    limited = [*honest, dataclasses.replace(liar, size=largest)]
+    np.testing.assert_allclose(state.model.gram, np.mean([_absolute(model) for model in limited], axis=0), rtol=1e-9)
     for model in honest:
         view = cluster.view(state.model, model.size, model.dimensions, model.basis @ model.basis.T)
         assert np.abs(view.gram).max() < 1e4, "every node can still use it"

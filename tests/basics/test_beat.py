@@ -28,7 +28,7 @@ async def beating(step: Callable[[float], object]) -> None:
 
 
 class Beats:
-    """Beats under way; `reach(n)` waits for the nth."""
+    """Counts beats in a running loop; `reach(n)` waits for the nth."""
 
     def __init__(self) -> None:
         self.times: list[float] = []

@@ -32,7 +32,7 @@ class Recorder:
                 self.wfile.write(answer)
 
             def log_message(self, *_: object) -> None:
-                """Nobody reads it."""
+                """Not logged."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True

@@ -108,7 +108,7 @@ def test_problems_with_tls_are_named(authority: Authority, tmp_path: Path) -> No
         assert "--tls-ca" in stranger.fix
         wrong_name = ask(f"127.0.0.1:{port}", tls_ca=authority.cert)
         assert "IP address mismatch" in wrong_name.found
-        assert ask(server.target, plaintext=True).found.endswith("it speaks TLS")
+        assert ask(server.target, plaintext=True).found.endswith("it uses TLS")
         assert ask(server.target).state == "missing"  # no authority named
     assert ask(server.target, tls_ca=authority.cert).found.endswith("nothing listens there")
 

@@ -123,7 +123,7 @@ def test_its_pods_are_processes_of_this_machine_and_end_with_it(shell: Shell) ->
 @pytest.mark.slow
 def test_a_supervisor_that_was_killed_leaves_a_stopped_cluster_that_can_be_made_anew(shell: Shell) -> None:
     assert shell.carico("cluster", "create", "two").returncode == 0
-    lock = home.Home(shell.folder / "carico" / "clusters" / "two")
+    lock = home.ClusterFolder(shell.folder / "carico" / "clusters" / "two")
     pid = lock.supervisor()
     assert pid is not None
     os.kill(pid, signal.SIGKILL)

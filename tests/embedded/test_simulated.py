@@ -1,4 +1,4 @@
-"""Simulated nodes: pods seem to run on them, and the scheduler believes what their agents say."""
+"""Simulated nodes: pods seem to run on them, and the scheduler places pods by the reports of their agents."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Provider(ThreadingHTTPServer):
         self.given = 0
         self.url = f"https://127.0.0.1:{self.server_address[1]}"
 
-    def handle_error(self, *_: object) -> None: ...  # a client that does not believe our certificate
+    def handle_error(self, *_: object) -> None: ...  # a client that does not trust the certificate of this server
 
 
 class _Handler(BaseHTTPRequestHandler):

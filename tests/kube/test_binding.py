@@ -29,7 +29,7 @@ class Script:
         self._answers, self.node = list(answers), node
         self.leads = True
         self.looks = self.tries = 0
-        self.binds = False  # an attempt is under way, not a look
+        self.binds = False  # an attempt is in flight, not a look
 
     def next(self) -> str | int:
         self.tries += 1
@@ -39,7 +39,7 @@ class Script:
         """Called for each connection: one that is refused ends its attempt before anything is sent."""
         if self.binds and self._answers[0] == REFUSED:
             self.next()
-            raise HttpError("nobody listens")
+            raise HttpError("connection refused")
 
     async def answer(self, asked: Asked) -> bytes:
         if asked.method == "GET":

@@ -339,7 +339,7 @@ def test_every_connection_notices_within_the_time_that_client_go_takes() -> None
 
 @contextlib.contextmanager
 def hole() -> Any:
-    """An address that answers nobody: its queue of connections is full."""
+    """An address that answers no connection: its queue is full."""
     with socket.socket() as listening, socket.socket() as first, socket.socket() as second:
         listening.bind(("127.0.0.1", 0))
         listening.listen(0)

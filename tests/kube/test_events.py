@@ -141,7 +141,7 @@ def test_ten_thousand_waiting_pods_that_every_deletion_wakes() -> None:
 
 
 def test_a_store_of_events_that_is_down_for_ten_minutes() -> None:
-    """Nobody waits for it; what was bound meanwhile is told afterwards, and what had to go is counted."""
+    """Nothing waits for it; Events of pods bound meanwhile are written afterwards, and dropped ones are counted."""
 
     async def scenario() -> None:
         office = Office(event_workers=50, most={Urgency.EVENT: 1000, Urgency.SCHEDULED_EVENT: 4500})

@@ -41,7 +41,7 @@ class Rotated:
         return credentials.from_kubeconfig(write_kubeconfig(self._folder / "config", cluster, user), clock=self.clock)
 
     def only_second(self) -> None:
-        """As after a rotation whose old half is no longer believed."""
+        """As after a rotation: the old certificate is no longer trusted."""
         self.server.status = lambda asked: 200 if asked.client == "second" else 401
 
     @property

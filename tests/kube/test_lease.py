@@ -232,7 +232,7 @@ def test_one_of_several_api_servers_loses_its_power_and_the_leader_goes_on() -> 
         await leader.acquire()
         keep = asyncio.create_task(leader.keep())
         dead.update(writers)
-        leader._client._patience = 0.2  # instead of 3 s, which nobody wants to wait
+        leader._client._patience = 0.2  # instead of 3 s, to keep the test short
         before = leader.renewed_at
         await clock.turn(TIMES.retry)
         while leader.renewed_at == before:  # noqa: ASYNC110 - the other end of a socket has no event

@@ -1,4 +1,4 @@
-"""What kube-apiserver says inside a stream that it has already answered with 200, and objects that nobody can read."""
+"""Errors that kube-apiserver sends in a stream that it has answered with 200, and objects that cannot be decoded."""
 
 from __future__ import annotations
 

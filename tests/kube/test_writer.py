@@ -283,7 +283,7 @@ def test_events_wait_for_bindings_but_not_for_ever() -> None:
         async with desk.at_work():
             first = Tries(desk, "first", Urgency.SCHEDULED_EVENT)
             await desk.clock.turn(4)
-            desk.clock.step_wall(-3600)  # which is nobody's business here
+            desk.clock.step_wall(-3600)  # only monotonic time counts here
             assert not first.at
             await desk.clock.turn(1.1)
             assert first.ended == [None]

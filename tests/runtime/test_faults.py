@@ -182,7 +182,7 @@ def test_no_socket(place: Path) -> None:
 def test_a_socket_that_nobody_listens_on(place: Path) -> None:
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(str(place / "c.sock"))
-    assert problem_of(place / "c.sock") == f"nobody listens on {place}/c.sock; is the runtime running?"
+    assert problem_of(place / "c.sock") == f"no process listens on {place}/c.sock; is the runtime running?"
 
 
 @pytest.mark.needs("root")

@@ -85,7 +85,7 @@ def test_a_container_that_is_being_created_after_an_init_container_is_load_to_co
     table.creating("two", 10.3)
     table.is_container("two", "box")
     assert table.count(10.4) == PodCount(1, churn=True, unsettled=1)
-    assert table.count(10.3 + STARTING_AT_MOST).running == 0  # its start failed, and nobody said so
+    assert table.count(10.3 + STARTING_AT_MOST).running == 0  # its start failed, and no event reported that
 
 
 def test_workload_tells_starts_and_classes() -> None:
@@ -135,7 +135,7 @@ def test_the_scheduler_tells_classes_where_no_labels_are_seen() -> None:
     assert table.count(9.0).running == 2
     assert table.counted() == {"web", "daemon", "new"}
     table.removed("b", 10.0)
-    table.is_sandbox("b", Sandbox("daemon", True))  # nobody has told of this one
+    table.is_sandbox("b", Sandbox("daemon", True))  # no event named this one
     table.started("b", 11.0)
     assert "daemon" in table.workload()
 

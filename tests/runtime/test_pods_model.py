@@ -1,4 +1,4 @@
-"""The table of pods against one that works out everything anew from all that was ever heard."""
+"""The table of pods against a model that recomputes everything from all events received."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Amounts that somebody wrote and nobody has: they break no sum of a node."""
+"""Absurd amounts in objects break no sum of a node."""
 
 from __future__ import annotations
 

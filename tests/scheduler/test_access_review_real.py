@@ -1,4 +1,4 @@
-"""The private pages beyond loopback, on a real API server: whom its RBAC lets in, and nobody else."""
+"""The private pages beyond loopback, on a real API server: only users whom its RBAC allows get them."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ def test_claims_ports_and_resources_that_come_and_go() -> None:
         volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": f"c{number}"}}]
         container = {"name": "c", "ports": [port], "resources": wanted}
         pod = make_pod(f"p{number}", node="ab"[number % 2], containers=[container], volumes=volumes)
-        world.judge(pod)  # asking for what nobody has makes no table either
+        world.judge(pod)  # a request for a resource that no node has makes no table either
         world.add(pod)
         assert world.snapshot.claim_in_use(f"default/c{number}")
         world.snapshot.remove_pod(pod.uid)

@@ -1,4 +1,4 @@
-"""Whatever comes and goes, in any order: tables that were corrected all along equal those that are built anew."""
+"""After any sequence of changes, tables that were updated in place equal those that are built from scratch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SELECTORS = (
 TOLERANT = make_pod("t", tolerations=[{"key": "k", "operator": "Equal", "value": "1", "effect": ""}])
 TOLERATING = (PodInfo(make_pod("p")).template, PodInfo(TOLERANT).template)
 
-# Asked after every step: their answers are not made anew in between, if they need not be.
+# Read after every step: their cached values are not recomputed in between unless they have to be.
 KEPT = (("pods", 1), ("pods", 2), ("pods", 5), ("pods", 6), ("pods", 3), ("labels", 0), ("taints", 0), ("taints", 1))
 
 labels = st.dictionaries(st.sampled_from(("app", "tier")), st.sampled_from(VALUES))
@@ -90,7 +90,7 @@ def a_pod(uid: str, node: str, namespace: str, mine: dict[str, str], leaving: bo
 
 
 class Churn:
-    """A snapshot that lives through it all, and what it takes to build it anew."""
+    """A snapshot that is updated in place, and what it takes to build it from scratch."""
 
     def __init__(self) -> None:
         self.lived = Snapshot(RowIndex())

@@ -1,4 +1,4 @@
-"""What classes cost: whose word counts, for how long, and what is charged while nobody knows."""
+"""What classes cost: which source counts, for how long, and what is charged while a class is unmeasured."""
 
 from __future__ import annotations
 
@@ -121,12 +121,12 @@ def test_figures_of_a_known_class_are_merged_once_a_second() -> None:
 
 def test_one_node_that_lies_moves_nothing_where_three_have_measured() -> None:
     honest = [web(0.5, 1e9), web(0.52, 1.1e9), web(0.48, 0.9e9)]
-    believed = merged(WEB, [*honest, web(50.0, 100e9)])
-    assert believed.mean[0] <= 0.52
-    assert believed.high[1] <= 1.5e9
+    clipped = merged(WEB, [*honest, web(50.0, 100e9)])
+    assert clipped.mean[0] <= 0.52
+    assert clipped.high[1] <= 1.5e9
 
 
-def test_of_two_nodes_the_dearer_is_believed() -> None:
+def test_of_two_nodes_the_dearer_is_clipped() -> None:
     assert merged(WEB, [web(0.5, 1e9), web(1.0, 2e9)]).mean == (1.0, 2e9)
 
 

@@ -30,7 +30,7 @@ def test_a_replay_finds_what_must_not_be() -> None:
     assert replay([record("p", "a"), record("p", "a", result="failed"), record("p", "b")]) == []
     assert replay([record("p", "a"), record("p", "b")]) == ["p was promised a and then b"]
     assert replay([record("p", "a", free=0.4)]) == ["p went to a, which had only 0.4 pods free"]
-    assert replay([record("p", "a", free=None)]) == []  # nobody asked a report
+    assert replay([record("p", "a", free=None)]) == []  # no report was used
     assert len(replay([record("p", "a", free=1.5)], threshold=2)) == 1
 
 

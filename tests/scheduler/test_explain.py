@@ -163,7 +163,7 @@ def test_a_costly_plugin_is_not_asked_where_it_does_not_matter() -> None:
     result = explain(parts, pod, now=0.0)
     reasons = {verdict.node: set(verdict.reasons) for verdict in result.nodes}
     assert reasons == {"a": {"NodeVolumeLimits"}, "b": set(), "c": {"NodeUnschedulable", "Capacity"}}
-    assert result.notes == ["NodeVolumeLimits was not asked about nodes that plugins before it refused"]
+    assert result.notes == ["NodeVolumeLimits did not run for nodes that plugins before it had rejected"]
 
 
 def put(parts: Components, kind: str, **plain: Any) -> None:

@@ -70,7 +70,7 @@ def playing(scenario: Callable[[Tandem], Awaitable[None]]) -> None:
 
 
 async def lost(tandem: Tandem, mode: str) -> Pod:
-    """A binding to node a of which nobody knows what came, and an API server that is away."""
+    """A binding to node a whose outcome is unknown, and an API server that is unavailable."""
     pod = tandem.pod("p")
     assert tandem.good(pod, "a", "b") == ["a", "b"]
     tandem.server.mode = mode
@@ -102,7 +102,7 @@ def test_no_other_node_is_good_for_the_pod_until_it_is_known() -> None:
         assert answer["FailedNodes"] == {"b": "waits for the outcome of the pod's binding to a"}
         again = tandem.bind(pod, "b")
         await tandem.clock.turn(0)
-        assert json.loads(again.result().body)["Error"] == "its binding to a is under way"
+        assert json.loads(again.result().body)["Error"] == "its binding to a is in flight"
         assert (tandem.free("a"), tandem.free("b"), tandem.server.posts) == (0, 1, ["p"])
 
     playing(scenario)

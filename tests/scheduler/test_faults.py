@@ -254,7 +254,7 @@ def test_a_leader_that_loses_its_lease_ends_and_binds_no_more(play: Callable[[Sc
             await asyncio.sleep(0.5)
             assert not [path for _, path in stage.proxy.seen if path.endswith("/binding")]
         stage.proxy.fault = lambda _method, _path: None
-        stage.use(**LONG)  # whatever ran it starts it anew
+        stage.use(**LONG)  # its supervisor restarts it
         async with running(stage):
             await stage.settled(10)
             stage.check(10)
@@ -302,7 +302,7 @@ def test_pods_on_stale_nodes_are_told_so_in_event_and_metric(play: Callable[[Sce
             counted = stage.scheduler.parts.registry.get_sample_value
             assert counted("carico_scheduler_stale_placements_total", {"on_stale": "requests"}) == 3
             assert counted("carico_scheduler_stale_nodes") == NODES
-            assert replay(load(stage.scheduler.parts.ring.dump())) == []  # nobody had asked a report
+            assert replay(load(stage.scheduler.parts.ring.dump())) == []  # no report had been used
 
     play(scenario)
 

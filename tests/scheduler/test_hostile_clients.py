@@ -21,7 +21,7 @@ SILENT, BODY = 200, 16 << 20
 MORE_MB = 32.0  # what it may have beyond rest; measured were some 5
 CPU_SECONDS = 2.0  # of the scheduler for one question; 1e8000000 took 5 when it was computed
 PATHS = (b"/simulate", b"/simulate", b"/healthz", b"/explain", b"/extender/filter", b"/nothing")
-# Nobody answers there: the pages do not depend on it.
+# No server listens there: the pages do not depend on it.
 KUBECONFIG = """
 current-context: c
 contexts: [{name: c, context: {cluster: c, user: u}}]

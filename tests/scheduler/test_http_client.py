@@ -47,7 +47,7 @@ def running(scenario: Callable[[], Awaitable[None]]) -> None:
 
 async def ask(server: RecordingServer, args: argparse.Namespace, **environ: str) -> Asked:
     async with page_client.named(server.url, args, environ) as client:
-        await client.ask("/debug/decisions")
+        await client.fetch("/debug/decisions")
     return server.asked[-1]
 
 
@@ -81,9 +81,9 @@ def test_no_token_goes_over_plain_http(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with RecordingServer(None) as there:
             assert (await ask(there, arguments(kubeconfig))).all("authorization") == []
-            with pytest.raises(UsageError, match="--token-file is for a server that speaks https"):
+            with pytest.raises(UsageError, match="--token-file is for a server with https"):
                 await ask(there, arguments(kubeconfig, token_file=tmp_path / "token"))
-            with pytest.raises(UsageError, match="--server-ca is for a server that speaks https"):
+            with pytest.raises(UsageError, match="--server-ca is for a server with https"):
                 await ask(there, arguments(kubeconfig, ca=tmp_path / "ca.pem"))
 
     running(scenario)

@@ -282,8 +282,8 @@ def test_units_take_so_many_mean_recent_pods_of_the_node() -> None:
     book.report(with_room("a", (4.0, 8e9)), now=0)
     book.reserve("u1", "a", units(2.0), now=0)
     assert left(book, "a") == [3.0, 6e9]
-    dearer = with_room("a", (4.0, 8e9))
-    book.report(dataclasses.replace(dearer, estimate=dataclasses.replace(dearer.estimate, pod_capacity=4.0)), now=1)
+    costly = with_room("a", (4.0, 8e9))
+    book.report(dataclasses.replace(costly, estimate=dataclasses.replace(costly.estimate, pod_capacity=4.0)), now=1)
     assert left(book, "a") == [2.0, 4e9]
 
 

@@ -1,4 +1,4 @@
-"""When a scheduler calls itself dead, so that whatever runs it starts it anew."""
+"""When a scheduler fails its liveness probe, so that it is restarted."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_gates_hold_a_pod_and_let_it_go(stage: Stage) -> None:
     with stage.cluster.namespace() as namespace:
         stage.create(namespace, "p", schedulingGates=[{"name": "carico.test/wait"}])
         stage.create(namespace, "q")
-        stage.node_of(namespace, "q")  # whoever came later has passed it
+        stage.node_of(namespace, "q")  # a pod that came later has passed it
         assert "nodeName" not in stage.get(namespace, "p")["spec"]
         stage.cluster.api.patch(f"/api/v1/namespaces/{namespace}/pods/p", {"spec": {"schedulingGates": None}})
         assert stage.node_of(namespace, "p")

@@ -149,7 +149,7 @@ class Shelf:
         self.queue.fail(popped(self.queue, 0), refusal, now=0)
 
     def fill(self, row: int, amount: float, now: float = 50.0) -> list[str]:
-        """The pods that are woken, all of them tried in vain."""
+        """The pods that are woken; the attempt fails for all of them."""
         self.amounts[row] = amount
         self.queue.on_row(row, now)
         return names(self.queue, now)

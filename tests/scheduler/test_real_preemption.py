@@ -1,6 +1,6 @@
 """A pod of higher priority among full nodes whose pods take their time to go, by kube-scheduler and by Carico.
 
-Meanwhile other pods end, each of which may wake the one that waits. Nobody may be evicted a second time over.
+Meanwhile other pods end, each of which may wake the one that waits. No pod may be evicted for it a second time.
 """
 
 from __future__ import annotations

@@ -369,8 +369,8 @@ def test_a_node_that_pods_start_on_takes_as_many_as_its_usage_allows() -> None:
     assert fitting_by_truth(world(*here), row()) == {}
     later = [ApiAnswers(at=90, yes=True)]  # they never started, and that no longer counts
     assert fitting_by_truth(world(*here, *later), row())
-    anew = [Renewed(at=80, holder="b-1")]  # a new leader, whose process may have begun just before
-    assert fitting_by_truth(world(*here, *anew, *later), row()) == {}
+    renewed = [Renewed(at=80, holder="b-1")]  # a new leader, whose process may have begun just before
+    assert fitting_by_truth(world(*here, *renewed, *later), row()) == {}
 
 
 # --- the table ---

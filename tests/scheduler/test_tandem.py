@@ -113,7 +113,7 @@ def play(stage: Stage, scenario: Callable[[Fleet], Awaitable[None]]) -> Fleet:
 async def burst(stage: Stage, fleet: Fleet, count: int = PODS) -> None:
     await asyncio.to_thread(stage.create, count)
     await fleet.until(ROOM)
-    await asyncio.sleep(LAG + 3)  # now every report has counted every pod: whoever overloads, does it here
+    await asyncio.sleep(LAG + 3)  # now every report has counted every pod: an overload would show here
 
 
 @pytest.mark.timeout(300)
@@ -164,7 +164,7 @@ def test_without_carico_an_ignorable_extender_is_left_out() -> None:
 
 @pytest.mark.timeout(300)
 def test_a_restart_in_the_middle_of_a_burst_overloads_nobody() -> None:
-    """Pods that the one before had filtered come to the next one to be bound, or are filtered anew."""
+    """Pods that the one before had filtered come to the next one to be bound, or are filtered again."""
     with tandem(bindVerb="bind") as stage:
 
         async def scenario(fleet: Fleet) -> None:

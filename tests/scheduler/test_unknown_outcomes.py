@@ -154,7 +154,7 @@ def test_what_cannot_arrive_any_more_is_given_up() -> None:
 
 
 def test_a_server_error_is_in_doubt_for_seconds() -> None:
-    """A webhook that fails binds nothing: the pod does not keep a node for ever that it cannot be bound to."""
+    """A webhook that fails binds nothing: the pod does not keep its reservation on that node forever."""
 
     async def scenario(world: BindingWorld) -> None:
         world.server.mode = 500

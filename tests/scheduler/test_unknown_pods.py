@@ -1,4 +1,4 @@
-"""Bound pods that nobody can read: their nodes take no further pods by requests until they can be read."""
+"""Bound pods that cannot be decoded: their nodes take no further pods by requests until they can be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods that wait for volumes or for a permission: they hold up nobody, and stop waiting when it is in vain."""
+"""Pods that wait for volumes or for a permission: they block no other pod, and stop waiting when it is of no use."""
 
 from __future__ import annotations
 
@@ -115,11 +115,11 @@ def test_a_pod_whose_node_is_deleted_while_it_waits_is_tried_again() -> None:
     playing(scenario, {"a": 5.0})
 
 
-@pytest.mark.parametrize("anew", [False, True], ids=["deleted", "made anew"])
-def test_a_pod_whose_claim_is_deleted_while_it_waits_is_tried_again(anew: bool) -> None:
+@pytest.mark.parametrize("recreated", [False, True], ids=["deleted", "re-created"])
+def test_a_pod_whose_claim_is_deleted_while_it_waits_is_tried_again(recreated: bool) -> None:
     async def scenario(world: BindingWorld) -> None:
         await hang(world, 1)
-        if anew:
+        if recreated:
             world.see_thing(a_claim("c0", node="a", version="9", uid="another"))
         else:
             world.see_thing_deleted(a_claim("c0"))
@@ -130,7 +130,7 @@ def test_a_pod_whose_claim_is_deleted_while_it_waits_is_tried_again(anew: bool) 
 
 
 def test_volumes_that_come_are_noticed_at_once() -> None:
-    """No clock is turned: whoever brings the news resolves the wait."""
+    """No clock is advanced: the event itself ends the wait."""
 
     async def scenario(world: BindingWorld) -> None:
         await hang(world, 2)

@@ -82,7 +82,7 @@ def test_a_node_that_rises_while_nobody_waits_is_left_alone() -> None:
         stage.free("a", 0.0)
         stage.free("a", 5.0)
         await stage.clock.turn(5)
-        assert stage.annotated() == [], "whoever asked so long ago no longer waits"
+        assert stage.annotated() == [], "a pod that was rejected so long ago no longer waits"
 
     play(scenario)
 
@@ -133,6 +133,6 @@ def test_an_annotation_that_fails_is_tried_again_by_any_replica() -> None:
         assert stage.annotated()
         stage.wakeup.placed("p")
         await stage.clock.turn(60)
-        assert stage.annotated() == [], "nobody waits any more"
+        assert stage.annotated() == [], "no pod waits any more"
 
     play(scenario)

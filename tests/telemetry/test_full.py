@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from carico.agent.full import Full
+from carico.agent.full import FullAmounts
 from carico.runtime import PodTable
 from carico.runtime.pods import PodListing, Sandbox
 from carico.settings import AgentSettings
@@ -68,7 +68,7 @@ class Heard:
 
 def test_the_pipeline_hears_of_every_change_once(tmp_path: Path) -> None:
     settings, heard = AgentSettings(cgroup_root=tmp_path), Heard()
-    full = Full(settings, PodTable(settings), heard)
+    full = FullAmounts(settings, PodTable(settings), heard)
     full.update(EIGHT)
     full.update(EIGHT)
     full.allocatable(NodeSize(cores=3.5, memory_bytes=7 * GIB))
@@ -80,7 +80,7 @@ def test_the_pipeline_hears_of_every_change_once(tmp_path: Path) -> None:
 
 def test_cpu_by_utilisation_alone_holds_one_thread_per_core(tmp_path: Path) -> None:
     settings = AgentSettings(cgroup_root=tmp_path, cpu="utilisation", full={"cpu": 0.5})
-    full = Full(settings, PodTable(settings), Heard())
+    full = FullAmounts(settings, PodTable(settings), Heard())
     full.update(EIGHT)
     assert full.amounts[0] == 2.0
 
@@ -92,6 +92,6 @@ def test_pods_with_cgroups_tell_the_limit_above_them(tmp_path: Path) -> None:
     settings = AgentSettings(cgroup_root=tmp_path)
     table = PodTable(settings)
     table.relisted(PodListing({"s": Sandbox("u", workload=True, cgroup="/kubepods/podu")}, {}, {"s": 0.0}), 0.0)
-    full = Full(settings, table, Heard())
+    full = FullAmounts(settings, table, Heard())
     full.update(EIGHT)
     assert full.memory == (5 * GIB, "kubepods")

@@ -29,7 +29,7 @@ for i in range(0, len(held), 4096): held[i] = 1
 print("ready", flush=True)
 sys.stdin.readline()
 """
-# Reads a file once: its pages are cache that nobody uses.
+# Reads a file once: its pages are inactive page cache.
 READ_FILE = """
 import os, sys
 path = "/var/tmp/carico-uml-%d" % os.getpid()

@@ -87,4 +87,4 @@ async def test_calls_are_counted_by_method_and_status():
         assert await standing.code() is grpc.StatusCode.UNAVAILABLE
         await counted.until("bidi_stream", "Stream", "Unavailable", 1)
     methods = {s.labels["grpc_method"] for family in counted.registry.collect() for s in family.samples}
-    assert methods == {"Once", "Stream"}, "nobody makes a series by calling a method that is not served"
+    assert methods == {"Once", "Stream"}, "a call of a method that is not served makes no series"

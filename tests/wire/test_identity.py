@@ -140,7 +140,7 @@ def test_tls_without_client_certificates_has_to_be_asked_for_and_is_warned_about
     anonymous = dataclasses.replace(alone, allow_anonymous_clients=True)
     GrpcServer("127.0.0.1:0", anonymous, {})
     assert caplog.messages == [
-        "the gRPC server at 127.0.0.1:0 lets in callers without a certificate: anybody can speak for any node"
+        "the gRPC server at 127.0.0.1:0 accepts callers without a certificate: any client can report for any node"
     ]
     assert tls.identity(anonymous).caller({}, {}).names is None
 

@@ -147,10 +147,10 @@ def test_class_costs_that_moved_are_told_within_a_second(node_report, class_cost
     same = {"room": (2.0, 2.0**32), "full": FULL}
     rule.offer(node_report(class_costs=(class_cost(mean=(0.54, 2.0**28)),), **same))
     assert rule.wait(100.5) == 4.5
-    dearer = class_cost(mean=(0.56, 2.0**28))
-    rule.offer(node_report(class_costs=(dearer,), **same))
+    expensive = class_cost(mean=(0.56, 2.0**28))
+    rule.offer(node_report(class_costs=(expensive,), **same))
     assert rule.wait(100.5) == 0.5
-    assert rule.take(2, 101.0).class_costs == (dearer,)
+    assert rule.take(2, 101.0).class_costs == (expensive,)
     assert rule.take(3, 106.0).class_costs == ()
 
 
@@ -160,9 +160,9 @@ def test_a_high_that_falls_is_told_with_the_next_message_but_is_no_reason_for_on
     assert not news.has_any((cheap,), ("cpu", "memory"), 1.0)
     assert news.take((cheap,), FULL, 1.0) == (cheap,)
     assert news.has_any((dear,), ("cpu", "memory"), 2.0), "others must know what pods want at most"
-    fallen_and_dearer = class_cost(mean=(0.6, 2.0**28), high=(0.6, 2.0**28))
+    fallen_and_expensive = class_cost(mean=(0.6, 2.0**28), high=(0.6, 2.0**28))
     news.take((dear,), FULL, 2.0)
-    assert news.has_any((fallen_and_dearer,), ("cpu", "memory"), 3.0)
+    assert news.has_any((fallen_and_expensive,), ("cpu", "memory"), 3.0)
 
 
 def test_what_sleeping_pods_differ_by_is_no_news(node_report, class_cost):

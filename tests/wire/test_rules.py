@@ -57,8 +57,8 @@ def test_it_asks_when_the_workload_turned(asking, local_model):
 
 def test_it_asks_when_the_cost_moved_but_never_twice_in_a_second(asking, local_model):
     asking.asked(local_model(), 100.0)
-    dearer = local_model(cost=CostBelief((1.0, 2.0**28), (0.01, 2.0**50)))
-    assert asking.wait(dearer, 100.25, has_answer=True) == 0.75
+    expensive = local_model(cost=CostBelief((1.0, 2.0**28), (0.01, 2.0**50)))
+    assert asking.wait(expensive, 100.25, has_answer=True) == 0.75
     assert asking.wait(local_model(cost=None), 101.0, has_answer=True) == 0
 
 

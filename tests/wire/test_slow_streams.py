@@ -1,4 +1,4 @@
-"""Streams whose other side does not read, opens too many or pings too often: real gRPC, and nobody else notices."""
+"""Streams whose other side does not read, opens too many or pings too often: others are unaffected (real gRPC)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL_WINDOW = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1024
 
 async def until(condition):
     async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110  (gRPC tells nobody)
+        while not condition():  # noqa: ASYNC110  (gRPC has no event for it)
             await asyncio.sleep(0.01)
 
 

@@ -52,7 +52,7 @@ async def test_a_report_arrives_and_a_forged_name_is_refused_in_band(tls, node_r
 async def test_after_a_restart_the_newest_report_comes_with_its_sets(tls, node_report, monkeypatch):
     monkeypatch.setattr(client, "LONGEST_PAUSE", 0.2)
     scheduler = Scheduler(tls.server)
-    port = await scheduler.start(free_port())  # that nobody else is given before it starts again
+    port = await scheduler.start(free_port())  # that the kernel gives to no other process before it starts again
     agent = ReportClient(with_files(tls.node("n1"), f"127.0.0.1:{port}"), SystemClock())
     task = asyncio.create_task(agent.run())
     agent.offer(node_report(pod_capacity=1.0))
@@ -186,5 +186,5 @@ async def test_only_what_is_due_earlier_breaks_off_a_pause():
     stream.wake()
     await pause
     stream._news.clear()
-    stream.wake()  # nobody pauses: whoever is about to must see it
+    stream.wake()  # no pause now: the next one must see it
     assert stream._news.is_set()

@@ -26,7 +26,7 @@ LONGEST = 3600.0  # s that a watch lasts unless the client asks for less
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WatchParameters:
     """The parameters of a watch request."""
 
     form: Form
@@ -41,7 +41,7 @@ class ApiWatch:
     media = JSON
 
     def __init__(
-        self, wanted: Wanted, store: ApiStore, clock: Clock, present: Callable[[], Iterable[ObjectRecord]]
+        self, wanted: WatchParameters, store: ApiStore, clock: Clock, present: Callable[[], Iterable[ObjectRecord]]
     ) -> None:
         self._wanted, self._store, self._clock, self._present = wanted, store, clock, present
         self._history = store.shelf(wanted.form.kind).history
@@ -70,7 +70,7 @@ class ApiWatch:
         longest = LONGEST * (0.5 + 0.5 * random.random())
         self._timers = [self._clock.call_at(now + (self._wanted.seconds or longest), sink.finish)]
         if self._fresh:
-            self._tell_present(sink)
+            self._send_present(sink)
         if self._wanted.bookmarks:
             self._plan_bookmark()
         self.go_on()
@@ -81,7 +81,7 @@ class ApiWatch:
             call_off()
         self._timers = []
 
-    def _tell_present(self, sink: StreamSink) -> None:
+    def _send_present(self, sink: StreamSink) -> None:
         form, wall = self._wanted.form, self._clock.wall()
         sink.send(b"".join([event("ADDED", form.one(record, wall)) for record in self._present()]))
         if self._wanted.initial:
@@ -118,10 +118,10 @@ class ApiWatch:
         return form.line(change, "DELETED", change.last_seen(), wall) if before else b""
 
     def _plan_bookmark(self) -> None:
-        def tell() -> None:
+        def send_bookmark() -> None:
             sink = self._sink
             if sink is not None and sink.open and self._place == self._history.end:
                 sink.send(self._wanted.form.bookmark(self._store.version))
             self._plan_bookmark()
 
-        self._timers[1:] = [self._clock.call_at(self._clock.monotonic() + BOOKMARK_EVERY, tell)]
+        self._timers[1:] = [self._clock.call_at(self._clock.monotonic() + BOOKMARK_EVERY, send_bookmark)]

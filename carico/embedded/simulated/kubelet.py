@@ -46,7 +46,7 @@ class SimulatedKubelet:
 
     def __init__(self, client: Client, nodes: Collection[str], counts: Counts, clock: Clock) -> None:
         self._client, self._nodes, self._counts, self._clock = client, nodes, counts, clock
-        self._pods = Reflector(client, BOUND, self._changed, clock=clock)
+        self._pods = Reflector(client, BOUND, self._on_change, clock=clock)
         self._tasks: dict[str, asyncio.Task[None]] = {}  # UID to the task that simulates the pod
         self._places = asyncio.Semaphore(AT_ONCE)
 
@@ -58,7 +58,7 @@ class SimulatedKubelet:
                 task.cancel()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    def _changed(self, old: Pod | None, new: Pod | None) -> None:
+    def _on_change(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
         assert pod is not None
         if pod.spec.node_name not in self._nodes:
@@ -92,7 +92,10 @@ class SimulatedKubelet:
         span = seconds(wanted)
         if span is None:
             log.warning(
-                "pod %s: %s: %r is no duration such as 5s or 1m30s; it runs for ever", pod.key, RUNS_FOR, wanted
+                "pod %s: %s: %r is no duration such as 5s or 1m30s; it runs until deleted",
+                pod.key,
+                RUNS_FOR,
+                wanted,
             )
             return
         began = self._clock.wall()
@@ -123,8 +126,8 @@ class SimulatedKubelet:
 
 
 def _conditions(at: str, ready: bool) -> list[dict[str, str]]:
-    said = {"Initialized": True, "ContainersReady": ready, "Ready": ready, "PodScheduled": True}
-    return [{"type": name, "status": str(holds), "lastTransitionTime": at} for name, holds in said.items()]
+    conditions = {"Initialized": True, "ContainersReady": ready, "Ready": ready, "PodScheduled": True}
+    return [{"type": name, "status": str(holds), "lastTransitionTime": at} for name, holds in conditions.items()]
 
 
 def _status(pod: Pod, phase: str, at: str, state: dict[str, Any], ready: bool) -> dict[str, Any]:

@@ -58,11 +58,11 @@ class Jobs:
 
     def _without(self, unlimited: list[str], command: launch.LaunchCommand) -> list[str]:
         why = self._tree.problem if self._tree else ""
-        said = {
+        texts = {
             "cpu": f"the cpu limit of {command.cpu} cores is not enforced: no control group for it ({why})",
             "memory": f"the memory limit is enforced on the address space of each process: no control group ({why})",
         }
-        return [said[name] for name in unlimited]
+        return [texts[name] for name in unlimited]
 
     def signal(self, number: int, what: int, whole: bool) -> None:
         """Signal the main process, or with `whole` every process of the job."""
@@ -90,9 +90,9 @@ class Jobs:
             if pid == 0:
                 return
             if (job := by_pid.get(pid)) is not None:
-                self._ended(job, status, usage)
+                self._on_end(job, status, usage)
 
-    def _ended(self, job: SupervisedJob, status: int, usage: Any) -> None:
+    def _on_end(self, job: SupervisedJob, status: int, usage: Any) -> None:
         """As with a container, everything that the main process left behind is killed."""
         del self._jobs[job.number]
         if self._strays() or (job.group and job.group.processes()):

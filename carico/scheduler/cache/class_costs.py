@@ -163,15 +163,15 @@ class ClassCostTable:
 
     def _guessed(self, claim: Claim) -> Charge:
         """The charge of an unmeasured class; cached, because one scheduling cycle needs it several times."""
-        asked = claim.requests.get(CPU, 0), claim.requests.get(MEMORY, 0)
-        charge = self._guesses.get((claim.key, *asked))
+        requested = claim.requests.get(CPU, 0), claim.requests.get(MEMORY, 0)
+        charge = self._guesses.get((claim.key, *requested))
         if charge is None:
             if len(self._guesses) >= GUESSES:
                 self._guesses.clear()
             cost = self._guess.copy()
-            for number, amount in ((NUMBER["cpu"], asked[0] / 1000), (NUMBER["memory"], float(asked[1]))):
+            for number, amount in ((NUMBER["cpu"], requested[0] / 1000), (NUMBER["memory"], float(requested[1]))):
                 cost[number] = max(cost[number], amount)
-            charge = self._guesses[claim.key, *asked] = Charge(1.0, tuple(cost), probe=claim.key)
+            charge = self._guesses[claim.key, *requested] = Charge(1.0, tuple(cost), probe=claim.key)
         return charge
 
     def _note_size(self, report: NodeReport) -> None:

@@ -122,7 +122,7 @@ class ExtenderWakeup:
 
         def ended(error: Exception | None) -> None:
             if error is not None:
-                log.warning("kube-scheduler cannot be told that %s has room: %s", node, error)
+                log.warning("kube-scheduler cannot be woken up for room on %s: %s", node, error)
 
         self._writer.put(
             Write(("annotation", node), Urgency.ANNOTATION, send, lambda: bool(self._refused), ended, fenced=False)

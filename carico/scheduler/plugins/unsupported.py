@@ -56,8 +56,8 @@ class Unsupported:
         found = unsupported(cycle)
         if not found:
             return SKIP
-        told = (f"{feature}{': ' + ', '.join(what) if what else ''}" for feature, what in found.items())
-        return unresolvable(f"carico does not support {' and '.join(told)}; use another schedulerName for this pod")
+        listed = (f"{feature}{': ' + ', '.join(what) if what else ''}" for feature, what in found.items())
+        return unresolvable(f"carico does not support {' and '.join(listed)}; use another schedulerName for this pod")
 
 
 def _asks_for_devices(pod: PodInfo, old: object, new: object) -> bool:

@@ -161,7 +161,7 @@ async def pre_bind(plugin: VolumeBinding, cycle: Cycle, node: str, clock: Manual
 def test_a_volume_is_claimed_and_the_pod_waits_for_the_controller() -> None:
     world = World(NODES, things=[storage_class(), claim(), claim("rival"), volume("v", zone="1")])
     plugin, cycle, api, clock = placed(world, user("data"), "a")
-    # assumed: nobody else gets it
+    # assumed: no other pod gets it
     assert world.feasible(user("rival", name="q")) == set()
 
     def controller() -> None:

@@ -50,7 +50,7 @@ function notice({ ready, leads, holder }) {
   let text = "";
   if (lostAt !== null) text = `No connection for ${duration((performance.now() - lostAt) / 1000)}: these figures are old. Trying again.`;
   else if (!ready) text = "This scheduler is still reading the cluster from the API server.";
-  else if (!leads) text = holder ? `This replica stands by: ${holder} leads and binds. Nodes are the same there; the queue and the decisions that count are on its page.` : "This replica stands by; nobody leads at the moment.";
+  else if (!leads) text = holder ? `This replica is on standby: ${holder} leads and binds. Nodes are the same there; the queue and the decisions that count are on its page.` : "This replica is on standby; no replica leads at the moment.";
   $("notice").hidden = !text;
   say($("notice"), text);
 }
