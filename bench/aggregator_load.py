@@ -314,7 +314,7 @@ def _model(pipeline: Pipeline, dimensions: tuple[str, ...], pods: int, scale: Ve
 
 
 class _Load:
-    """Nodes that ask as recorded, each on a separate stream."""
+    """Nodes that send requests as recorded, each on a separate stream."""
 
     def __init__(self, port: int, authority: str, case: str) -> None:
         dialer = Dialer(f"127.0.0.1:{port}", TlsFiles(tls_ca=Path(authority)), "the benchmark")
@@ -339,7 +339,7 @@ class _Load:
         return {"per_second": len(questions) / sum(question.gap for question in questions)}
 
     async def nodes(self, count: int) -> dict[str, float]:
-        """Add nodes until there are `count`, and wait until they ask at their normal rate."""
+        """Add nodes until there are `count`, and wait until they send requests at their normal rate."""
         for i in range(len(self._tasks), int(count)):
             self._tasks.append(asyncio.create_task(self._node(i)))
             if i % 10 == 9:
@@ -479,7 +479,7 @@ class _Load:
         return self._heard.get(f"team-a/{name}", time.perf_counter()) - began
 
     async def saturate(self) -> dict[str, float]:
-        """Replace the nodes by streams that ask again as soon as they have the response."""
+        """Replace the nodes by streams that send the next request as soon as they have the response."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

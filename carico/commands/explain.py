@@ -1,8 +1,8 @@
 """`carico explain`: why a pod runs where it runs, or why it does not.
 
 It queries a running scheduler, which knows the Pod-Capacity of every node (scheduler/http/remote.py finds it). Where
-none can be reached, it reads the objects from the API server and evaluates the pod here, with every plugin but Pod-Capacity.
-`carico simulate-placement` does the same for a pod that does not exist.
+none can be reached, it reads the objects from the API server and evaluates the pod here, with every plugin but
+Pod-Capacity. `carico simulate-placement` does the same for a pod that does not exist.
 """
 
 from __future__ import annotations

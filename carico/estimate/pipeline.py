@@ -197,7 +197,7 @@ class Pipeline:
             at=sample.at,
             pods=pods.running,
             unsettled=min(max(pods.unsettled, 0), pods.running),
-            churn=pods.churn or not self._smoother.fresh,
+            unreliable=pods.churn or not self._smoother.fresh,
             usage=usage,
             latest=sample.values,
             noise=self._smoother.noise,
@@ -240,7 +240,7 @@ class Pipeline:
             cost_scalar=answer.cost_scalar,
             pods=second.pods,
             pod_capacity=answer.pod_capacity,
-            mode=Mode.CHURN if second.churn else Mode.SETTLED,
+            mode=Mode.CHURN if second.unreliable else Mode.SETTLED,
             rejecting=rejecting,
             room=answer.room,
         )

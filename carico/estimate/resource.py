@@ -172,7 +172,7 @@ class ResourceFit:
         fit, now = self._fits[i], second.usage[i]
         missing = max(second.unsettled, self._starts.missing(second.at, fit.ramp))
         model = fit.baseline + (fit.cost if fit.known else mean) * (second.pods - missing) + cost * missing
-        if second.churn:
+        if second.unreliable:
             usage = max(model, self._at_least(i, second, model))
         elif fit.known:
             usage = completed(now, model, missing * cost)
@@ -193,7 +193,7 @@ class ResourceFit:
     def _seen_cost(self, i: int, second: Observation, cost: float) -> float:
         """Nothing is learned in churn, so a lowest sample far above the prediction raises the cost directly."""
         fit, lowest = self._fits[i], second.lowest[i]
-        if second.churn and fit.known and lowest > fit.baseline + fit.cost * second.most + SPIKES:
+        if second.unreliable and fit.known and lowest > fit.baseline + fit.cost * second.most + SPIKES:
             return max(cost, (lowest - fit.baseline) / max(second.pods, 1))
         return cost
 

@@ -348,7 +348,7 @@ def ledger_differences(have: Ledger, fresh: Ledger) -> list[str]:
             found.append(f"{node}: only in one")
             continue
         pairs: list[tuple[str, Any, Any]] = [("pods", set(mine.pods), set(other.pods))]
-        for name in ("capacity", "reserved", "free"):
+        for name in ("pod_capacity", "reserved", "free"):
             pairs.append(
                 (name, round(float(getattr(have, name)[mine.row]), 6), round(float(getattr(fresh, name)[other.row]), 6))
             )

@@ -200,7 +200,7 @@ class Scheduler:
 
     @property
     def _bindings_in_flight(self) -> int:
-        return self.binder.under_way + (self.extender.under_way if self.extender is not None else 0)
+        return self.binder.in_flight + (self.extender.in_flight if self.extender is not None else 0)
 
     async def _lead(self) -> None:
         await self.watches.wait_for_sync()

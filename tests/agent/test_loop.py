@@ -121,7 +121,7 @@ def test_pods_that_come_or_go_are_told_before_the_second_is_over() -> None:
 
 
 class Measured:
-    """Notes when it was asked what."""
+    """Records its calls and their times."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, float]] = []

@@ -1,4 +1,4 @@
-"""What nodes say of a class becomes one cost: honest spread, and no single node moves it beyond the stated bound."""
+"""The reports of nodes about a class become one cost: honest spread, and one node moves it no further than the bound."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_spread_is_the_true_one():
 @pytest.mark.parametrize("lie", [50.0, 0.005], ids=["100 times", "a hundredth"])
 @pytest.mark.parametrize("nodes", [3, 5, 10, 30])
 def test_one_node_that_lies_a_hundred_times(lie, nodes):
-    """Honest nodes within ±10 %; the liar also claims a million pods."""
+    """Honest nodes within ±10 %; the forging node also claims a million pods."""
     honest = list(np.random.default_rng(nodes).uniform(0.45, 0.55, nodes - 1))
     before, spread, high = merged(honest)
     mean, variance, highest = merged([*honest, lie], weights=[5.0] * len(honest) + [1e6])

@@ -1,4 +1,4 @@
-"""The table of class costs: bounded, fading, remembered, exchanged between replicas, and told to those who listen."""
+"""The table of class costs: bounded, fading, remembered, exchanged between replicas, and sent to subscribers."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def exchange(speaker, listener, told, now):
 
 @pytest.fixture
 def replicas(new_state, node):
-    """Three, each with three nodes that run the class, one of them with a liar."""
+    """Three, each with three nodes that run the class, one of them with a node that forges its reports."""
     found = [new_state(f"r{r}", 100 * r + 1) for r in range(3)]
     for i in range(9):
         said = cost(cpu=0.4 + 0.02 * i) if i != 8 else cost(cpu=50.0)
@@ -290,7 +290,7 @@ def test_a_late_message_of_a_peer_still_tells_its_classes(replicas):
 
 
 def test_a_peer_that_stalled_is_believed_again(new_state, node):
-    """It was taken for gone while its stream stayed open; what it had told there it tells again after a while."""
+    """It was taken for gone while its stream stayed open; after a while it sends again what it had sent there."""
     first, second = new_state("r1", 1), new_state("r2", 2)
     second.accept(node(1, class_costs=(cost(),), cost=None), second.open_stream(), NOW)
     told = SentToPeer()

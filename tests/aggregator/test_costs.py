@@ -41,7 +41,7 @@ def test_a_node_that_says_a_hundred_times_its_peers_hardly_moves_it():
 
 
 def test_nodes_that_run_other_pods_are_in_the_spread():
-    """Five nodes with pods of 0.15 cores, five with 1.6: the spread says so, and the light ones do not win as such.
+    """Five nodes with pods of 0.15 cores, five with 1.6: the spread shows it, and the light ones do not win as such.
 
     The heavy nodes know their own cost to 2 % and must not be told that it is 0.165 ± 0.022.
     """

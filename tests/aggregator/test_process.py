@@ -1,4 +1,4 @@
-"""Real `carico aggregator` processes: they start, converge, are killed and come back, and end when asked to."""
+"""Real `carico aggregator` processes: they start, converge, are killed and restarted, and end on a signal."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def files(tmp_path_factory):
 
 
 class Agent:
-    """The node's half of federation: a real pipeline fed at 10 Hz, a real client, and the adoption of what it hears."""
+    """The node's half of federation: a real pipeline fed at 10 Hz, a real client, and what it adopts."""
 
     def __init__(self, name, files, target):
         authority, _ = files
@@ -192,7 +192,7 @@ def listens(replica):
 
 
 def test_the_only_replica_is_killed_and_gets_its_model_back(files):
-    """`make bench NAME=aggregator-restart` says how soon."""
+    """`make bench NAME=aggregator-restart` measures how soon."""
 
     async def play():
         replica = Replica("r1", files[1])
@@ -214,7 +214,7 @@ def test_the_only_replica_is_killed_and_gets_its_model_back(files):
 
 
 def test_three_replicas_converge_to_one_model(files):
-    """Two nodes at each; every replica tells the same model of all six."""
+    """Two nodes at each; every replica sends the same model of all six."""
 
     async def play():
         replicas, addresses = several(3, files)

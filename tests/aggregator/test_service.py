@@ -1,4 +1,4 @@
-"""Who is let in to say what: replicas only where there are some, one node per stream, class costs to listeners."""
+"""Which caller may send what: replicas only where there are some, one node per stream; class costs to subscribers."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_the_model_is_the_batch_svd_of_all_nodes(new_state, node, count, first):
 @given(data=st.data())
 @settings(max_examples=50)
 def test_neither_order_nor_rate_matters(new_state, node, data):
-    """Nodes speak in any order, some often; what they said before their last word leaves no trace."""
+    """Messages come in any order, some nodes send often; only the last message of a node counts."""
     speakers = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=60))
     state = new_state()
     streams = [state.open_stream() for _ in range(10)]
@@ -218,7 +218,7 @@ def test_dimensions_that_nobody_knows_are_left_out_and_counted(new_state, node):
 
 
 def test_running_depends_on_the_rate_and_latest_does_not(new_state, node):
-    """The report's rule, kept for comparison: a node that speaks ten times as often pulls the model to itself."""
+    """The report's rule, kept for comparison: a node that sends ten times as often pulls the model to itself."""
     apart = {}
     for rule in ("running", "latest"):
         state = new_state(merge=rule)
@@ -353,7 +353,7 @@ def test_peers_that_came_and_went_leave_nothing_behind(new_state, node):
 
 
 def test_a_fading_node_is_let_go_to_the_peer_that_has_it_now(new_state, node):
-    """Its name was once spoken on a stream that then spoke for another node, and is still open."""
+    """A stream once carried its name, then that of another node, and is still open."""
     first, second = new_state("r1"), new_state("r2", 2)
     stream = first.open_stream()
     first.accept(node(1), stream, NOW)

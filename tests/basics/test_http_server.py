@@ -56,7 +56,7 @@ def serving(scenario: Scenario, routes: dict[str, Route] | None = None, address:
 
 
 async def exchange(port: int, request: bytes, host: str = "127.0.0.1") -> bytes:
-    """Everything that comes back until the server closes, or has answered who has no more to say."""
+    """The whole response, until the server closes or has answered the last request."""
     reader, writer = await asyncio.open_connection(host, port)
     try:
         writer.write(request)

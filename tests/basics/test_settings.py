@@ -1,4 +1,4 @@
-"""Settings come from file, environment and flags, and everything that is wrong is said at once."""
+"""Settings come from file, environment and flags, and all errors are reported at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page is told, in turned time and without a browser."""
+"""What is sent to the page, with a manual clock and without a browser."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from carico.types import Mode, NodeReport
 
 
 class World:
-    """The parts of a scheduler, a page on top, and one reader that writes down what it hears."""
+    """The parts of a scheduler, a page on top, and one client that records what it receives."""
 
     def __init__(self, nodes: int = 2) -> None:
         self.clock = ManualClock(now=100.0)

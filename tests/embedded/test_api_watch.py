@@ -1,4 +1,4 @@
-"""Watches of the embedded API server: nothing is missed, nothing grows, and who is too late is told so."""
+"""Watches of the embedded API server: nothing is missed, nothing grows, and a client that is too late gets 410."""
 
 from __future__ import annotations
 

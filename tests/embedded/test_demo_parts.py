@@ -55,7 +55,7 @@ def test_pi_is_pi():
 
 
 def test_memory_is_held_and_touched():
-    """The kernel's own word on the resident size."""
+    """The resident size by the kernel."""
     child = subprocess.Popen(workload.program("memory", "64", "0.2"))
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)

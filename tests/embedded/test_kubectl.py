@@ -48,7 +48,7 @@ class Kubectl:
         return subprocess.Popen(command, stdin=stdin, stdout=pipe, stderr=pipe, text=True, env=self._environ)
 
     def __call__(self, *argv: str, stdin: str = "", fails: bool = False, warns: bool = False) -> str:
-        """What it prints; any word on stderr fails the test, unless that is what it is to say."""
+        """Its output; any text on stderr fails the test, unless it is expected."""
         with self.start(*argv, stdin=subprocess.PIPE) as child:
             out, err = child.communicate(stdin, timeout=60)
         if fails:
@@ -65,7 +65,7 @@ class Kubectl:
         self.cluster.api.post(path, {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}})
 
     def says(self, name: str, phase: str, state: dict[str, Any]) -> None:
-        """What a node would say of a pod."""
+        """The status that a node would write for a pod."""
         status = {"name": "main", "image": "i", "imageID": "", "ready": False, "restartCount": 0, "state": state}
         body = {"status": {"phase": phase, "containerStatuses": [status]}}
         self.cluster.api.patch(f"/api/v1/namespaces/{self.namespace}/pods/{name}/status", body)

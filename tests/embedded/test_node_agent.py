@@ -59,7 +59,7 @@ def test_the_agent_counts_every_pod_at_every_step(tmp_path: Path) -> None:
 
 
 def test_events_come_at_once(tmp_path: Path) -> None:
-    """The agent's own source, asked every few milliseconds: how long after the API server knows does it count?"""
+    """The agent's own source, polled every few milliseconds: how long after the API server does it count the pod?"""
 
     async def scenario(place: Place) -> None:
         table = PodTable(RuntimeSettings())

@@ -1,4 +1,4 @@
-"""Processes under a guard: what they are given, how their end is told, and that nothing outlives a kill -9."""
+"""Processes under a guard: what they are given, how their end is reported, and that nothing outlives a kill -9."""
 
 from __future__ import annotations
 

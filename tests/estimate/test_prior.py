@@ -157,7 +157,7 @@ def test_a_node_whose_pods_are_unlike_the_clusters_believes_itself() -> None:
 
 
 def test_a_cost_learned_beside_pods_that_never_changed_is_no_evidence() -> None:
-    """An agent that restarts beside four pods cannot tell their memory from the baseline's."""
+    """An agent that restarts beside four pods cannot distinguish their memory from the baseline's."""
     pipeline = Pipeline(EstimateSettings(estimator="resource-joint"), DIMENSIONS)
     for tick in range(100):
         pipeline.update(Sample(tick / 10, (0.2, 0.7)), PodCount(4, False, 0))

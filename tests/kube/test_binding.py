@@ -23,7 +23,7 @@ REFUSED, LOST, FENCED, TWICE = "refused", "lost", "fenced", "twice"
 
 
 class Script:
-    """Answers attempts with what the script says, its last entry repeatedly; `node` is what a look shows."""
+    """Answers attempts by the script, its last entry repeatedly; `node` is what a look shows."""
 
     def __init__(self, *answers: str | int, node: str = "") -> None:
         self._answers, self.node = list(answers), node

@@ -107,7 +107,7 @@ REDIRECT = b"HTTP/1.1 302 Found\r\nLocation: https://login.example/\r\nContent-L
 
 
 def test_a_redirect_is_an_error_that_says_so() -> None:
-    """A proxy that asks for a login must not be taken for an API server that has bound a pod."""
+    """A proxy that requires a login must not be taken for an API server that has bound a pod."""
 
     async def scenario() -> None:
         async with Server(says(REDIRECT)).client() as client:
@@ -200,7 +200,7 @@ def test_a_fence_is_asked_after_the_wait_for_a_place_and_its_connection_is_kept(
 
 
 class Mortal:
-    """Connections in `dead` answer no more, and say nothing about it: the machine behind them has lost its power."""
+    """Connections in `dead` answer no more and send no FIN: the machine behind them has lost its power."""
 
     def __init__(self) -> None:
         self.dead: set[int] = set()

@@ -1,4 +1,4 @@
-"""Handlers that raise: the watch goes on, and they hear of the change again."""
+"""Handlers that raise: the watch goes on, and they get the change again."""
 
 from __future__ import annotations
 

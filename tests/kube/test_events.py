@@ -1,4 +1,4 @@
-"""Events: how many are written of what is said, and what happens when they cannot be."""
+"""Events: how many of those recorded are written, and what happens when they cannot be."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def against_embedded(folder: Path, use: Use, clock: ManualClock | None = None, *
 
 
 def sentence(folder: Path, **entry: Any) -> str:
-    """What is said when the credentials cannot be had."""
+    """The message when the credentials cannot be had."""
     who = known(folder, {"server": "https://x"}, **entry)
     with pytest.raises(CredentialError) as caught:
         asyncio.run(who.identity())
@@ -226,7 +226,7 @@ def test_a_401_that_stays_does_not_run_it_at_every_request(tmp_path: Path) -> No
 def test_a_token_past_its_end_is_tried_and_told_of_but_not_fetched_at_every_request(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The clock here may be wrong: whether the token is good is for the API server to say."""
+    """The clock here may be wrong: whether the token is valid is decided by the API server."""
     clock = ManualClock()
     end = stamp(clock.wall() - 5)
     program(tmp_path, f"answer(token=(folder / 'right').read_text(), expirationTimestamp={end!r})")

@@ -138,7 +138,7 @@ Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]
 
 
 def against(handler: Handler, use: Callable[[HttpConnection], Awaitable[Response]]) -> Response:
-    """`use` a connection to a server that does as `handler` says."""
+    """`use` a connection to a server that runs `handler`."""
 
     async def scenario() -> Response:
         async def closing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -32,7 +32,7 @@ Use = Callable[[ConnectProxy, Client], Awaitable[None]]
 
 
 def through(folder: Path, pair: Pair | None, use: Use, *, more: str = "") -> None:
-    """A client of the embedded API server that speaks to it through a proxy; `more` joins the cluster's authority."""
+    """A client of the embedded API server that connects through a proxy; `more` joins the cluster's authority."""
 
     async def scenario() -> None:
         async with embedded_api_server(folder, tls=True) as (_, _direct), ConnectProxy(pair) as proxy:

@@ -35,7 +35,7 @@ def modified(thing: Tree) -> Tree:
 
 
 class Follower:
-    """A reflector and all that it told."""
+    """A reflector and the changes that it delivered."""
 
     def __init__(self, server: PlayedServer, clock: ManualClock | None = None) -> None:
         self.changes: list[tuple[str, str]] = []  # versions

@@ -28,7 +28,7 @@ def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 class Tries:
-    """A write whose tries end as a list says, the last entry again and again; None is success."""
+    """A write whose attempts end as listed, the last entry repeatedly; None is success."""
 
     def __init__(self, desk: Desk, key: str, urgency: Urgency, *ends: Exception | None, **options: Any) -> None:
         self._desk, self._ends = desk, list(ends) or [None]

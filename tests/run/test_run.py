@@ -189,7 +189,7 @@ class Busy:
         return [p.pid for p in alive if p.info["name"] == "sleep" and self.token in "".join(p.info["cmdline"] or [])]
 
     def has_pending(self, number: signal.Signals) -> bool:
-        """Whether a signal that was sent to it waits to be heard."""
+        """Whether a signal that was sent to it is pending."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         pending = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd:", "ShdPnd:"))]
         return any(mask >> (number - 1) & 1 for mask in pending)

@@ -1,4 +1,4 @@
-"""Sockets that are missing, forbidden, silent, or speak something else; a server that dies and comes back."""
+"""Sockets that are missing, forbidden, without response, or of another protocol; a server that dies and restarts."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_an_event_that_cannot_be_decoded_makes_it_list_again(place: Path, caplog
 
 
 def problem_of(path: Path, runtime: str = "containerd") -> str:
-    """What a source says after its first try."""
+    """The problem that a source reports after its first attempt."""
 
     async def scenario() -> str:
         settings = RuntimeSettings(runtime=runtime, containerd_socket=path, cri_socket=path)

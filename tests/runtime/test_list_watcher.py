@@ -18,7 +18,7 @@ from carico.testing import ManualClock
 
 
 class Runtime:
-    """Notes what is asked of it. Put None into `events` to end the stream, an exception to break it."""
+    """Records its calls. Put None into `events` to end the stream, an exception to break it."""
 
     relist_every = 300.0
 

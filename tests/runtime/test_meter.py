@@ -141,7 +141,7 @@ def test_little_wait_leaves_demand_exact_whatever_the_node_does() -> None:
 
 
 def test_on_few_processors_the_noise_of_the_stretch_makes_a_pod_hardly_dearer() -> None:
-    """A busy thread that waited 0.047 of the time, as the kernel recorded, while the stretch said 0.19."""
+    """A busy thread that waited 0.047 of the time, as the kernel recorded, while the stretch was 0.19."""
     assert cpu_demand(0.954, some=0.032, throttled=0.0, stretch=1.2, limit=None, cores=2).cores == pytest.approx(
         1.0, abs=0.03
     )

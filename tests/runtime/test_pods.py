@@ -118,7 +118,7 @@ def test_a_bare_pod_gets_its_class_when_its_images_are_known() -> None:
 
 
 def test_the_scheduler_tells_classes_where_no_labels_are_seen() -> None:
-    """As the cgroup source, which counts DaemonSet and static pods as workload until it is told."""
+    """As the cgroup source, which counts DaemonSet and static pods as workload until it knows their class."""
     table = PodTable(SETTINGS)
     boxes = {id: Sandbox(uid, True) for id, uid in (("a", "web"), ("b", "daemon"), ("c", "new"))}
     table.relisted(
@@ -304,7 +304,7 @@ def test_whatever_was_heard_before_a_listing_makes_no_difference(
 
 @given(events=happenings, listed_after=st.integers(0, 40))
 def test_events_that_the_listing_already_holds_do_no_harm(events: list[tuple[str, str]], listed_after: int) -> None:
-    """A subscription starts before the listing: events up to it are heard although the listing tells them too."""
+    """A subscription starts before the listing: events before it are received although the listing includes them."""
     truth, late = PodTable(SETTINGS), PodTable(SETTINGS)
     alive: set[str] = set()
     for step, (event, container) in enumerate(events):

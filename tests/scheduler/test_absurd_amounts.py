@@ -48,7 +48,7 @@ def test_pods_that_ask_for_them_come_and_go(resource: str, amount: str) -> None:
         for pod in pods:
             parts.cluster.pod_changed(pod, None)
     assert placed(parts, make_pod("p", cpu="1")) == "a"
-    assert parts.snapshot.free("cpu")[0] == 7000
+    assert parts.snapshot.unrequested("cpu")[0] == 7000
 
 
 @pytest.mark.parametrize("amount", ["10P", "1e8000000", "99999999999999999999999Ei", "nonsense"])

@@ -54,7 +54,7 @@ def test_a_failed_binding_gives_everything_back() -> None:
     assert world.free("a") == 4
     world.fail_binding(queued, decision)
     assert world.free("a") == 5
-    assert world.parts.snapshot.free("cpu")[0] == 8000
+    assert world.parts.snapshot.unrequested("cpu")[0] == 8000
     world.clock.advance(1)
     assert world.attempt()[1].node == "a"
 

@@ -45,7 +45,7 @@ def test_a_running_pod_is_explained_as_if_it_were_not_there_and_stays() -> None:
     pod = make_pod("p", node="a", phase="Running", cpu="8")
     parts.cluster.pod_changed(None, pod)
     assert explain(parts, pod, now=1.0).nodes[0].feasible
-    assert parts.snapshot.free("cpu")[0] == 0
+    assert parts.snapshot.unrequested("cpu")[0] == 0
 
 
 def test_a_simulated_pod_cannot_take_the_place_of_one_that_runs() -> None:
@@ -54,7 +54,7 @@ def test_a_simulated_pod_cannot_take_the_place_of_one_that_runs() -> None:
     parts.cluster.pod_changed(None, make_pod("p", node="a", phase="Running", cpu="8"))
     forged = as_stranger(make_pod("p", node="b", cpu="8"))
     assert [v.node for v in explain(parts, forged, now=1.0).nodes if v.feasible] == ["b"], "it does not count for free"
-    where = {name: parts.snapshot.free("cpu")[parts.snapshot.rows.number[name]] for name in ("a", "b")}
+    where = {name: parts.snapshot.unrequested("cpu")[parts.snapshot.rows.number[name]] for name in ("a", "b")}
     assert where == {"a": 0, "b": 8000}
 
 
@@ -62,7 +62,7 @@ def test_a_running_pod_is_put_back_where_it_was_whatever_is_said_of_it() -> None
     parts, _ = world({"a": 5.0, "b": 5.0})
     parts.cluster.pod_changed(None, make_pod("p", node="a", phase="Running", cpu="8"))
     explain(parts, make_pod("p", node="b", phase="Running", cpu="8"), now=1.0)
-    assert parts.snapshot.free("cpu")[parts.snapshot.rows.number["a"]] == 0
+    assert parts.snapshot.unrequested("cpu")[parts.snapshot.rows.number["a"]] == 0
 
 
 def test_a_running_pod_could_have_gone_elsewhere() -> None:

@@ -176,10 +176,10 @@ def test_a_replica_that_ends_waits_for_its_bindings_and_takes_no_more() -> None:
         late = tandem.bind(tandem.pod("late"), "b")
         await tandem.clock.turn(0)
         assert "does not hold the Lease; try again" in json.loads(late.result().body)["Error"]
-        assert (tandem.extender.under_way, draining.done()) == (1, False)
+        assert (tandem.extender.in_flight, draining.done()) == (1, False)
         tandem.server.mode = TAKE
         for _ in range(10):
             await tandem.clock.turn(30)
-        assert (tandem.extender.under_way, draining.done()) == (0, True)
+        assert (tandem.extender.in_flight, draining.done()) == (0, True)
 
     playing(scenario)

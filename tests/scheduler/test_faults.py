@@ -34,7 +34,7 @@ LONG = {"leader_elect_lease_duration": 100.0, "leader_elect_renew_deadline": 90.
 
 
 class Stage:
-    """A scheduler in this process behind a faulty proxy; agents, pods and the oracle speak to the real API server."""
+    """A scheduler in this process behind a faulty proxy; agents, pods and the oracle use the real API server."""
 
     def __init__(self, cluster: Cluster | EmbeddedCluster, namespace: str, proxy: FaultyServer, client: Client) -> None:
         port = free_port()
@@ -217,7 +217,7 @@ def test_a_provisioner_that_hangs_holds_up_nobody(play: Callable[[Scenario], Non
                 await stage.fleet.until(10, PATIENCE)
                 assert stage.scheduler.parts.waiting.counts() == {"volumes": waiting}
                 await asyncio.to_thread(gone)
-                await until(lambda: stage.scheduler.binder.under_way == 0)
+                await until(lambda: stage.scheduler.binder.in_flight == 0)
                 await stage.settled(10)
                 stage.check(10)
         finally:

@@ -50,7 +50,7 @@ def healthy(port: int) -> bool:
 
 
 def send_body(port: int, path: bytes, answers: list[bytes]) -> None:
-    """All 16 MB, whatever is said meanwhile, or as much as is taken."""
+    """Sends all 16 MB whatever the response is, or as much as is taken."""
     head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     with socket.create_connection(("127.0.0.1", port), 30) as client:
         try:

@@ -414,7 +414,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def what_fits_is_never_out_of_date(self) -> None:
-        """The answer over all rows is kept between questions, so it is asked with the same charges all the time."""
+        """The result over all rows is cached between calls, so it is read with the same charges all the time."""
         rows = np.array([account.row for _, account in self.book.accounts()], dtype=np.intp)
         for charge in (WEB_COST, NOTHING, TWO_UNITS):
             want = [fitting(self.book, row, charge) for row in rows.tolist()]

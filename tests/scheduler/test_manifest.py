@@ -168,7 +168,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def word(file: Path, fault: Callable[[str], int | None]) -> tuple[int, list[str]]:
-    """Runs the word on an embedded API server with two nodes; `fault` breaks dry runs. Exit code and their bodies."""
+    """Runs it on an embedded API server with two nodes; `fault` breaks dry runs. Exit code and their bodies."""
     folder, tried = file.parent, []
 
     def broken(method: str, path: str) -> int | None:
@@ -199,7 +199,7 @@ def feasible(answer: dict[str, Any]) -> list[str]:
 
 
 def about_the_manifest(answer: dict[str, Any]) -> list[str]:
-    """Its notes, but the one that no scheduler could be asked."""
+    """Its notes, but the one that no scheduler could be reached."""
     return [note for note in answer["notes"] if not note.startswith("Pod-Capacity")]
 
 

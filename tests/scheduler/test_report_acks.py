@@ -1,4 +1,4 @@
-"""What the leader tells agents of their own node: what it offers to pods, and the classes of the pods there."""
+"""What the leader sends agents about their own node: its allocatable, and the classes of the pods there."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def test_nor_when_the_leader_is_killed_between_the_classes(stage: Stage) -> None
 
 
 def test_nor_beside_nodes_of_older_agents(stage: Stage) -> None:
-    """Every fourth node says Pod-Capacity alone: ten pods go there, whatever their class."""
+    """Every fourth node reports Pod-Capacity alone: ten pods go there, whatever their class."""
     stage.scheduler(0, *PATIENT)
     fleet = play_classes(stage, lambda _: None, OLDER)
     assert fleet.worst <= 0

@@ -127,7 +127,7 @@ def test_bindings_are_finished_under_the_lease_which_is_given_back_last(
             assert all(pod.spec.node_name for pod in pods)
             events = await listed(client, "/apis/events.k8s.io/v1/namespaces/default/events")
             assert len([event for event in events if event["reason"] == "Scheduled"]) == PODS
-            assert scheduler.binder.under_way == 0
+            assert scheduler.binder.in_flight == 0
 
     asyncio.run(scenario())
 
@@ -143,7 +143,7 @@ def test_a_lease_under_which_a_binding_may_still_arrive_runs_out(
             assert (slow.seen.count("binding"), slow.seen.count("release")) == (0, 0)
             lease = msgspec.json.decode(await client.call("GET", LEASE))
             assert lease["spec"]["holderIdentity"] == scheduler.identity
-            assert scheduler.binder.under_way == 0
+            assert scheduler.binder.in_flight == 0
             assert len(scheduler.parts.cluster.assumed) == PODS  # nothing was given back
 
     asyncio.run(scenario())
@@ -159,7 +159,7 @@ def test_pods_that_wait_are_left_to_the_next_leader() -> None:
         await world.clock.turn(0)
         events = len(world.scheduler.recorder)
         await asyncio.wait_for(world.binder.drain(), PATIENCE)  # the clock stands still
-        assert (world.binder.under_way, world.last("db")[0]) == (0, "scheduled")
+        assert (world.binder.in_flight, world.last("db")[0]) == (0, "scheduled")
         assert len(world.scheduler.recorder) == events
 
     asyncio.run(scenario())

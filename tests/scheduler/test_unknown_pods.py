@@ -122,7 +122,7 @@ def test_one_of_ours_whose_binding_is_not_confirmed_yet_keeps_its_place() -> Non
     world.wait("ghost")
     assert world.attempt().node == "a"
     world.cluster.pod_undecodable(GHOST, on("a"))
-    assert world.parts.snapshot.free("cpu")[0] == 7000
+    assert world.parts.snapshot.unrequested("cpu")[0] == 7000
     assert world.place("p") == "a"
 
 

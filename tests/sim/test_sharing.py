@@ -1,4 +1,4 @@
-"""How a simulated machine shares its cores, and what its kernel would say of that."""
+"""How a simulated machine shares its cores, and what its kernel would report."""
 
 from __future__ import annotations
 

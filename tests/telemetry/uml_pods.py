@@ -153,7 +153,7 @@ def throttled(stats: CgroupStats, *, container: bool) -> dict[str, object]:
 
 
 def busy(stats: CgroupStats, count: int) -> dict[str, object]:
-    """Busy processes of one pod on one processor: the run queue tells what they want."""
+    """Busy processes of one pod on one processor: the run queue shows their demand."""
     pod = Pod("busy")
     for _ in range(count):
         pod.run(BUSY, wait=False)
@@ -175,7 +175,7 @@ def busy(stats: CgroupStats, count: int) -> dict[str, object]:
 
 
 def delays(pid: int) -> tuple[float, float]:
-    """s run and waited; nothing where the kernel does not say."""
+    """s run and waited; nothing where the kernel does not report it."""
     try:
         run, waited, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
     except OSError:

@@ -115,7 +115,7 @@ class Echo:
 
 
 class Chatter:
-    """Says something whenever it may."""
+    """Sends a message whenever it may."""
 
     def __init__(self, on_receive=lambda: None, every=0.0):
         self.received_count, self.opened_count, self._on_receive, self._every, self._sent_at = (

@@ -50,7 +50,7 @@ class Counted:
         return self.registry.get_sample_value("grpc_server_handled_total", labels)
 
     async def until(self, kind, method, code, count):
-        """The server hears of a call's end after the client."""
+        """The server sees the end of a call after the client."""
         async with asyncio.timeout(30):
             while self.handled(kind, method, code) != count:  # noqa: ASYNC110 - gRPC has no event for it
                 await asyncio.sleep(0.01)

@@ -43,7 +43,7 @@ def files_of(authority, pair):
 
 
 async def status(files, port):
-    """What a caller with these files hears first: the status of a refusal, or OK for a greeting."""
+    """The first response to a caller with these files: the status of a rejection, or OK for a greeting."""
     dialer = Dialer(f"127.0.0.1:{port}", files, "a test")
     async with dialer.open(f"127.0.0.1:{port}") as channel:
         call = channel.stream_stream(METHOD)()

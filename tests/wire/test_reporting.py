@@ -104,7 +104,7 @@ class Remembering:
 
 
 class Wire:
-    """A stream as the server has it; what is announced is heard by the policy."""
+    """A stream as the server has it; what is announced goes to the policy."""
 
     pending = 0
 

@@ -1,4 +1,4 @@
-"""When nodes speak: the asking rule, the reporting rule and the order of messages, with the clock in the hand."""
+"""When nodes send: the policies of requests and reports, and the order of messages, with a manual clock."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_forgetting_lets_no_ghost_in(steps):
     forgetful, elephant = SequenceGuard(), SequenceGuard()
     streams, numbers, ids = OpenStreams(forgetful), itertools.count(1), itertools.count(100)
     agents = {f"n{i}": [next(ids), 0, None] for i in range(2)}  # start id, sequence, newest stream
-    under_way = {}  # messages on open streams
+    in_flight = {}  # messages on open streams
     spoken = set()
     for step, choice in steps:
         node = f"n{choice % 2}"
@@ -208,24 +208,24 @@ def test_forgetting_lets_no_ghost_in(steps):
             agent[:] = [next(ids), 0, None]
         elif step == "open":
             agent[2] = next(numbers)
-            under_way[agent[2]] = []
+            in_flight[agent[2]] = []
             streams.add(agent[2])
-        elif step == "send" and agent[2] in under_way:
+        elif step == "send" and agent[2] in in_flight:
             agent[1] += 1
-            under_way[agent[2]].append((node, agent[0], agent[1]))
-        elif under_way and step in ("deliver", "close"):
-            stream = sorted(under_way)[choice % len(under_way)]
+            in_flight[agent[2]].append((node, agent[0], agent[1]))
+        elif in_flight and step in ("deliver", "close"):
+            stream = sorted(in_flight)[choice % len(in_flight)]
             if step == "close":
-                del under_way[stream]
+                del in_flight[stream]
                 streams.remove(stream)
-            elif under_way[stream]:
-                message = under_way[stream].pop(0)
+            elif in_flight[stream]:
+                message = in_flight[stream].pop(0)
                 verdict = taken(forgetful, stream, *message)
                 assert verdict == taken(elephant, stream, *message)
                 if verdict and stream not in spoken:
                     spoken.add(stream)
                     streams.assign(stream, message[0])
-    for stream in under_way:
+    for stream in in_flight:
         streams.remove(stream)
     assert len(forgetful) == 0
 

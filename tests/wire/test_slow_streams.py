@@ -62,7 +62,7 @@ async def test_a_stream_that_does_not_read_its_answers_is_dropped(node_report):
 
 @running
 async def test_an_announcement_waits_for_no_stream(node_report):
-    """A new leader tells all agents that it leads, before it schedules."""
+    """A new leader announces to all agents that it leads, before it schedules."""
     scheduler = Scheduler(PLAIN)
     port = await scheduler.start()
     service = scheduler.service

@@ -1,4 +1,4 @@
-"""Real gRPC over real TLS: who may speak, what ends a stream and what does not, and who comes back after an outage."""
+"""Real gRPC over real TLS: who may call, what ends a stream and what does not, and reconnecting after an outage."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Snapshot:
     def unschedulable(self) -> Mask:
         return self._unschedulable[: len(self)]
 
-    def free(self, resource: str) -> Amounts:
+    def unrequested(self, resource: str) -> Amounts:
         """Allocatable minus the requests of the pods there; below 0 where a node is overcommitted."""
         return self._read(self._free, resource)
 

@@ -48,7 +48,7 @@ class Binder:
         return self._concluder.bound
 
     @property
-    def under_way(self) -> int:
+    def in_flight(self) -> int:
         """Pods in flight, including those that wait."""
         return len(self._tasks)
 

@@ -140,7 +140,7 @@ class Extender:
         return json_page({"Error": "" if outcome.bound is BindResult.DONE else outcome.why or outcome.bound.value})
 
     @property
-    def under_way(self) -> int:
+    def in_flight(self) -> int:
         """Bindings that were sent and whose outcome is not known."""
         return len(self._in_flight)
 

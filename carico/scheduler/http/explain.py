@@ -274,7 +274,7 @@ def _figures(parts: Components, rows: RowArray, given_back: dict[int, Sum], now:
         known=[account is not None for account in found],
         fresh=ledger.fresh(now)[rows].tolist(),
         free=free[rows].tolist(),
-        capacity=ledger.capacity[rows].tolist(),
+        capacity=ledger.pod_capacity[rows].tolist(),
         reserved=ledger.reserved[rows].tolist(),
         sampled=[account.sampled if account is not None and account.report is not None else None for account in found],
         left=[left[:, row].tolist() if ledger.has_room[row] else None for row in rows.tolist()],

@@ -73,7 +73,7 @@ def ledger_rows(scheduler: Scheduler) -> dict[str, Any]:
     ledger, now = scheduler.parts.ledger, scheduler.clock.monotonic()
     rows = {
         node: {
-            "capacity": round(float(ledger.capacity[account.row]), 3),
+            "capacity": round(float(ledger.pod_capacity[account.row]), 3),
             "reserved": round(float(ledger.reserved[account.row]), 3),
             "free": round(float(ledger.free[account.row]), 3),
             "left": amounts_left(ledger, account.row),

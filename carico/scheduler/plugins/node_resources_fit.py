@@ -43,7 +43,7 @@ class NodeResourcesFit:
         """Two reasons per resource: evicting pods does not help on a node whose allocatable amount is too small."""
         snapshot = cycle.snapshot
         wanted = _wanted(cycle.pod.template)
-        free = snapshot.free(requests.PODS)
+        free = snapshot.unrequested(requests.PODS)
         full = (free if rows is None else free[rows]) < 1
         bits: Bits = full.astype(wanted.width)
         if snapshot.unknown_pods:
@@ -51,7 +51,7 @@ class NodeResourcesFit:
             unknown[snapshot.rows_with_unknown_pods()] = True
             _mark(bits, unknown if rows is None else unknown[rows], 1)
         for name, amount, bit in wanted.resources:
-            free = snapshot.free(name)
+            free = snapshot.unrequested(name)
             lacking = (free if rows is None else free[rows]) < amount
             if lacking.any():
                 whole = snapshot.allocatable(name)
@@ -68,7 +68,7 @@ class NodeResourcesFit:
     def available(self, resource: str, row: int) -> float:
         if row >= len(self._snapshot) or row in self._snapshot.rows_with_unknown_pods():
             return -math.inf
-        return float(self._snapshot.free(resource)[row])
+        return float(self._snapshot.unrequested(resource)[row])
 
 
 @dataclass(frozen=True, slots=True)

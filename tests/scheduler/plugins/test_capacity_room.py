@@ -1,4 +1,4 @@
-"""Capacity by room: what fits, what is said of it, and what wakes those who wait."""
+"""Capacity by room: what fits, which reasons are given, and what wakes waiting pods."""
 
 from __future__ import annotations
 

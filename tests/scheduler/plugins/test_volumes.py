@@ -128,7 +128,7 @@ def _on(node: str, pod: Pod) -> Any:
 
 
 class Api:
-    """Writes down what was asked of the API server."""
+    """Records the requests to the API server."""
 
     def __init__(self) -> None:
         self.patches: list[tuple[str, Any]] = []

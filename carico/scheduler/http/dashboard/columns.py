@@ -91,7 +91,7 @@ class Columns:
         )
         table = np.empty((length, USAGE + len(self.dimensions)), dtype=np.float32)
         table[:, STATE] = state
-        table[:, CAPACITY] = ledger.capacity[:length]
+        table[:, CAPACITY] = ledger.pod_capacity[:length]
         table[:, RESERVED] = ledger.reserved[:length]
         table[:, PODS] = self._pods[:length]
         table[:, STARTING] = ledger.starting[:length]
