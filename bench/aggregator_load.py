@@ -61,7 +61,7 @@ CLASS_WARM_UP = 120  # s in which a node measures its classes before its trace b
 TOLD_LIMIT = 60.0  # s
 RECONNECT = 2.0  # s, at most: that of the real client
 SATURATE = 8.0  # s
-IN_FLIGHT = 256  # streams that ask again as soon as they have the response
+IN_FLIGHT = 256  # streams that send again as soon as they have the response
 P99_LIMIT = 100.0  # ms
 METHOD = "/carico.wire.v1.Aggregation/Exchange"
 CLASSES_METHOD = "/carico.wire.v1.Aggregation/Classes"
@@ -297,7 +297,7 @@ def _trace(case: Any, class_node: ClassNode | None) -> Trace:
         costs = class_node.costs(sample.at) if class_node is not None else ()
         has_news = news.has_any(costs, ("cpu", "memory"), sample.at)
         if asking.wait(model, sample.at, has_answer=True, has_news=has_news) <= 0:
-            asking.asked(model, sample.at)
+            asking.sent(model, sample.at)
             told = news.take(costs, limits, sample.at)
             questions.append(Question(sample.at - last, local.encode(model), told))
             last = sample.at

@@ -4,7 +4,7 @@
     find(None, context="staging")           another context than the current one
     from_kubeconfig(Path("kubeconfig"))     this file
 
-What a kubeconfig asks for is done as kubectl does it, or rejected with a message; nothing is ignored silently.
+What a kubeconfig requires is done as kubectl does it, or rejected with a message; nothing is ignored silently.
 """
 
 from __future__ import annotations

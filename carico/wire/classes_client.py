@@ -43,8 +43,8 @@ class ClassesPolicy:
         self._on_costs = on_costs
         self._limit = limit
         self._wanted: frozenset[ClassName] = frozenset()
-        self._asked: frozenset[ClassName] | None = None  # what was sent on this stream; None: nothing yet
-        self._asked_at = -math.inf
+        self._sent_wanted: frozenset[ClassName] | None = None  # what was sent on this stream; None: nothing yet
+        self._sent_at = -math.inf
         self._table: dict[ClassName, ClassCost] = {}
         self._coming: dict[ClassName, ClassCost] | None = None  # the first parts of a whole table
         self._incomplete = False  # a part of this table was rejected
@@ -59,15 +59,15 @@ class ClassesPolicy:
         return changed
 
     def on_open(self, now: float) -> None:  # noqa: ARG002
-        self._asked, self._asked_at, self._coming, self._incomplete = None, -math.inf, None, False
+        self._sent_wanted, self._sent_at, self._coming, self._incomplete = None, -math.inf, None, False
 
     def delay(self, now: float) -> float:
-        if self._asked == self._wanted:
+        if self._sent_wanted == self._wanted:
             return math.inf
-        return max(0.0, self._asked_at + LEAST_GAP - now)
+        return max(0.0, self._sent_at + LEAST_GAP - now)
 
     def next_message(self, now: float) -> bytes:
-        self._asked, self._asked_at = self._wanted, now
+        self._sent_wanted, self._sent_at = self._wanted, now
         return classes.encode_query(Query(self._version, self._limit, self._wanted))
 
     def on_message(self, message: bytes, now: float) -> None:
@@ -83,7 +83,7 @@ class ClassesPolicy:
         self._put(table, part)
         if not part.version:
             return  # more follows
-        if self._incomplete:  # what was left out is asked for again on the next stream, and what is known stays
+        if self._incomplete:  # what was left out is requested again on the next stream, and what is known stays
             table = self._table | table
         else:
             self._version = part.version

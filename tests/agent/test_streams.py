@@ -1,4 +1,4 @@
-"""A real agent and whom it talks to, over real TLS."""
+"""A real agent and its servers, over real TLS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reports of nodes about a class become one cost: honest spread, and one node moves it no further than the bound."""
+"""The reports of nodes about a class become one cost: honest spread, no node moves it beyond the bound."""
 
 from __future__ import annotations
 

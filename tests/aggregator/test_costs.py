@@ -43,7 +43,7 @@ def test_a_node_that_says_a_hundred_times_its_peers_hardly_moves_it():
 def test_nodes_that_run_other_pods_are_in_the_spread():
     """Five nodes with pods of 0.15 cores, five with 1.6: the spread shows it, and the light ones do not win as such.
 
-    The heavy nodes know their own cost to 2 % and must not be told that it is 0.165 ± 0.022.
+    The heavy nodes know their own cost to 2 % and must not get 0.165 ± 0.022 as the prior.
     """
     mean, variance = robust(said([0.15] * 5 + [1.6] * 5, [0.009**2] * 5 + [0.03**2] * 5))
     assert np.sqrt(variance) == pytest.approx(0.9, abs=0.25)

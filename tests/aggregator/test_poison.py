@@ -1,4 +1,4 @@
-"""Forged data from a tenth of the nodes: NaN, infinities, wrong shapes, huge values, forged names, garbage. The model stays.
+"""Forged data from a tenth of the nodes: NaN, infinities, wrong shapes, huge values, forged names. The model stays.
 
 Over real gRPC and TLS with client certificates; the honest nodes' model must equal, bit for bit, that of a run without
 the others.

@@ -18,7 +18,7 @@ from .errors import ClusterError
 from .handle import TESTS
 from .progress import spoken
 
-# It records what it was asked to build, and "builds" a file that contains the package's name.
+# It records what it should build, and "builds" a file that contains the package's name.
 FAKE_GO = """#!/bin/sh
 if [ "$1" = version ]; then echo "go version go{version} linux/amd64"; exit 0; fi
 while [ "$1" != -o ]; do shift; done

@@ -1,6 +1,6 @@
 """A scheduler extender that writes down the nodes it is given and accepts none of them.
 
-kube-scheduler asks extenders after all of its own filters: what it sends is the whole feasible set. Rejecting it keeps
+kube-scheduler calls extenders after all of its own filters: what it sends is the whole feasible set. Rejecting it keeps
 the cluster as it is.
 """
 

@@ -100,7 +100,7 @@ def test_a_reader_gets_everything_and_then_what_changed() -> None:
     message = world.tick()
     assert names(message) == ["n1"]
     assert message["summary"]["capacity"] == 11.0
-    assert world.tick() == {}  # nothing changed, nothing is said
+    assert world.tick() == {}  # nothing changed, nothing is sent
 
 
 def test_small_moves_are_not_told_but_add_up() -> None:

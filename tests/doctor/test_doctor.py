@@ -78,7 +78,7 @@ def test_sockets(tmp_path: Path) -> None:
 
     nothing = {"containerd_socket": tmp_path / "none", "cri_socket": tmp_path / "none"}
     assert {finding.state for finding in look(**nothing)} == {"warning"}
-    [asked] = look(runtime="containerd", **nothing)  # who asked for it needs it
+    [asked] = look(runtime="containerd", **nothing)  # what is requested by name is needed
     assert (asked.state, asked.found) == ("missing", f"there is no socket {tmp_path}/none")
     (tmp_path / "kubepods").mkdir()
     [counted] = look(**nothing)

@@ -155,7 +155,7 @@ def test_who_reads_too_slowly_is_told_and_costs_nothing(tmp_path: Path) -> None:
         reader, writer = await asyncio.open_connection(where.hostname, where.port, limit=1024)
         path = f"{PATH}?watch=1&resourceVersion={await version(client)}"
         writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n\r\n".encode())
-        await reader.readline()  # the watch has begun; more than twice `limit` is not read unless asked for
+        await reader.readline()  # the watch has begun; more than twice `limit` is not read unless requested
         big = json.dumps({"metadata": {"name": "big"}, "data": {"a": "x" * 500_000}}).encode()
         await client.call("POST", PATH, big)
         for i in range(60):

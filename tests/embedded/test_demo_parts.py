@@ -189,7 +189,7 @@ def test_a_check_of_the_picture_leaves_no_file_and_harms_none(tmp_path):
         (["--png", "/no/such/folder/x.png"], "there is no folder"),
         (["--png", "/"], "cannot be written (Is a directory); choose another"),
         (["--png", "/proc/x.png"], "cannot be written"),
-        (["--png", "x" * 300], "cannot be written (File name too long)"),  # already to ask whether it is there fails
+        (["--png", "x" * 300], "cannot be written (File name too long)"),  # stat() fails already
         (["--simulate", "5"], "add --keep"),
     ],
 )

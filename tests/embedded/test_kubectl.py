@@ -39,7 +39,7 @@ class Kubectl:
     def __init__(self, cluster: EmbeddedCluster, namespace: str, home: Path) -> None:
         self.cluster, self.namespace = cluster, namespace
         self._binary = builder.build(["kubectl"])["kubectl"]
-        # A home of its own: kubectl keeps what a server said of itself there.
+        # A home of its own: kubectl caches the discovery of a server there.
         self._environ = os.environ | {"HOME": str(home), "KUBECONFIG": str(cluster.kubeconfig)}
 
     def start(self, *argv: str, stdin: Any = None) -> subprocess.Popen[str]:
@@ -224,7 +224,7 @@ def test_delete_waits_for_the_node_and_force_does_not(kubectl: Kubectl) -> None:
 
 def test_logs_are_shown_and_followed(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=MANIFEST)
-    kubectl.bind("web", "a-node-that-nobody-plays")  # it ends when the test says so
+    kubectl.bind("web", "a-node-that-nobody-plays")  # it ends when the test writes its status
     kubectl.says("web", "Running", {"running": {"startedAt": "2026-01-01T00:00:00Z"}})
     file = kubectl.cluster.logs / kubectl.pod("web")["metadata"]["uid"] / "main.log"
     file.parent.mkdir(parents=True)

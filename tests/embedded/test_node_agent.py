@@ -74,7 +74,7 @@ def test_events_come_at_once(tmp_path: Path) -> None:
             await until(lambda uid=made["metadata"]["uid"]: uid in table.counted())
             lags.append(time.monotonic() - told)
         assert table.count(time.monotonic()).running == 10
-        assert max(lags) < RELIST / 2  # it was told, and did not find out by listing
+        assert max(lags) < RELIST / 2  # by an event, not by listing
         await place.delete("p0", grace=1)
         await place.until_gone("p0")
         await until(lambda: table.count(time.monotonic()).running == 9)

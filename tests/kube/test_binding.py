@@ -100,7 +100,7 @@ async def sent(script: Script, clock: ManualClock, *, idle: bool = False) -> tup
         ((500,), BindResult.UNKNOWN),
         ((504,), BindResult.UNKNOWN),
         ((LOST,), BindResult.UNKNOWN),
-        ((LOST, 403), BindResult.UNKNOWN),  # which says nothing of the first one
+        ((LOST, 403), BindResult.UNKNOWN),  # which does not concern the first one
         ((LOST, REFUSED), BindResult.UNKNOWN),
         ((LOST, 201), BindResult.DONE),
         ((TWICE,), BindResult.UNKNOWN),

@@ -145,7 +145,7 @@ def test_its_token_is_replaced_ahead_of_its_end_while_the_old_one_serves(tmp_pat
         await asyncio.to_thread((tmp_path / "gate").write_text, "go")
         present = await another(who, first)
         assert present.headers == (("Authorization", "Bearer t2"),)
-        clock.advance(1e6)  # no end was told: it is kept
+        clock.advance(1e6)  # no expiry was given: it is kept
         assert await who.identity() is present
         assert runs(tmp_path) == 2
 
@@ -165,7 +165,7 @@ def test_a_failure_ahead_of_the_end_changes_nothing_and_is_told(
         clock.advance(3600 - AHEAD + 1)
         assert await who.identity() is first
         await until(lambda: "credentials could not be renewed" in caplog.text)
-        await until(lambda: who._loading is None)  # it ends after it has told
+        await until(lambda: who._loading is None)  # it ends after it has logged
         for _ in range(5):
             assert await who.identity() is first
         assert runs(tmp_path) == 2  # not at every request
@@ -273,7 +273,7 @@ def test_its_certificate_is_shown_and_a_new_one_makes_new_connections(tmp_path: 
     asyncio.run(scenario())
 
 
-# --- what it is told ---
+# --- its input ---
 
 
 def test_it_gets_arguments_environment_and_the_cluster(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_an_event_lost_before_the_subscription_was_active_is_found_by_the_second
     async def scenario() -> None:
         path, fake = place / "c.sock", FakeContainerd()
         async with fake.on(path), following(containerd(path, PodTable(RuntimeSettings()), SystemClock())) as source:
-            fake.running["box-a"] = sandbox("a")  # and no event tells
+            fake.running["box-a"] = sandbox("a")  # and no event is sent
             await eventually(lambda: source.table.counted() == {"a"}, "the second listing has it")
 
     asyncio.run(scenario())
@@ -280,7 +280,7 @@ def test_auto_leaves_a_containerd_that_is_not_the_kubelets(place: Path, caplog: 
             await eventually(lambda: source.problem is None, "it has listed")
             assert source.name == "containerd"
             await clock.turn(60)
-            assert source.name == "containerd"  # no pods anywhere: nothing speaks against it
+            assert source.name == "containerd"  # no pods anywhere: no reason against it
             pod_of_the_kubelet(place, "aa-1")
             while source.name == "containerd":
                 await clock.turn(1)

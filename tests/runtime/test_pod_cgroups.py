@@ -1,4 +1,4 @@
-"""Where a pod's cgroup lies: both drivers, both versions, a kubelet with a root of its own, nodes inside containers."""
+"""Where a pod's cgroup is: both drivers, both versions, a kubelet with a root of its own, nodes inside containers."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def with_kubectl(folder: Path, script: str) -> str:
 
 
 def test_the_pod_that_holds_the_lease_is_forwarded_to(stage: Stage, tmp_path: Path) -> None:
-    """It runs in another namespace than its Lease lies in. kubectl is played; the scheduler behind its port is real."""
+    """It runs in another namespace than its Lease is in. kubectl is played; the scheduler behind its port is real."""
     stage._post("/api/v1/namespaces", {"metadata": {"name": "carico-system"}})
     body = {"metadata": {"name": "leader"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     stage._post("/api/v1/namespaces/carico-system/pods", body)

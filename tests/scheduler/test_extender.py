@@ -223,7 +223,7 @@ def test_nonsense_is_refused(body: bytes) -> None:
     assert asyncio.run(extender.bind(request)).status == HTTPStatus.BAD_REQUEST
 
 
-# --- callers who say more than they know ---
+# --- forged or stale pods in requests ---
 
 
 def test_what_a_caller_says_of_a_pod_only_names_it() -> None:

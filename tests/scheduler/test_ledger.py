@@ -49,7 +49,7 @@ def test_a_promise_counts_until_the_node_answers_for_the_pod() -> None:
     book.report(make_report("a", 5.0), now=0)
     book.reserve("u1", "a", units(1.0), now=0)
     assert free(book, "a") == 4
-    book.confirm("u1", "a", units(1.0), pending=False, now=1)  # bound and running, but the node has not said so
+    book.confirm("u1", "a", units(1.0), pending=False, now=1)  # bound and running, but not in the node's report
     assert free(book, "a") == 4
     book.report(make_report("a", 4.1, counted=["u1"]), now=2)  # now it is in Pod-Capacity
     assert free(book, "a") == pytest.approx(4.1)

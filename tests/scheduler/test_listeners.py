@@ -1,4 +1,4 @@
-"""The scheduler's three addresses: what each of them serves, and to whom."""
+"""The scheduler's three addresses: what each of them serves, and to which clients."""
 
 from __future__ import annotations
 

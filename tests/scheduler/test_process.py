@@ -160,7 +160,7 @@ def test_a_node_is_nominated_while_the_victim_leaves(stage: Stage) -> None:
         stage.create(namespace, "low", **only)
         stage.node_of(namespace, "low")
         low = f"/api/v1/namespaces/{namespace}/pods/low"
-        stage.cluster.api.patch(low, {"metadata": {"finalizers": ["carico.test/stays"]}})  # it leaves when we say so
+        stage.cluster.api.patch(low, {"metadata": {"finalizers": ["carico.test/stays"]}})  # it stays
         stage.create(namespace, "high", priorityClassName=namespace, **only)
 
         def nominated() -> str | None:
@@ -223,7 +223,7 @@ def test_both_schedulers_share_the_nodes(stage: Stage) -> None:
             rows = json.loads(stage.page("/debug/ledger"))["nodes"].values()
             return any(uid in row["pods"] for row in rows)
 
-        stage.cluster.wait_for("our ledger to have their pod", known)  # its own watch tells the scheduler
+        stage.cluster.wait_for("our ledger to have their pod", known)  # by the scheduler's own watch
 
 
 def test_the_words_explain_and_simulate(stage: Stage) -> None:

@@ -67,7 +67,7 @@ def test_a_look_finds_it(seconds: float) -> None:
         await world.clock.turn(20)
         assert (world.binder.in_flight, world.binder.bound) == (0, 1)
         assert world.server.posts == ["first"]  # nothing had to be sent again
-        assert world.free("a") == 0  # assumed, until the watch says so too
+        assert world.free("a") == 0  # assumed, until the watch confirms it
 
     playing(scenario, {"a": 1.0})
 

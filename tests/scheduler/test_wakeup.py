@@ -43,7 +43,7 @@ def play(scenario: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
 def test_a_node_is_annotated_once_for_what_it_has() -> None:
     async def scenario(stage: Stage) -> None:
         stage.free("a", 0.5)
-        stage.free("other", 9.0)  # it was asked, and refused for a reason that is not capacity
+        stage.free("other", 9.0)  # it rejected the pod for another reason than capacity
         stage.refused("p", 2.0)
         for free in (1.0, 1.9, 2.1):
             stage.free("a", free)

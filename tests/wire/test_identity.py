@@ -1,4 +1,4 @@
-"""Who is let in over real gRPC and TLS, as whom, and what happens when certificates are replaced meanwhile."""
+"""Which callers are accepted over real gRPC and TLS, as what, and replaced certificates."""
 
 from __future__ import annotations
 

@@ -31,13 +31,13 @@ def asking():
 def test_a_node_asks_at_once_and_then_after_ten_seconds(asking, local_model):
     model = local_model()
     assert asking.wait(model, 100.0, has_answer=False) == 0
-    asking.asked(model, 100.0)
+    asking.sent(model, 100.0)
     assert asking.wait(model, 103.0, has_answer=True) == 7.0
     assert asking.wait(model, 110.0, has_answer=True) == 0
 
 
 def test_without_an_answer_it_asks_again_soon(asking, local_model):
-    asking.asked(local_model(), 100.0)
+    asking.sent(local_model(), 100.0)
     assert asking.wait(local_model(), 100.0, has_answer=False) == 1.0
 
 
@@ -45,25 +45,25 @@ def test_without_an_answer_it_asks_again_soon(asking, local_model):
     ("share", "moved"), [(1.05, False), (0.95, False), (1.2, True), (0.8, True)], ids=["+5 %", "-5 %", "+20 %", "-20 %"]
 )
 def test_it_asks_when_the_direction_moved(asking, local_model, share, moved):
-    asking.asked(local_model(), 100.0)
+    asking.sent(local_model(), 100.0)
     new = local_model(basis=local_model().basis * share)
     assert (asking.wait(new, 101.0, has_answer=True) == 0) is moved
 
 
 def test_it_asks_when_the_workload_turned(asking, local_model):
-    asking.asked(local_model(basis=np.array([[0.4], [0.3]])), 100.0)
+    asking.sent(local_model(basis=np.array([[0.4], [0.3]])), 100.0)
     assert asking.wait(local_model(basis=np.array([[0.3], [0.4]])), 101.0, has_answer=True) == 0
 
 
 def test_it_asks_when_the_cost_moved_but_never_twice_in_a_second(asking, local_model):
-    asking.asked(local_model(), 100.0)
+    asking.sent(local_model(), 100.0)
     expensive = local_model(cost=CostBelief((1.0, 2.0**28), (0.01, 2.0**50)))
     assert asking.wait(expensive, 100.25, has_answer=True) == 0.75
     assert asking.wait(local_model(cost=None), 101.0, has_answer=True) == 0
 
 
 def test_the_noise_of_an_idle_node_asks_nothing(asking, local_model):
-    asking.asked(local_model(basis=np.array([[0.01], [0.02]])), 100.0)
+    asking.sent(local_model(basis=np.array([[0.01], [0.02]])), 100.0)
     assert asking.wait(local_model(basis=np.array([[0.015], [0.02]])), 102.0, has_answer=True) == 8.0
 
 

@@ -94,7 +94,7 @@ async def test_garbage_ends_its_own_stream_with_a_status_and_no_other(node_repor
     port = await scheduler.start()
     async with aio.insecure_channel(f"127.0.0.1:{port}") as to_server:
         good, bad = to_server.stream_stream(METHOD)(), to_server.stream_stream(METHOD)()
-        await bad.read()  # gRPC tells a status only to those who have read everything before it
+        await bad.read()  # gRPC returns a status only when everything before it has been read
         await bad.write(b"\xff\xff\xff garbage")
         assert await bad.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert codec.decode_ack(await good.read()).heartbeat == 5.0, "the greeting"

@@ -74,10 +74,10 @@ class ApiHandlers:
     def _review(self, request: ApiRequest, target: Target) -> ApiResponse:
         if request.method != "POST":
             raise status_error.METHOD_NOT_ALLOWED
-        asked = _decoded(request)
-        if not isinstance(asked, dict) or not isinstance(spec := asked.get("spec", {}), dict):
+        requested = _decoded(request)
+        if not isinstance(requested, dict) or not isinstance(spec := requested.get("spec", {}), dict):
             raise bad_request("a review is an object with a spec")
-        return ApiResponse(201, msgspec.json.encode(asked | {"status": self._reviews.status(target.kind, spec)}))
+        return ApiResponse(201, msgspec.json.encode(requested | {"status": self._reviews.status(target.kind, spec)}))
 
     def _form(self, request: ApiRequest, target: Target) -> Form:
         return representations.requested(target.kind, request.headers.get("accept", ""), request.query)
@@ -183,9 +183,9 @@ class ApiHandlers:
     def _bind(self, request: ApiRequest, target: Target) -> ApiResponse:
         if request.method != "POST":
             raise status_error.METHOD_NOT_ALLOWED
-        key, asked = (target.namespace, target.name), _decoded(request)
-        binding.check(key, asked)
-        binding.bind(self._store, self._verbs.read(PODS, key), asked, self._clock.wall(), _dry(request))
+        key, requested = (target.namespace, target.name), _decoded(request)
+        binding.check(key, requested)
+        binding.bind(self._store, self._verbs.read(PODS, key), requested, self._clock.wall(), _dry(request))
         return ApiResponse(201, msgspec.json.encode(CREATED))
 
     def _evict(self, request: ApiRequest, target: Target) -> ApiResponse:

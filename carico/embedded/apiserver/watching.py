@@ -22,7 +22,7 @@ from carico.http.message import JSON
 
 PORTION = 500  # changes that are sent before other tasks run
 BOOKMARK_EVERY = 60.0  # s
-LONGEST = 3600.0  # s that a watch lasts unless the client asks for less
+LONGEST = 3600.0  # s that a watch lasts unless the client requests less
 
 
 @dataclass(frozen=True)

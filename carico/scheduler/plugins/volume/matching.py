@@ -34,7 +34,7 @@ STORAGE = "storage"
 class VolumeCandidate:
     volume: PersistentVolume
     size: Fraction  # bytes
-    reached: Mask | None  # which of the rows asked about; None: all
+    reached: Mask | None  # which of the requested rows; None: all
     reserved: bool  # its claimRef names this claim
 
 
