@@ -308,7 +308,7 @@ class LedgerSettings:
     )
     unmeasured_per_node: int = setting(
         1,
-        "pods of an unmeasured class that may be on one node; the limit ends with the first measurement",
+        "pods of an unmeasured class that may be on one node; the first measurement lifts the limit",
         least=1,
         metavar="PODS",
     )

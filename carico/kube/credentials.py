@@ -37,7 +37,7 @@ SUCCESSORS = {"gcp": "gke-gcloud-auth-plugin", "azure": "kubelogin"}
 
 
 @dataclass(frozen=True)
-class CredentialInputs:
+class Surroundings:
     """Inputs other than the kubeconfig itself."""
 
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
@@ -59,7 +59,7 @@ def find(
     clock: Clock | None = None,
 ) -> Credentials:
     """The named file; else those of $KUBECONFIG; else the service account; else ~/.kube/config."""
-    around = CredentialInputs(environ, exec_in_pod, clock=clock)
+    around = Surroundings(environ, exec_in_pod, clock=clock)
     files = [kubeconfig] if kubeconfig is not None else named_in(environ)
     if not files and context is None and "KUBERNETES_SERVICE_HOST" in environ:
         return in_cluster(around)
@@ -67,7 +67,7 @@ def find(
 
 
 def from_kubeconfig(path: Path, context: str | None = None, *, clock: Clock | None = None) -> Credentials:
-    return from_choice(choose([path], context), CredentialInputs(clock=clock))
+    return from_choice(choose([path], context), Surroundings(clock=clock))
 
 
 def fixed(server: str, token: str = "") -> Credentials:
@@ -85,7 +85,7 @@ def towards(user: Credentials, server: Url, authority: Pem | None, proxy: Url | 
     return Credentials(server, WithoutPassword(user.source), user.tls.towards(authority), proxy=proxy)
 
 
-def in_cluster(around: CredentialInputs) -> Credentials:
+def in_cluster(around: Surroundings) -> Credentials:
     at, folder = "the pod's service account", around.service_account
     port = around.environ.get("KUBERNETES_SERVICE_PORT", "443")
     try:
@@ -103,7 +103,7 @@ def in_cluster(around: CredentialInputs) -> Credentials:
     )
 
 
-def from_choice(choice: ContextChoice, around: CredentialInputs) -> Credentials:
+def from_choice(choice: ContextChoice, around: Surroundings) -> Credentials:
     server = _server(choice)
     proxy = proxy_of(server, choice.cluster.proxy_url, choice.cluster_at, around.environ)
     tls = _tls(choice) if server.scheme == "https" else None
@@ -162,7 +162,7 @@ def _pem(at: str, name: str, file: str, encoded: str) -> Pem | None:
     return Pem(f"{at}: {name}", file=Path(file)) if file else None
 
 
-def _source(choice: ContextChoice, tls: Tls | None, around: CredentialInputs) -> CredentialSource:
+def _source(choice: ContextChoice, tls: Tls | None, around: Surroundings) -> CredentialSource:
     """A token or a user name takes precedence over a plugin, as in kubectl."""
     user, at = choice.user, choice.user_at
     token, basic = user.token or user.token_file, user.username or user.password
@@ -191,7 +191,7 @@ def _source(choice: ContextChoice, tls: Tls | None, around: CredentialInputs) ->
     return FixedCredentials()
 
 
-def _exec(choice: ContextChoice, tls: Tls, around: CredentialInputs) -> CredentialSource:
+def _exec(choice: ContextChoice, tls: Tls, around: Surroundings) -> CredentialSource:
     assert choice.user.exec is not None
     cluster_details = exec_plugin.cluster_info(choice.cluster, tls.authority())
     plugin = exec_plugin.plugin(choice.user.exec, choice.user_at, cluster_details)
@@ -203,7 +203,7 @@ def _exec(choice: ContextChoice, tls: Tls, around: CredentialInputs) -> Credenti
     return ExecPlugin(plugin, around.environ)
 
 
-def _auth_provider(choice: ContextChoice, around: CredentialInputs) -> CredentialSource:
+def _auth_provider(choice: ContextChoice, around: Surroundings) -> CredentialSource:
     """Through the package `kubernetes`, in a separate process: it takes 40 MB that are needed once an hour."""
     assert choice.user.auth_provider is not None
     name = choice.user.auth_provider.name

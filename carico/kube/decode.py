@@ -4,7 +4,7 @@ Go writes null for an empty list, map or pointer unless its struct field has `om
 `"names": null` for an image that has no name. An object is therefore decoded as it is and, only if that fails, once
 more without its nulls; an absent field has its default. Valid objects have no extra cost.
 
-An object that cannot be decoded even then has a value of a wrong type. `read_parts` finds out which object it is.
+An object that cannot be decoded even then has a value of a wrong type. `read_remains` finds out which object it is.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ def without_nulls(value: Any) -> Any:
     return value
 
 
-class ReadableParts(NamedTuple):
+class Remains(NamedTuple):
     """The readable parts of an object that cannot be decoded; a name that cannot be read is empty."""
 
     metadata: ObjectName
     content: Tree
 
 
-def read_parts(data: bytes | msgspec.Raw) -> ReadableParts:
+def read_remains(data: bytes | msgspec.Raw) -> Remains:
     """
-    >>> found = read_parts(b'{"metadata": {"name": "p", "uid": 7, "labels": []}, "spec": {"nodeName": "n"}}')
+    >>> found = read_remains(b'{"metadata": {"name": "p", "uid": 7, "labels": []}, "spec": {"nodeName": "n"}}')
     >>> found.metadata, text_at(found.content, "spec", "nodeName")
     (ObjectName(name='p', namespace='', uid='', resource_version=''), 'n')
     """
@@ -79,7 +79,7 @@ def read_parts(data: bytes | msgspec.Raw) -> ReadableParts:
     if not isinstance(content, dict):
         content = {}
     fields = ("name", "namespace", "uid", "resourceVersion")
-    return ReadableParts(ObjectName(*(text_at(content, "metadata", field) for field in fields)), content)
+    return Remains(ObjectName(*(text_at(content, "metadata", field) for field in fields)), content)
 
 
 def text_at(content: Tree, *path: str) -> str:

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from carico.clock import Clock
-from carico.kube.decode import FAILURES, ReadableParts, Tree, decode_patiently, read_parts
+from carico.kube.decode import FAILURES, Remains, Tree, decode_patiently, read_remains
 from carico.kube.delivery import Change, Delivery, Firewall
 from carico.kube.meta import NamedObject, ObjectName
 
@@ -38,10 +38,10 @@ class ListResult(Generic[T]):
 
     def __init__(self) -> None:
         self.things: dict[str, T] = {}
-        self.undecodable: dict[str, ReadableParts] = {}
+        self.undecodable: dict[str, Remains] = {}
 
-    def add(self, thing: T | ReadableParts) -> None:
-        if isinstance(thing, ReadableParts):
+    def add(self, thing: T | Remains) -> None:
+        if isinstance(thing, Remains):
             self.undecodable[thing.metadata.key] = thing
         else:
             self.things[thing.key] = thing
@@ -73,7 +73,7 @@ class Mirror(Generic[T]):
         """Stops the delivery of changes that are still owed to a handler."""
         self._delivery.stop()
 
-    def decode(self, data: msgspec.Raw) -> T | ReadableParts:
+    def decode(self, data: msgspec.Raw) -> T | Remains:
         try:
             thing = self._decode(data)
         except FAILURES:
@@ -91,8 +91,8 @@ class Mirror(Generic[T]):
         for remains in found.undecodable.values():
             self._keep(remains)
 
-    def put(self, new: T | ReadableParts) -> None:
-        if isinstance(new, ReadableParts):
+    def put(self, new: T | Remains) -> None:
+        if isinstance(new, Remains):
             self._keep(new)
             return
         key = new.key
@@ -103,22 +103,22 @@ class Mirror(Generic[T]):
         if self._undecodable:
             self._decodable(key)
 
-    def delete(self, thing: T | ReadableParts) -> None:
+    def delete(self, thing: T | Remains) -> None:
         """`thing` is the object's state when it was deleted."""
         key = thing.metadata.key
-        self._remove(key, None if isinstance(thing, ReadableParts) else thing)
+        self._remove(key, None if isinstance(thing, Remains) else thing)
         if self._undecodable:
             self._decodable(key)
 
-    def _decode_patiently(self, data: msgspec.Raw) -> T | ReadableParts:
+    def _decode_patiently(self, data: msgspec.Raw) -> T | Remains:
         try:
             thing = decode_patiently(self._kind, data)
         except msgspec.DecodeError as error:
             return self._remains(data, str(error))
         return thing if thing.uid and thing.name else self._remains(data, NAMELESS)
 
-    def _remains(self, data: msgspec.Raw, why: str) -> ReadableParts:
-        remains = read_parts(data)
+    def _remains(self, data: msgspec.Raw, why: str) -> Remains:
+        remains = read_remains(data)
         self._count_undecodable()
         key = remains.metadata.key
         if key not in self._logged:
@@ -133,7 +133,7 @@ class Mirror(Generic[T]):
         if (old := self.things.pop(key, None)) is not None:
             self._delivery.deliver(key, last if last is not None and last.uid == old.uid else old, None)
 
-    def _keep(self, remains: ReadableParts) -> None:
+    def _keep(self, remains: Remains) -> None:
         """Leaves the cached object unchanged, unless it is another one under the same name."""
         name = remains.metadata
         if not name.name:

@@ -27,7 +27,7 @@ from carico.errors import CaricoError
 from carico.kube.calls import FollowedResource
 from carico.kube.chunked import HttpError
 from carico.kube.client import ApiError, Client, ResponseStream
-from carico.kube.decode import FAILURES, decode, read_parts
+from carico.kube.decode import FAILURES, decode, read_remains
 from carico.kube.delivery import Change, Firewall
 from carico.kube.meta import NamedObject
 from carico.kube.mirror import ListResult, Mirror, Undecodable, ignore
@@ -281,7 +281,7 @@ class Reflector(Generic[T]):
                 raise Expired(failure.message)
             raise CaricoError(f"the watch of {self.resource.path} ended with {failure.code}: {failure.message}")
         if event.type == "BOOKMARK":  # only its resource version is meaningful: the other fields are empty or null
-            self.version = read_parts(event.object).metadata.resource_version or self.version
+            self.version = read_remains(event.object).metadata.resource_version or self.version
         if event.type not in CHANGES:
             return
         thing = self._mirror.decode(event.object)

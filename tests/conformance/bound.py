@@ -72,7 +72,7 @@ def _asked(plane: Plane, world: World, pod: Object) -> frozenset[str] | None:
 
 
 def _given(plane: Plane, world: World, pod: Object, feasible: frozenset[str]) -> str:
-    """The node that Carico bound the pod to; empty when its event says that there is none.
+    """The node that Carico bound the pod to; empty when it said that there is none.
 
     Where there should be one, a first rejection is not final: Carico's watch may not have a volume yet.
     """

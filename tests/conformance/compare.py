@@ -230,7 +230,7 @@ def _decisive(snapshot: Snapshot, ours: FilterRunner, made: Object) -> set[str]:
 
 
 def decided(plane: Plane, world: World, pods: list[Object]) -> None:
-    """Wait until kube-scheduler has decided about all of them: rejected by filters or by the recorder."""
+    """Wait until kube-scheduler has had its say about all of them: rejected by filters or by the recorder."""
     wanted = {pod["metadata"]["uid"] for pod in pods}
     deadline = time.monotonic() + PATIENCE
     while wanted:

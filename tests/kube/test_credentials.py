@@ -18,7 +18,7 @@ from recording import RecordingServer, another, until, write_kubeconfig
 from carico.errors import CaricoError, UsageError
 from carico.kube import credentials
 from carico.kube.client import ApiError, Client, HttpError
-from carico.kube.credentials import CredentialInputs
+from carico.kube.credentials import Surroundings
 from carico.kube.identity import LOOK_EVERY, READ_EVERY, Credentials
 from carico.testing import ManualClock
 from carico.wire.certificates import Authority, Pair
@@ -212,8 +212,8 @@ def test_a_401_for_a_fixed_token_is_an_answer_like_any_other(tmp_path: Path, pai
 # --- service accounts ---
 
 
-def in_pod(folder: Path, **environ: str) -> CredentialInputs:
-    return CredentialInputs({"KUBERNETES_SERVICE_HOST": "10.96.0.1"} | environ, service_account=folder)
+def in_pod(folder: Path, **environ: str) -> Surroundings:
+    return Surroundings({"KUBERNETES_SERVICE_HOST": "10.96.0.1"} | environ, service_account=folder)
 
 
 def test_in_a_pod_the_service_account_is_used(
@@ -411,7 +411,7 @@ def test_an_authority_without_key_identifiers_is_believed(
                 (tmp_path / "token").write_text("T")
                 (tmp_path / "ca.crt").write_bytes(made.root.read_bytes())
                 environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(server.port)}
-                who = credentials.in_cluster(CredentialInputs(environ, service_account=tmp_path))
+                who = credentials.in_cluster(Surroundings(environ, service_account=tmp_path))
             else:
                 who = known(tmp_path, server, {}, ManualClock(), {"certificate-authority": str(made.root)})
             await with_client(who, ask)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from recorded import RECORDED, at, paths, without
 
 from carico.kube import meta, objects, storage
-from carico.kube.decode import decode, decode_patiently, read_parts, text_at, without_nulls
+from carico.kube.decode import decode, decode_patiently, read_remains, text_at, without_nulls
 from carico.kube.meta import KubeObject, KubeStruct
 from carico.kube.objects import Node, Pod
 from carico.scheduler.extender.messages import Arguments
@@ -101,7 +101,7 @@ def test_a_value_of_a_wrong_type_is_an_error_and_leaves_its_name(path: tuple[str
     at(thing, path[:-1])[path[-1]] = value
     with pytest.raises(msgspec.DecodeError):
         decode(Pod, encoded(thing))
-    remains, meta = read_parts(encoded(thing)), thing["metadata"]
+    remains, meta = read_remains(encoded(thing)), thing["metadata"]
     assert remains.metadata.key == "default/web-0"
     assert (remains.metadata.uid, remains.metadata.resource_version) == (meta["uid"], meta["resourceVersion"])
     assert text_at(remains.content, "status", "phase") == ("Running" if path != ("status",) else "")
@@ -112,7 +112,7 @@ def test_what_is_no_object_at_all_is_an_error_and_has_no_name(data: bytes) -> No
     if data != b'{"metadata": 5}':
         with pytest.raises(msgspec.DecodeError):
             decode(Node, data)
-    assert read_parts(data).metadata.name == ""
+    assert read_remains(data).metadata.name == ""
 
 
 def test_text_that_is_no_utf_8_is_replaced_as_go_does() -> None:

@@ -21,7 +21,7 @@ from carico.embedded.apiserver.server import ApiServer
 from carico.errors import CaricoError, UsageError
 from carico.kube import credentials
 from carico.kube.client import ApiError, Client
-from carico.kube.credentials import CredentialInputs
+from carico.kube.credentials import Surroundings
 from carico.kube.exec_plugin import ExecCommand, ExecPlugin
 from carico.kube.identity import AHEAD, RETRY_AFTER, CredentialError, Credentials
 from carico.kube.kubeconfig import choose
@@ -460,11 +460,11 @@ def test_in_a_pod_it_is_refused_unless_allowed(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("pod")
     environ = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
     with pytest.raises(UsageError, match=r"would run .*/plugin inside this pod; .* --exec-in-pod"):
-        credentials.from_choice(choice, CredentialInputs(environ, service_account=tmp_path))
-    allowed = CredentialInputs(environ, exec_in_pod=True, service_account=tmp_path)
+        credentials.from_choice(choice, Surroundings(environ, service_account=tmp_path))
+    allowed = Surroundings(environ, exec_in_pod=True, service_account=tmp_path)
     assert asyncio.run(credentials.from_choice(choice, allowed).identity()).headers
     # On a machine where only the variable is set nothing is refused.
-    elsewhere = CredentialInputs(environ, service_account=tmp_path / "none")
+    elsewhere = Surroundings(environ, service_account=tmp_path / "none")
     assert asyncio.run(credentials.from_choice(choice, elsewhere).identity()).headers
 
 

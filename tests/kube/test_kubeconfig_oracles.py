@@ -170,7 +170,7 @@ def test_carico_and_the_package_load_the_same(folder: Path, case: str) -> None:
         theirs = importlib.import_module("kubernetes.client").Configuration()
         config.load_kube_config(names, context=context, client_configuration=theirs, persist_config=False)
         choice = choose(files, context)
-        ours = credentials.from_choice(choice, credentials.CredentialInputs({"PATH": os.environ["PATH"]}))
+        ours = credentials.from_choice(choice, credentials.Surroundings({"PATH": os.environ["PATH"]}))
         identity = asyncio.run(ours.identity())
         assert theirs.host == choice.cluster.server.rstrip("/")
         assert theirs.verify_ssl == (not choice.cluster.insecure_skip_tls_verify)

@@ -254,8 +254,8 @@ def _limited(feasibility: FilterResult) -> tuple[FilterResult, int]:
 
 def _partly_asked(profile: Profile, feasibility: FilterResult) -> list[str]:
     """Notes about costly plugins, which are not called for nodes that are rejected already."""
-    ran = {name for name, _ in feasibility.verdicts}
-    costly = [p.name for p in profile.plugins if getattr(p, "costly", False) and p.name in ran]
+    asked = {name for name, _ in feasibility.verdicts}
+    costly = [p.name for p in profile.plugins if getattr(p, "costly", False) and p.name in asked]
     others = [verdict.bits for name, verdict in feasibility.verdicts if name not in costly]
     if not any((bits[feasibility.snapshot.present] != 0).any() for bits in others):
         return []
