@@ -83,7 +83,7 @@ class SchedulerMetrics:
         )
         self.handover = histogram(
             "carico_scheduler_handover_duration_seconds",
-            "From the promise of a node until its report counts the pod.",
+            "From the decision for a node until its report counts the pod.",
             exponential(0.1, 2, 12),
         )
         self.refused = counter(
