@@ -65,7 +65,7 @@ def test_it_ends_at_once_while_runtime_and_endpoints_hang(tmp_path: Path, runtim
 
 def test_it_warns_that_plaintext_is_readable() -> None:
     with agent("--aggregator", "127.0.0.1:1", "--plaintext") as process:
-        process.wait_for("speaks plaintext")
+        process.wait_for("uses plaintext")
 
 
 def test_without_tls_files_and_without_plaintext_it_does_not_start() -> None:

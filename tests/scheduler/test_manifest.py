@@ -226,7 +226,7 @@ def test_without_an_answer_it_is_completed_here_and_that_is_said(
     assert word(file, lambda _: CUT)[0] == 0
     answer = json.loads(capsys.readouterr().out)
     assert feasible(answer) == ["large"]
-    assert answer["notes"][0].startswith("no API server could be asked what it makes of the pod (")
+    assert answer["notes"][0].startswith("no API server could apply its defaults to the pod (")
 
 
 def test_a_pod_that_cannot_be_is_refused_with_the_api_servers_words(

@@ -268,7 +268,7 @@ def test_a_pod_is_simulated_as_people_write_it(stage: Stage, tmp_path: Path) -> 
         assert refused["message"] == f"0/{NODES} nodes are available: {NODES} Insufficient cpu."
         offline = json.loads(stage.word(*asked, "--kubeconfig", nowhere(tmp_path), stdin=json.dumps(item)))
         assert offline["message"] == refused["message"]
-        assert offline["notes"][0].startswith("no API server could be asked")
+        assert offline["notes"][0].startswith("no API server could apply its defaults")
         assert stage.cluster.api.get(f"/api/v1/namespaces/{namespace}/pods")["items"] == []
 
 

@@ -155,7 +155,7 @@ async def test_a_dropped_stream_leaves_no_traceback_when_its_client_goes(node_re
     await until(lambda: not scheduler.service.method._of_caller)  # gRPC has let go of it too
     await scheduler.server.stop()
     assert [record.message for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == [
-        "the gRPC server at 127.0.0.1:0 speaks plaintext: anybody on this network can read and forge it",
+        "the gRPC server at 127.0.0.1:0 uses plaintext: any host on this network can read and forge it",
         "refused, not-reading: a stream of an unknown caller: this stream does not read what is sent to it"
         " (and 0 more before)",
     ]

@@ -144,7 +144,7 @@ def test_plaintext_has_to_be_asked_for_and_is_warned_about(caplog):
         GrpcServer("127.0.0.1:0", PLAIN, {})
         Dialer("127.0.0.1:1", PLAIN, "a test")
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
-    assert all("speaks plaintext" in line for line in caplog.messages)
+    assert all("uses plaintext" in line for line in caplog.messages)
 
 
 def test_a_certificate_file_that_is_not_there_is_named(tmp_path):
