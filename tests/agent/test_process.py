@@ -19,7 +19,7 @@ from running import AgentProcess, agent
 AT_ONCE = 4.5
 
 
-def test_it_becomes_ready_and_tells_how_many_pods_fit() -> None:
+def test_it_becomes_ready_and_reports_how_many_pods_fit() -> None:
     with agent("--runtime", "none") as process:
         assert process.get("/healthz") == (200, "ok\n")
         process.ready()
@@ -39,7 +39,7 @@ def test_promtool_accepts_the_page_of_a_running_agent() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_at_once_even_with_nobody_answering(number: signal.Signals) -> None:
+def test_a_signal_ends_it_at_once_even_without_responses(number: signal.Signals) -> None:
     with agent("--aggregator", "127.0.0.1:1", "--schedulers", "127.0.0.1:1", "--plaintext") as process:
         process.ready()
         before = time.monotonic()

@@ -33,7 +33,7 @@ def aggregator(server: Pair, port: int) -> Process:
     return process
 
 
-def test_every_scheduler_hears_of_the_node(authority: Authority, server: Pair) -> None:
+def test_every_scheduler_gets_the_nodes_reports(authority: Authority, server: Pair) -> None:
     with ListeningScheduler(*server, heartbeat=0.5) as one, ListeningScheduler(*server, heartbeat=0.5) as other:
         flags = ["--schedulers", f"{one.target},{other.target}", "--tls-ca", str(authority.cert), "--runtime", "none"]
         with agent(*flags) as process:
@@ -48,7 +48,7 @@ def test_every_scheduler_hears_of_the_node(authority: Authority, server: Pair) -
         assert one.refused == []
 
 
-def test_a_scheduler_that_comes_back_hears_the_newest_state_at_once(authority: Authority, server: Pair) -> None:
+def test_a_scheduler_that_restarts_gets_the_newest_state_at_once(authority: Authority, server: Pair) -> None:
     port = free_port()  # that the kernel gives to no other process while no scheduler listens
     with ListeningScheduler(*server, port=port) as scheduler:
         flags = ["--schedulers", scheduler.target, "--tls-ca", str(authority.cert), "--runtime", "none"]

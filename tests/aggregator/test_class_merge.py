@@ -29,7 +29,7 @@ def test_what_all_say_comes_out():
     assert merged([0.5, 0.5, 0.5], variances=[0.04] * 3) == (pytest.approx(0.5), pytest.approx(0.04), 0.5)
 
 
-def test_one_node_is_believed_and_two_are_weighed_by_their_pods():
+def test_one_node_counts_fully_and_two_are_weighed_by_their_pods():
     assert merged([3.0], variances=[0.1]) == (3.0, pytest.approx(0.1), 3.0)
     mean, variance, high = merged([1.0, 3.0], weights=[30.0, 10.0])
     assert mean == pytest.approx(1.5)
@@ -48,7 +48,7 @@ def test_the_spread_is_the_true_one():
 
 @pytest.mark.parametrize("lie", [50.0, 0.005], ids=["100 times", "a hundredth"])
 @pytest.mark.parametrize("nodes", [3, 5, 10, 30])
-def test_one_node_that_lies_a_hundred_times(lie, nodes):
+def test_one_node_that_forges_a_hundred_times_the_cost(lie, nodes):
     """Honest nodes within ±10 %; the forging node also claims a million pods."""
     honest = list(np.random.default_rng(nodes).uniform(0.45, 0.55, nodes - 1))
     before, spread, high = merged(honest)

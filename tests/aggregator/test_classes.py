@@ -70,7 +70,7 @@ def test_figures_are_absolute_and_resources_are_found_by_name(table):
     assert published(table).mean == (pytest.approx(0.6), pytest.approx(2.0**28))
 
 
-def test_three_nodes_overrule_one_that_lies_and_two_do_not(table):
+def test_three_nodes_overrule_a_forging_one_and_two_do_not(table):
     for node in ("n1", "n2", "n3"):
         table.receive(node, [cost()], RESOURCES)
     table.receive("liar", [cost(cpu=50.0, memory=2.0**35)], RESOURCES)
@@ -160,7 +160,7 @@ def test_small_changes_of_many_nodes_add_up_and_are_merged_at_once(table):
     assert published(table).mean[0] == pytest.approx(0.54)
 
 
-def test_one_node_that_saw_more_than_all_others_is_heard_at_once(table):
+def test_one_node_that_measured_more_than_all_others_counts_at_once(table):
     busy(table)
     table.receive("n3", [cost(high=(0.5, 1.5 * 2.0**28))], RESOURCES)
     table.refresh(NOW)
@@ -244,7 +244,7 @@ def test_replicas_agree_on_class_costs(replicas):
     assert found[0].mean[0] == pytest.approx(0.47, rel=0.15), "the lie is overruled where it is told"
 
 
-def test_a_replica_with_one_node_that_lies_is_overruled_by_the_others(new_state, node):
+def test_a_replica_with_one_forging_node_is_overruled_by_the_others(new_state, node):
     found = [new_state(f"r{r}", 100 * r + 1) for r in range(3)]
     for i in range(7):
         replica, said = found[min(i // 3, 2)], cost() if i < 6 else cost(cpu=50.0, memory=2.0**35)
@@ -276,7 +276,7 @@ def test_a_class_that_a_replica_lost_is_lost_at_its_peers(replicas, node):
     assert published(first.classes, name).nodes == 0
 
 
-def test_a_late_message_of_a_peer_still_tells_its_classes(replicas):
+def test_a_late_message_of_a_peer_still_carries_its_classes(replicas):
     """Two streams lead to each peer; what is older by its number is not old news on its own stream."""
     first, second = replicas[:2]
     for replica in (first, second):
@@ -289,7 +289,7 @@ def test_a_late_message_of_a_peer_still_tells_its_classes(replicas):
     assert published(first.classes).nodes == 6
 
 
-def test_a_peer_that_stalled_is_believed_again(new_state, node):
+def test_a_peer_that_stalled_counts_again(new_state, node):
     """It was taken for gone while its stream stayed open; after a while it sends again what it had sent there."""
     first, second = new_state("r1", 1), new_state("r2", 2)
     second.accept(node(1, class_costs=(cost(),), cost=None), second.open_stream(), NOW)
@@ -349,7 +349,7 @@ def refresh(table, audience, now):
     audience.push(now)
 
 
-def test_a_scheduler_hears_everything_and_then_every_change_within_a_second(table, audience):
+def test_a_scheduler_gets_everything_and_then_every_change_within_a_second(table, audience):
     table.receive("n1", [cost(f"c{i}") for i in range(40)], RESOURCES)
     table.refresh(NOW)
     scheduler = Client()
@@ -364,7 +364,7 @@ def test_a_scheduler_hears_everything_and_then_every_change_within_a_second(tabl
     assert scheduler.messages == 2, "nothing changed"
 
 
-def test_a_client_that_comes_back_hears_only_what_it_lacks(table, audience):
+def test_a_client_that_reconnects_gets_only_what_it_lacks(table, audience):
     table.receive("n1", [cost("a"), cost("b")], RESOURCES)
     table.refresh(NOW)
     first = Client()
@@ -380,7 +380,7 @@ def test_a_client_that_comes_back_hears_only_what_it_lacks(table, audience):
     assert set(stranger.costs) == {"a/b"}, "a version of another replica means nothing here"
 
 
-def test_a_node_hears_the_most_used_classes_and_what_it_wants(table, audience):
+def test_a_node_gets_the_most_used_classes_and_what_it_wants(table, audience):
     table.receive("n1", [cost(f"c{i}", pods=i) for i in range(40)], RESOURCES)
     table.refresh(NOW)
     node = Client()
@@ -390,7 +390,7 @@ def test_a_node_hears_the_most_used_classes_and_what_it_wants(table, audience):
     assert "a/c1" in node.costs, "at once"
 
 
-def test_thousands_of_nodes_are_not_told_of_every_new_job(table, audience):
+def test_thousands_of_nodes_do_not_get_every_new_job(table, audience):
     nodes = [Client() for _ in range(1000)]
     wanted = frozenset({name_of(cost("mine").key)})
     for client in nodes:
@@ -407,7 +407,7 @@ def test_thousands_of_nodes_are_not_told_of_every_new_job(table, audience):
     assert all(set(client.costs) == {"a/mine", "a/job"} for client in nodes), "but in the end all are"
 
 
-def test_a_node_hears_at_once_of_changes_that_matter_and_of_others_in_turn(table, audience):
+def test_a_node_gets_changes_that_matter_at_once_and_others_in_turn(table, audience):
     table.receive("n1", [cost("mine")], RESOURCES)
     table.refresh(NOW)
     nodes = [Client() for _ in range(1000)]
@@ -455,7 +455,7 @@ def test_a_class_that_runs_on_all_nodes_is_sent_to_some_of_them_at_a_time(table,
     assert all(client.messages == 2 for client in nodes)
 
 
-def test_a_node_that_names_very_many_classes_hears_of_all_in_messages_that_it_takes(table, audience):
+def test_a_node_that_names_very_many_classes_gets_all_in_messages_that_it_takes(table, audience):
     names = [f"c{i}" for i in range(1500)]
     for start in range(0, len(names), 500):
         table.receive(f"n{start}", [cost(name, pods=start) for name in names[start : start + 500]], RESOURCES)
@@ -467,7 +467,7 @@ def test_a_node_that_names_very_many_classes_hears_of_all_in_messages_that_it_ta
     assert (len(many.costs), many.messages) == (256 + 1000, 2)
 
 
-def test_a_client_that_does_not_read_is_told_nothing_more(table, audience):
+def test_a_client_that_does_not_read_gets_nothing_more(table, audience):
     slow = Client()
     audience.add(slow, Query(0, 0, frozenset()), NOW)
     assert slow.messages == 1, "an empty table is told too"

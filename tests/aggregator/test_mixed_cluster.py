@@ -242,7 +242,7 @@ def test_a_new_node_knows_a_class_before_its_first_pod_of_it(authority):
 
 
 @pytest.mark.parametrize("lie", [100.0, 0.01])
-def test_one_node_that_lies_a_hundred_times_is_overruled(authority, lie):
+def test_one_node_that_forges_a_hundred_times_the_cost_is_overruled(authority, lie):
     """With four honest nodes within 10 % the mean moves by less than a fifth, and `high` is at most doubled."""
 
     async def play():

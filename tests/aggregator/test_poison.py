@@ -117,7 +117,7 @@ def fetch(port, path):
 EXPECTED = ["not-finite", "not-finite", "shape", "range", "dimensions", "dimensions", "range", "subspace", "identity"]
 
 
-def test_lies_are_refused_counted_and_leave_no_trace(tmp_path, node):
+def test_forged_messages_are_rejected_counted_and_leave_no_trace(tmp_path, node):
     clean, _, _, _ = asyncio.run(run(tmp_path, node, poison=False))
     model, page, shown, answers = asyncio.run(run(tmp_path, node, poison=True))
     np.testing.assert_array_equal(model.gram, clean.gram)

@@ -284,7 +284,7 @@ def test_a_node_may_not_speak_as_a_replica(files, new_state):
     assert asyncio.run(asyncio.wait_for(play(), 60)).reason == "identity"
 
 
-def test_it_ends_when_asked_to(files):
+def test_it_ends_on_a_signal(files):
     async def play():
         replica = Replica("r1", files[1])
         replica.start()
@@ -311,7 +311,7 @@ def test_it_ends_when_asked_to(files):
         (["--plaintext", "--merge", "lates"], "did you mean 'latest'?"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(flags, complaint):
+def test_errors_are_reported_in_one_line(flags, complaint):
     command = [sys.executable, "-m", "carico.cli", "aggregator", "--listen", "127.0.0.1:0", *flags]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode in (1, 2)

@@ -32,7 +32,7 @@ def service_of(new_state, *, has_peers=False):
     return AggregationService(new_state(), ManualClock(), lambda: None, lambda _: None, has_peers=has_peers)
 
 
-def test_without_peers_nobody_may_speak_as_a_replica(new_state):
+def test_without_peers_no_caller_may_act_as_a_replica(new_state):
     assert f"{SERVICE}/Peer" not in service_of(new_state).methods
     assert f"{SERVICE}/Peer" in service_of(new_state, has_peers=True).methods
 
@@ -63,7 +63,7 @@ def test_callers_without_a_certificate_are_no_replicas():
         Aggregator(AggregatorSettings(peers=("x:1",), allow_anonymous_clients=True, **files), SystemClock())
 
 
-def test_a_stream_speaks_for_one_node(new_state, node):
+def test_a_stream_carries_one_node(new_state, node):
     service = service_of(new_state)
     session = service.exchange._sessions(Caller(names=None, is_replica=False))
     session.answer(local.encode(node(1)))
@@ -74,7 +74,7 @@ def test_a_stream_speaks_for_one_node(new_state, node):
     assert not isinstance(cluster.decode(session.answer(local.encode(node(1)))), cluster.RejectedMessage)
 
 
-def test_an_aggregator_that_is_late_asks_its_nodes_to_wait(new_state, node):
+def test_an_aggregator_that_is_late_lets_its_nodes_wait(new_state, node):
     service = service_of(new_state)
     session = service.exchange._sessions(Caller(names=None, is_replica=False))
     service.refresh(late=0.0)

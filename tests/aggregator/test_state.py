@@ -168,7 +168,7 @@ def test_a_node_with_an_open_stream_is_not_let_go(new_state, node):
     assert first.own.nodes == 1
 
 
-def test_a_peer_of_the_same_name_is_refused_and_an_old_word_of_a_peer_dropped(new_state, node):
+def test_a_peer_of_the_same_name_is_rejected_and_an_old_message_of_a_peer_dropped(new_state, node):
     first, second, twin = new_state("r1"), new_state("r2"), new_state("r1", 99)
     tell(second, [node(1)])
     second.refresh(NOW)
@@ -205,7 +205,7 @@ def test_nodes_with_more_dimensions_are_merged_on_the_common_ones(new_state, nod
     }
 
 
-def test_dimensions_that_nobody_knows_are_left_out_and_counted(new_state, node):
+def test_unknown_dimensions_are_left_out_and_counted(new_state, node):
     state = new_state()
     model = node(1, dimensions=("gpu", "cpu", "memory"))
     tell(state, [model])
@@ -272,7 +272,7 @@ def test_the_version_grows_only_with_a_change(new_state, node):
     assert state.model.version == 2
 
 
-def test_an_old_word_is_refused(new_state, node):
+def test_an_old_message_is_rejected(new_state, node):
     state = new_state()
     early, late = node(1), node(1)
     stream = state.open_stream()
@@ -363,7 +363,7 @@ def test_a_fading_node_is_let_go_to_the_peer_that_has_it_now(new_state, node):
     assert first.own.nodes == 1
 
 
-def test_many_new_nodes_are_told_to_peers_in_parts(new_state, node):
+def test_many_new_nodes_are_sent_to_peers_in_parts(new_state, node):
     """After the restart of a replica with 20,000 nodes of long names."""
     state, model = new_state("r1"), node(0)
     for i in range(12_000):

@@ -103,7 +103,7 @@ def test_a_reader_gets_everything_and_then_what_changed() -> None:
     assert world.tick() == {}  # nothing changed, nothing is sent
 
 
-def test_small_moves_are_not_told_but_add_up() -> None:
+def test_small_moves_are_not_sent_but_add_up() -> None:
     world = World(1)
     world.report("n0", 8.0, usage=(0.250, 0.5))
     world.listen()

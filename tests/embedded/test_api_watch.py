@@ -147,7 +147,7 @@ def test_quiet_watches_get_bookmarks_and_end_in_time(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
-def test_who_reads_too_slowly_is_told_and_costs_nothing(tmp_path: Path) -> None:
+def test_a_client_that_reads_too_slowly_gets_410_and_costs_nothing(tmp_path: Path) -> None:
     """The client does not read; the server ends the watch instead of buffering without limit."""
 
     async def scenario(server: ApiServer, client: Client, _clock: ManualClock) -> None:

@@ -141,7 +141,7 @@ def test_a_server_that_is_not_there_is_no_answer():
         asyncio.run(latency.request(free_port()))
 
 
-def test_only_one_of_two_demos_gets_the_port_that_nobody_listens_on_yet():
+def test_only_one_of_two_demos_gets_a_port_without_listener():
     port = free_port()
     first = claim(port)
     assert first is not None

@@ -85,7 +85,7 @@ def cells(table: str) -> list[list[str]]:
     return [line.split() for line in table.splitlines()]
 
 
-def test_the_server_tells_what_it_is(kubectl: Kubectl) -> None:
+def test_the_server_serves_its_version(kubectl: Kubectl) -> None:
     assert "Server Version: v1." in kubectl("version")
     resources = kubectl("api-resources")
     for line in ("pods", "nodes", "events", "leases", "jobs", "poddisruptionbudgets", "storageclasses"):
@@ -154,7 +154,7 @@ def test_get_shows_what_it_shows_of_a_real_cluster(kubectl: Kubectl) -> None:
     assert [row[:3] for row in nodes[1:]] == [["kwok-0000", "Ready", "<none>"], ["kwok-0001", "Ready", "<none>"]]
 
 
-def test_describe_says_all_of_a_pod_and_a_node(kubectl: Kubectl) -> None:
+def test_describe_shows_all_of_a_pod_and_a_node(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=MANIFEST)
     kubectl.bind("web", "kwok-0000")
     kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=60s")

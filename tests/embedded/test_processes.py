@@ -117,7 +117,7 @@ def test_cost_is_measured() -> None:
 
 
 @pytest.mark.needs("root", "cgroup-v1")
-def test_a_memory_limit_kills_and_is_told_apart() -> None:
+def test_a_kill_by_the_memory_limit_is_distinguished() -> None:
     async def scenario(guard: Guard) -> None:
         greedy = LaunchCommand([sys.executable, "-S", "-c", GREEDY], ENVIRONMENT, memory=50 << 20)
         process = await guard.start(greedy)
@@ -142,7 +142,7 @@ def test_a_cpu_limit_holds() -> None:
 
 
 @pytest.mark.needs("root")
-def test_an_ordinary_user_gets_a_limit_too_and_is_told_how() -> None:
+def test_an_ordinary_user_gets_a_limit_too_and_a_note_how() -> None:
     script = f"""
 import asyncio, os, sys
 from carico.embedded.supervisor.guard import LaunchCommand, Guard
@@ -170,7 +170,7 @@ def test_a_job_ends_with_all_that_it_left_behind() -> None:
     with_guard(scenario)
 
 
-def test_stop_asks_first_and_kills_then(tmp_path: Path) -> None:
+def test_stop_sends_sigterm_first_and_kills_then(tmp_path: Path) -> None:
     async def scenario(guard: Guard) -> None:
         said = [tmp_path / name for name in ("polite", "deaf")]
         traps = [f"trap '{trap}' TERM; echo set; while true; do sleep 0.05; done" for trap in ("exit 7", "")]

@@ -130,7 +130,7 @@ def test_whatever_comes_the_answer_is_sane(
 
 
 @every_choice
-def test_without_a_runtime_it_is_the_usage_that_speaks(choice: EstimateSettings) -> None:
+def test_without_a_runtime_usage_alone_counts(choice: EstimateSettings) -> None:
     pipeline = Pipeline(choice, DIMENSIONS)
     no_pods = PodCount(0, False, 0)
     quiet = estimates(pipeline, [(Sample(i / 10, (0.1, 0.1)), no_pods) for i in range(600)])

@@ -143,7 +143,7 @@ def test_one_that_has_ended_is_renewed_and_kept(tmp_path: Path, provider: Provid
 
 
 @pytest.mark.needs("kubernetes")
-def test_when_the_file_cannot_be_written_the_new_token_serves_and_somebody_is_told(
+def test_when_the_file_cannot_be_written_the_new_token_serves_with_a_warning(
     tmp_path: Path, provider: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = kubeconfig(tmp_path, provider)

@@ -55,7 +55,7 @@ def later(clock: ManualClock, seconds: float) -> None:
     asyncio.run(clock.turn(seconds))
 
 
-def test_what_a_handler_did_not_take_is_told_again_after_a_pause(handler: Handler, clock: ManualClock) -> None:
+def test_what_a_handler_did_not_take_is_delivered_again_after_a_pause(handler: Handler, clock: ManualClock) -> None:
     handler.works = lambda: False
     handler.delivery.deliver("n", None, thing("a", 1))
     handler.works = lambda: True
@@ -76,7 +76,7 @@ def test_the_next_change_starts_from_what_was_last_taken(handler: Handler, clock
     assert handler.taken == [("", "a1"), ("a1", "a3")]
 
 
-def test_a_deletion_is_told_even_of_what_was_never_taken(handler: Handler, clock: ManualClock) -> None:
+def test_a_deletion_is_delivered_even_of_what_was_never_taken(handler: Handler, clock: ManualClock) -> None:
     handler.works = lambda: False  # which may have done half of its work
     handler.delivery.deliver("n", None, thing("a", 1))
     handler.works = lambda: True
@@ -85,7 +85,7 @@ def test_a_deletion_is_told_even_of_what_was_never_taken(handler: Handler, clock
     assert handler.taken == [("a1", "")]
 
 
-def test_a_deletion_that_was_not_taken_is_told_again(handler: Handler, clock: ManualClock) -> None:
+def test_a_deletion_that_was_not_taken_is_delivered_again(handler: Handler, clock: ManualClock) -> None:
     handler.delivery.deliver("n", None, thing("a", 1))
     handler.works = lambda: False
     handler.delivery.deliver("n", thing("a", 1), None)
@@ -94,7 +94,7 @@ def test_a_deletion_that_was_not_taken_is_told_again(handler: Handler, clock: Ma
     assert handler.taken == [("", "a1"), ("a1", "")]
 
 
-def test_deleted_and_made_again_are_two_changes_also_when_told_late(handler: Handler, clock: ManualClock) -> None:
+def test_deleted_and_made_again_are_two_changes_also_when_delivered_late(handler: Handler, clock: ManualClock) -> None:
     handler.delivery.deliver("n", None, thing("a", 1))
     handler.works = lambda: False
     handler.delivery.deliver("n", thing("a", 1), thing("b", 2))
@@ -103,7 +103,7 @@ def test_deleted_and_made_again_are_two_changes_also_when_told_late(handler: Han
     assert handler.taken == [("", "a1"), ("a1", ""), ("", "b2")]
 
 
-def test_a_handler_that_always_raises_is_asked_ever_more_rarely(handler: Handler, clock: ManualClock) -> None:
+def test_a_handler_that_always_raises_is_called_ever_more_rarely(handler: Handler, clock: ManualClock) -> None:
     handler.works = lambda: False
     handler.delivery.deliver("n", None, thing("a", 1))
     later(clock, 3600)
@@ -122,7 +122,7 @@ def test_many_that_are_owed_do_not_hold_up_everything_else(handler: Handler, clo
     assert len(handler.taken) == 1000
 
 
-def test_nothing_is_told_after_the_end(handler: Handler, clock: ManualClock) -> None:
+def test_nothing_is_delivered_after_the_end(handler: Handler, clock: ManualClock) -> None:
     handler.works = lambda: False
     handler.delivery.deliver("n", None, thing("a", 1))
     handler.works = lambda: True

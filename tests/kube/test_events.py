@@ -81,7 +81,7 @@ def test_another_note_does_not_make_another_event_until_the_series_is_due() -> N
     run(scenario)
 
 
-def test_what_is_said_again_before_it_was_sent_is_sent_once() -> None:
+def test_an_event_that_recurs_before_it_was_sent_is_sent_once() -> None:
     async def scenario() -> None:
         office = Office()
         pod = a_pod("p")
@@ -95,7 +95,7 @@ def test_what_is_said_again_before_it_was_sent_is_sent_once() -> None:
     run(scenario)
 
 
-def test_what_is_said_again_while_it_is_in_flight_is_sent_after_it() -> None:
+def test_an_event_that_recurs_while_it_is_in_flight_is_sent_after_it() -> None:
     async def scenario() -> None:
         office = Office()
         go_on = asyncio.Event()
@@ -214,7 +214,7 @@ def test_an_event_keeps_its_name_until_it_has_arrived() -> None:
     run(scenario)
 
 
-def test_a_series_whose_event_has_expired_begins_anew() -> None:
+def test_a_series_whose_event_has_expired_begins_again() -> None:
     async def scenario() -> None:
         office = Office()
 

@@ -152,7 +152,7 @@ def test_its_token_is_replaced_ahead_of_its_end_while_the_old_one_serves(tmp_pat
     asyncio.run(scenario())
 
 
-def test_a_failure_ahead_of_the_end_changes_nothing_and_is_told(
+def test_a_failure_ahead_of_the_end_changes_nothing_and_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = ManualClock()
@@ -223,7 +223,7 @@ def test_a_401_that_stays_does_not_run_it_at_every_request(tmp_path: Path) -> No
     against_embedded(tmp_path, use, clock)
 
 
-def test_a_token_past_its_end_is_tried_and_told_of_but_not_fetched_at_every_request(
+def test_a_token_past_its_end_is_tried_and_logged_but_not_fetched_at_every_request(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The clock here may be wrong: whether the token is valid is decided by the API server."""
@@ -329,7 +329,7 @@ def test_a_command_without_a_slash_is_looked_for_in_the_path_only(
 # --- when it fails ---
 
 
-def test_what_it_says_and_its_exit_code_are_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_its_stderr_and_exit_code_are_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     program(tmp_path, "sys.exit('your session has ended\\n\\x1b[1mplease run: aws sso login')")
     with caplog.at_level(logging.WARNING):
         said = sentence(tmp_path, installHint="brew install aws")
@@ -339,7 +339,7 @@ def test_what_it_says_and_its_exit_code_are_shown(tmp_path: Path, caplog: pytest
     assert "plugin says: your session has ended" in caplog.text
 
 
-def test_what_it_says_is_shown_while_it_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_its_stderr_is_shown_while_it_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     os.mkfifo(tmp_path / "gate")
     program(
         tmp_path,

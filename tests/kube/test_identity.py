@@ -125,7 +125,7 @@ def test_a_401_is_answered_with_the_new_certificate_on_a_new_connection(rotated:
     rotated.run(use)
 
 
-def test_a_fence_is_asked_again_before_the_second_try(rotated: Rotated) -> None:
+def test_a_fence_is_checked_again_before_the_second_try(rotated: Rotated) -> None:
     async def use(client: Client) -> None:
         answers = iter([True, False])
         await client.call("GET", "/before")

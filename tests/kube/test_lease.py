@@ -187,7 +187,7 @@ def test_a_lease_with_nulls_and_nothing_else_is_taken() -> None:
     play(scenario)
 
 
-def test_others_wait_at_least_as_long_as_was_asked_for() -> None:
+def test_others_wait_at_least_the_lease_duration() -> None:
     async def scenario(api: Api, clock: ManualClock) -> None:
         times = LeaseTimes(duration=1.4, renew=1.2, retry=0.2)
         await Election(api.network.client(), "n", "l", "me", clock, times).acquire()

@@ -45,7 +45,7 @@ class Tries:
             raise end
 
 
-def test_what_the_api_server_asks_for_is_waited_for() -> None:
+def test_retry_after_of_the_api_server_is_honoured() -> None:
     async def scenario() -> None:
         desk = Desk()
         async with desk.at_work():
@@ -301,7 +301,7 @@ def test_events_wait_for_bindings_but_not_for_ever() -> None:
     run(scenario)
 
 
-def test_a_store_of_events_that_is_down_is_asked_gently_and_is_used_at_once_when_it_is_back() -> None:
+def test_a_store_of_events_that_is_down_gets_few_requests_and_is_used_at_once_when_it_is_back() -> None:
     async def scenario() -> None:
         desk = Desk(event_workers=100)
         async with desk.at_work():

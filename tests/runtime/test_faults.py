@@ -179,7 +179,7 @@ def test_no_socket(place: Path) -> None:
     assert problem_of(place / "none") == f"there is no socket {place}/none"
 
 
-def test_a_socket_that_nobody_listens_on(place: Path) -> None:
+def test_a_socket_without_listener(place: Path) -> None:
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(str(place / "c.sock"))
     assert problem_of(place / "c.sock") == f"no process listens on {place}/c.sock; is the runtime running?"

@@ -88,7 +88,7 @@ def test_a_container_that_is_being_created_after_an_init_container_is_load_to_co
     assert table.count(10.3 + STARTING_AT_MOST).running == 0  # its start failed, and no event reported that
 
 
-def test_workload_tells_starts_and_classes() -> None:
+def test_workload_has_starts_and_classes() -> None:
     table = table_with_pod()
     before = table.workload()
     assert before == {"u": WorkloadPod("u", None, started=0.2, running=True, cgroup=None)}
@@ -117,7 +117,7 @@ def test_a_bare_pod_gets_its_class_when_its_images_are_known() -> None:
     assert table.workload()["u"].key == class_of("n", "p", {}, {}, ["tool:2", "busybox:1.36"])
 
 
-def test_the_scheduler_tells_classes_where_no_labels_are_seen() -> None:
+def test_the_scheduler_sends_classes_where_no_labels_are_seen() -> None:
     """As the cgroup source, which counts DaemonSet and static pods as workload until it knows their class."""
     table = PodTable(SETTINGS)
     boxes = {id: Sandbox(uid, True) for id, uid in (("a", "web"), ("b", "daemon"), ("c", "new"))}
@@ -186,7 +186,7 @@ def test_the_runtime_is_busy_from_exit_until_a_moment_after_the_removal() -> Non
     assert table.count(20.29).churn
 
 
-def test_a_removal_whose_end_is_never_told_is_busy_for_a_while_only() -> None:
+def test_a_removal_without_its_last_event_is_busy_for_a_while_only() -> None:
     table = table_with_pod()
     table.exited("box", 10.0)
     assert table.count(10.0 + TAKING_DOWN_AT_MOST - 0.1).churn
@@ -248,7 +248,7 @@ def test_the_first_listing_is_no_churn_and_knows_ages() -> None:
     assert table.count(100.0) == PodCount(1, churn=False, unsettled=0)
 
 
-def test_a_later_listing_tells_what_was_missed() -> None:
+def test_a_later_listing_has_what_was_missed() -> None:
     table = table_with_pod()
     table.relisted(PodListing({"box": Sandbox("u", True)}, {"one": Member("box")}, {"box": 0.0, "one": 0.2}), 50.0)
     assert not table.count(50.0).churn
@@ -290,9 +290,7 @@ def visible(table: PodTable, now: float) -> dict[str, Any]:
 
 
 @given(before=happenings, alive=st.sets(st.sampled_from(IDS)))
-def test_whatever_was_heard_before_a_listing_makes_no_difference(
-    before: list[tuple[str, str]], alive: set[str]
-) -> None:
+def test_events_before_a_listing_make_no_difference(before: list[tuple[str, str]], alive: set[str]) -> None:
     table, fresh = PodTable(SETTINGS), PodTable(SETTINGS)
     for step, (event, container) in enumerate(before):
         tell(table, event, container, step * 0.1)

@@ -145,7 +145,7 @@ steps = st.lists(
 
 
 @given(steps=steps)
-def test_the_table_says_what_follows_from_all_that_was_heard(steps: list[tuple[float, tuple[str, Any]]]) -> None:
+def test_the_table_equals_the_model_of_all_events(steps: list[tuple[float, tuple[str, Any]]]) -> None:
     table, naive, now = PodTable(SETTINGS), Naive(), 100.0
     for pause, (event, what) in steps:
         now += pause

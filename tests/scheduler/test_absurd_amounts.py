@@ -52,7 +52,7 @@ def test_pods_that_ask_for_them_come_and_go(resource: str, amount: str) -> None:
 
 
 @pytest.mark.parametrize("amount", ["10P", "1e8000000", "99999999999999999999999Ei", "nonsense"])
-def test_one_that_asks_for_too_much_waits(amount: str) -> None:
+def test_a_pod_that_requests_too_much_waits(amount: str) -> None:
     assert placed(world(make_node("a")), asking("p", "", {"cpu": amount})) == ""
 
 

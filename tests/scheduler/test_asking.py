@@ -223,7 +223,7 @@ def test_without_kubectl_the_command_is_printed_and_the_rest_is_answered(stage: 
         ("another-machine_77", "another-machine_77 leads, which is no pod"),
     ],
 )
-def test_where_no_pod_leads_that_is_said(stage: Stage, holder: str, why: str) -> None:
+def test_without_a_leading_pod_the_error_names_that(stage: Stage, holder: str, why: str) -> None:
     done = carico(stage, "decisions", *lease(stage, "default", holder))
     assert (done.returncode, why in done.stderr) == (1, True), done.stderr
 

@@ -68,7 +68,7 @@ def attempt(parts: Components) -> str:
     return queued.info.pod.name
 
 
-def test_a_hint_that_raises_wakes_its_pod_and_keeps_nobody_else_asleep(
+def test_a_hint_that_raises_wakes_its_pod_and_keeps_no_other_pod_asleep(
     parts: Components, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("bad-1", "good", "bad-2"):

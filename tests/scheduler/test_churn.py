@@ -187,7 +187,7 @@ def tight() -> Iterator[None]:
 
 @settings(max_examples=200)
 @given(st.lists(steps, min_size=25, max_size=50))
-def test_tables_that_were_corrected_equal_those_that_are_built_anew(churn: list[tuple[Any, ...]]) -> None:
+def test_tables_that_were_updated_equal_those_built_from_scratch(churn: list[tuple[Any, ...]]) -> None:
     world = Churn()
     for step in churn:
         world.step(*step)

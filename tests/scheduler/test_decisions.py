@@ -70,6 +70,6 @@ def test_a_file_that_is_no_dump_has_broken_no_rules_either(tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize("argv", [["x", "--server", "http://y"], ["/no/such/file"], ["--server", "ftp://nonsense"]])
-def test_where_it_cannot_read_it_says_so(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_it_cannot_read_the_error_names_that(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["decisions", *argv]) == 2
     assert capsys.readouterr().err.startswith("carico: ")

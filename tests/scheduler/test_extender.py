@@ -146,7 +146,7 @@ def test_the_likely_node_is_charged_until_the_watch_knows_better() -> None:
     assert tandem.good(tandem.pod("s"), "a", "b") == ["a"]
 
 
-def test_the_only_node_is_charged_at_once_because_nobody_asks_for_its_score() -> None:
+def test_the_only_node_is_charged_at_once_because_no_prioritize_follows() -> None:
     tandem = Tandem({"a": 1.5, "b": 0.0})
     assert tandem.good(tandem.pod("p"), "a", "b") == ["a"]
     assert tandem.good(tandem.pod("q"), "a", "b") == []
@@ -158,7 +158,7 @@ def test_a_pod_does_not_stand_in_its_own_way() -> None:
         assert tandem.good(tandem.pod("p"), "a") == ["a"]
 
 
-def test_a_charge_that_ran_out_goes_even_if_nobody_asks_again() -> None:
+def test_a_charge_that_ran_out_goes_without_another_request() -> None:
     tandem = Tandem({"a": 1.5})
     tandem.good(tandem.pod("p"), "a")
     tandem.clock.advance(GUESSED)
@@ -166,7 +166,7 @@ def test_a_charge_that_ran_out_goes_even_if_nobody_asks_again() -> None:
     assert (tandem.free("a"), len(tandem.extender.charges)) == (1.5, 0)
 
 
-def test_binding_is_the_last_word() -> None:
+def test_the_binding_decides() -> None:
     """Both pods were filtered while there was room for one; kube-scheduler chose the same node for both."""
     tandem = Tandem({"a": 1.5, "b": 1.5})
     for name in ("p", "q"):
@@ -226,7 +226,7 @@ def test_nonsense_is_refused(body: bytes) -> None:
 # --- forged or stale pods in requests ---
 
 
-def test_what_a_caller_says_of_a_pod_only_names_it() -> None:
+def test_of_a_callers_pod_only_its_name_counts() -> None:
     """As a pod of a DaemonSet it would pass everywhere, and its units would take every node away."""
     tandem = Tandem({"a": 0.0, "b": 5.0})
     tandem.pod("p")
@@ -252,7 +252,7 @@ def test_a_pod_that_no_watch_has_brought_is_judged_but_neither_charged_nor_bound
     assert tandem.server.bound == []
 
 
-def test_a_pod_of_our_own_and_one_made_anew_under_the_name_are_not_bound() -> None:
+def test_a_pod_of_our_own_and_a_re_created_one_are_not_bound() -> None:
     tandem = Tandem({"a": 5.0})
     ours = tandem.pods["default/ours"] = make_pod("ours")
     tandem.pod("p", uid="uid-of-the-next")
@@ -273,7 +273,7 @@ def test_a_replica_without_the_lease_refuses_to_bind_and_the_next_try_may_succee
     assert tandem.bind(pod, "a") == ""
 
 
-def test_after_a_restart_between_filter_and_bind_every_filter_is_asked() -> None:
+def test_after_a_restart_between_filter_and_bind_every_filter_runs() -> None:
     tandem = Tandem({"a": 5.0, "b": 5.0})
     plain, choosy = tandem.pod("p"), tandem.pod("q", nodeSelector={"kubernetes.io/hostname": "b"})
     for pod in (plain, choosy):

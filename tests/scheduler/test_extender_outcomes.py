@@ -156,7 +156,7 @@ def test_the_pod_is_gone(by: str) -> None:
     playing(scenario)
 
 
-def test_somebody_else_bound_it_elsewhere() -> None:
+def test_another_scheduler_bound_it_elsewhere() -> None:
     async def scenario(tandem: Tandem) -> None:
         pod = await lost(tandem, DROP)
         tandem.server.store("p", pod.uid, "b")

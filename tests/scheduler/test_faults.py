@@ -189,7 +189,7 @@ def test_the_answers_to_bindings_are_lost_and_the_api_server_goes_away(play: Cal
     play(scenario)
 
 
-def test_a_provisioner_that_hangs_holds_up_nobody(play: Callable[[Scenario], None]) -> None:
+def test_a_provisioner_that_hangs_blocks_no_other_pod(play: Callable[[Scenario], None]) -> None:
     async def scenario(stage: Stage) -> None:
         stage.use(binders=4)
         api, name, waiting = stage.cluster.api, f"hangs-{stage.namespace}", 12
@@ -285,7 +285,7 @@ def test_half_of_the_nodes_fall_silent(play: Callable[[Scenario], None], broken:
     play(scenario)
 
 
-def test_pods_on_stale_nodes_are_told_so_in_event_and_metric(play: Callable[[Scenario], None]) -> None:
+def test_event_and_metric_show_pods_on_stale_nodes(play: Callable[[Scenario], None]) -> None:
     async def scenario(stage: Stage) -> None:
         for node in stage.fleet.capacity:
             stage.fleet.silence(node, broken=True)
@@ -319,7 +319,7 @@ def test_the_clock_of_the_nodes_is_an_hour_off(play: Callable[[Scenario], None],
     play(scenario)
 
 
-def test_a_store_of_events_that_is_down_stops_nobody(play: Callable[[Scenario], None]) -> None:
+def test_a_store_of_events_that_is_down_stops_no_pod(play: Callable[[Scenario], None]) -> None:
     async def scenario(stage: Stage) -> None:
         stage.use(event_queue=10, event_workers=4)
         stage.proxy.fault = lambda _method, path: 500 if "/events" in path else None

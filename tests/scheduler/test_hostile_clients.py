@@ -98,7 +98,7 @@ def test_a_length_of_5000_digits_is_refused_without_a_traceback(scheduler: Sched
 
 
 @pytest.mark.parametrize("amount", ["1e8000000", "1e999999999", "1E-999999999", "9" * 5000 + "Ei"])
-def test_a_pod_that_asks_for_an_absurd_amount_is_judged_at_once(scheduler: SchedulerProcess, amount: str) -> None:
+def test_a_pod_with_an_absurd_request_is_judged_at_once(scheduler: SchedulerProcess, amount: str) -> None:
     """A power of ten of that size would take seconds, or hours, of the thread that schedules."""
     process, port = psutil.Process(scheduler.pid), scheduler.page_port
     assert all(map(healthy, ports(scheduler)))

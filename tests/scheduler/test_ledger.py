@@ -216,7 +216,7 @@ def test_rows_of_nodes_that_left_are_used_again() -> None:
     assert book.account("c").row == 0  # type: ignore[union-attr]
 
 
-def test_handover_times_are_told_once() -> None:
+def test_handover_times_are_observed_once() -> None:
     times: list[float] = []
     book = Ledger(RowIndex(), on_handover=times.append)
     book.reserve("u1", "a", units(1.0), now=1.0)
@@ -287,7 +287,7 @@ def test_units_take_so_many_mean_recent_pods_of_the_node() -> None:
     assert left(book, "a") == [2.0, 4e9]
 
 
-def test_pods_are_charged_anew_when_their_class_costs_something_else() -> None:
+def test_charges_change_when_the_class_cost_changes() -> None:
     book, prices = priced(web=(0.5, 2e9), batch=(1.0, 1e9))
     for node in ("a", "b"):
         book.report(with_room(node, (4.0, 8e9)), now=0)

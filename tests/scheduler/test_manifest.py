@@ -51,7 +51,7 @@ def pod(meta: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": "a"} if meta is None else meta, "spec": spec}
 
 
-def test_limits_of_the_whole_pod_are_its_requests_where_no_container_asks() -> None:
+def test_limits_of_the_whole_pod_are_its_requests_where_no_container_has_any() -> None:
     asking = {"name": "c", "resources": {"requests": {"cpu": 1}}}
     found = manifest.as_pod(pod(containers=[asking], resources={"limits": {"cpu": 4, "memory": "2Gi"}}), "x")
     assert PodInfo(found).template.requests == {"cpu": 1000, "memory": 2**31}
@@ -146,7 +146,7 @@ def test_the_page_takes_a_pod_as_it_was_written() -> None:
     assert answer["notes"] == [manifest.UNKNOWN]
 
 
-def test_the_page_says_nothing_of_defaults_about_a_pod_that_an_api_server_has_seen() -> None:
+def test_a_pod_that_an_api_server_has_stored_gets_no_note_about_defaults() -> None:
     assert "notes" not in json.loads(simulate({"metadata": {"name": "x", "uid": "u"}, "spec": {}}).body)
 
 
@@ -203,7 +203,7 @@ def about_the_manifest(answer: dict[str, Any]) -> list[str]:
     return [note for note in answer["notes"] if not note.startswith("Pod-Capacity")]
 
 
-def test_the_api_server_is_asked_what_it_would_store(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_gives_what_the_api_server_would_store(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert word(file, lambda _: None) == (0, ["/api/v1/namespaces/default/pods?dryRun=All"])
     answer = json.loads(capsys.readouterr().out)
     assert about_the_manifest(answer) == []

@@ -117,7 +117,7 @@ def test_a_pod_is_bound_and_people_can_see_why(stage: Stage) -> None:
         assert stage.page("/healthz") == "ok\n"
 
 
-def test_what_cannot_be_placed_says_so_and_goes_when_it_can(stage: Stage) -> None:
+def test_an_unschedulable_pod_has_its_condition_and_is_placed_when_it_can(stage: Stage) -> None:
     with stage.cluster.namespace() as namespace:
         stage.create(namespace, "p", nodeSelector={"carico.test/disk": namespace})
         message = stage.refusal(namespace, "p")
@@ -226,7 +226,7 @@ def test_both_schedulers_share_the_nodes(stage: Stage) -> None:
         stage.cluster.wait_for("our ledger to have their pod", known)  # by the scheduler's own watch
 
 
-def test_the_words_explain_and_simulate(stage: Stage) -> None:
+def test_the_commands_explain_and_simulate_placement(stage: Stage) -> None:
     server = f"http://127.0.0.1:{stage.process.page_port}"
     with stage.cluster.namespace() as namespace:
         stage.create(namespace, "p", nodeSelector={"no": "such"})

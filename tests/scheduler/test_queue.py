@@ -102,7 +102,7 @@ def test_help_during_the_pause_of_an_error_waits_for_its_end() -> None:
     assert popped(waiting, 1.0).info.pod.name == "a"
 
 
-def test_a_hint_has_the_last_word() -> None:
+def test_the_hint_decides() -> None:
     waiting = queue()
     waiting.add(info("a"), now=0)
     hint = EventInterest("Node", Action.ADD, lambda _pod, _old, new: new.name == "right")

@@ -103,7 +103,7 @@ def sides() -> Iterator[tuple[Cluster, list[Side]]]:
             carico.stop(signal.SIGKILL)
 
 
-def test_nobody_is_evicted_in_vain_while_the_victims_take_their_time(sides: tuple[Cluster, list[Side]]) -> None:
+def test_no_further_pod_is_evicted_while_the_victims_terminate(sides: tuple[Cluster, list[Side]]) -> None:
     cluster, both = sides
     for side in both:
         side.fill()

@@ -75,7 +75,7 @@ def test_a_node_object_that_comes_after_the_first_report_is_sent() -> None:
     assert stage.sent == [(NodeSize(8.0, 32 * GIB), {})]
 
 
-def test_what_could_not_be_told_is_told_later() -> None:
+def test_what_could_not_be_sent_is_sent_later() -> None:
     stage = Stage()
     stage.cluster.node_changed(None, make_node("a", cpu="8"))
     stage.connected = False
@@ -84,7 +84,7 @@ def test_what_could_not_be_told_is_told_later() -> None:
     assert stage.report() == [(NodeSize(8.0, 32 * GIB), {})]
 
 
-def test_agents_that_would_not_understand_and_those_of_another_leader_are_told_nothing() -> None:
+def test_old_agents_and_those_of_another_leader_are_sent_nothing() -> None:
     for stage, changes in ((Stage(), {"room": (), "full": ()}), (Stage(leads=False), {})):
         stage.cluster.node_changed(None, make_node("a", cpu="8"))
         assert stage.report(**changes) == []

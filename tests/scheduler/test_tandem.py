@@ -163,7 +163,7 @@ def test_without_carico_an_ignorable_extender_is_left_out() -> None:
 
 
 @pytest.mark.timeout(300)
-def test_a_restart_in_the_middle_of_a_burst_overloads_nobody() -> None:
+def test_a_restart_in_the_middle_of_a_burst_overloads_no_node() -> None:
     """Pods that the one before had filtered come to the next one to be bound, or are filtered again."""
     with tandem(bindVerb="bind") as stage:
 

@@ -107,7 +107,7 @@ def test_the_pod_is_gone(seconds: float, by: str) -> None:
 
 @AWAY_FOR
 @pytest.mark.parametrize("by", ["look", "watch"])
-def test_somebody_else_bound_it_elsewhere(seconds: float, by: str) -> None:
+def test_another_scheduler_bound_it_elsewhere(seconds: float, by: str) -> None:
     async def scenario(world: BindingWorld) -> None:
         await lost(world, DROP, seconds)
         world.server.store("first", "uid-first", "b")

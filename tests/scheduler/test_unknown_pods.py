@@ -53,7 +53,7 @@ def test_its_node_gets_no_further_pods_and_the_others_do() -> None:
     assert [world.place(f"p{i}") for i in range(3)] == ["b", "b", "b"]
 
 
-def test_the_reason_is_told_and_evicting_pods_does_not_help() -> None:
+def test_the_reason_is_given_and_evicting_pods_does_not_help() -> None:
     world = World("a")
     world.cluster.pod_undecodable(GHOST, on("a"))
     world.wait("p")
@@ -61,7 +61,7 @@ def test_the_reason_is_told_and_evicting_pods_does_not_help() -> None:
     assert UNKNOWN.unresolvable
 
 
-def test_whoever_waits_is_woken_when_it_is_gone() -> None:
+def test_waiting_pods_are_woken_when_it_is_gone() -> None:
     world = World("a")
     world.cluster.pod_undecodable(GHOST, on("a"))
     assert world.place("p") == ""
@@ -70,7 +70,7 @@ def test_whoever_waits_is_woken_when_it_is_gone() -> None:
     assert world.attempt().node == "a"
 
 
-def test_whoever_waits_is_woken_when_it_can_be_decoded_and_its_room_counts_then() -> None:
+def test_waiting_pods_are_woken_when_it_can_be_decoded_and_its_room_counts_then() -> None:
     world = World("a")
     world.cluster.pod_undecodable(GHOST, on("a"))
     assert world.place("p") == ""

@@ -44,7 +44,7 @@ async def hang(world: BindingWorld, count: int = MANY) -> None:
 # --- volumes ---
 
 
-def test_a_provisioner_that_hangs_holds_up_nobody_else() -> None:
+def test_a_provisioner_that_hangs_blocks_no_other_pod() -> None:
     async def scenario(world: BindingWorld) -> None:
         await hang(world)
         assert world.binder.in_flight == MANY

@@ -67,7 +67,7 @@ def test_a_node_is_annotated_once_for_what_it_has() -> None:
     play(scenario)
 
 
-def test_a_node_that_rises_while_nobody_waits_is_left_alone() -> None:
+def test_a_node_that_rises_while_no_pod_waits_is_left_alone() -> None:
     async def scenario(stage: Stage) -> None:
         stage.free("a", 5.0)
         stage.refused("p", 2.0)

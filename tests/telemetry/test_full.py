@@ -17,7 +17,7 @@ GIB = 2.0**30
 EIGHT = NodeSize(cores=4, memory_bytes=8 * GIB)
 
 
-def test_without_any_word_the_kubelets_default_threshold_is_kept_free() -> None:
+def test_without_a_limit_the_kubelets_default_threshold_is_kept_free() -> None:
     """99 % of 8 GiB leave 82 MiB: a kubelet evicts before a node is that full."""
     full = full_memory(EIGHT)
     assert full.source == "machine"
@@ -29,13 +29,13 @@ def test_a_tiny_machine_keeps_half_for_pods(size: float) -> None:
     assert full_memory(NodeSize(cores=1, memory_bytes=size)).bytes == size / 2
 
 
-def test_nonsense_is_not_believed() -> None:
+def test_nonsense_is_ignored() -> None:
     for allocatable in (0.0, 9 * GIB):
         assert full_memory(EIGHT, allocatable=allocatable).source == "machine"
     assert full_memory(EIGHT, kubepods=2.0**62).source == "machine"
 
 
-def test_what_somebody_set_is_an_upper_bound() -> None:
+def test_the_setting_is_an_upper_bound() -> None:
     assert full_memory(EIGHT, allocatable=7 * GIB, ratio=0.5) == (4 * GIB, "setting")
     assert full_memory(EIGHT, allocatable=3 * GIB, ratio=0.5) == (3 * GIB, "allocatable")
 
@@ -66,7 +66,7 @@ class Heard:
         self.calls.append(amounts)
 
 
-def test_the_pipeline_hears_of_every_change_once(tmp_path: Path) -> None:
+def test_the_pipeline_gets_every_change_once(tmp_path: Path) -> None:
     settings, heard = AgentSettings(cgroup_root=tmp_path), Heard()
     full = FullAmounts(settings, PodTable(settings), heard)
     full.update(EIGHT)

@@ -42,7 +42,7 @@ def tell(policy, version, costs, gone=(), *, whole=False):
         policy.on_message(part, 1.0)
 
 
-def test_the_first_message_says_what_the_client_has(policy, class_cost):
+def test_the_first_message_has_the_clients_version(policy, class_cost):
     assert policy.delay(0.0) == 0.0
     assert classes.decode_query(policy.next_message(0.0)) == classes.Query(0, 256, frozenset())
     assert policy.delay(0.0) == math.inf
@@ -61,7 +61,7 @@ def test_changes_are_put_into_the_table(policy, heard, class_cost):
     assert [key.family for key in heard[-1][0]] == ["team-a/other"], "another replica, another table"
 
 
-def test_what_a_rejected_part_held_is_asked_for_again(policy, heard, class_cost):
+def test_what_a_rejected_part_held_is_requested_again(policy, heard, class_cost):
     tell(policy, 10, [class_cost("web")], whole=True)
     parts = classes.encode(20, RESOURCES, [classes.chunk(class_cost(f"c{i}")) for i in range(1500)], whole=True)
     wrong = classes.encode(0, RESOURCES, [classes.chunk(class_cost(mean=(-1.0, 1.0)))], whole=True)
@@ -232,7 +232,7 @@ async def test_a_stream_that_is_refused_is_not_tried_again_at_once(monkeypatch):
 
 
 @running
-async def test_an_old_stream_is_made_anew_without_a_word(caplog):
+async def test_an_old_stream_is_replaced_without_a_log_line(caplog):
     server, address = await served()
     policy = Chatter(every=0.01)
     with caplog.at_level(logging.WARNING):

@@ -128,7 +128,7 @@ def test_the_names_in_a_certificate():
 # --- who is let in without a certificate ---
 
 
-def test_tls_without_client_certificates_has_to_be_asked_for_and_is_warned_about(served, caplog):
+def test_tls_without_client_certificates_is_opt_in_and_logs_a_warning(served, caplog):
     alone = dataclasses.replace(served, client_ca=None)
     with pytest.raises(UsageError, match="name the authority of the callers' certificates with client_ca"):
         GrpcServer("127.0.0.1:0", alone, {})

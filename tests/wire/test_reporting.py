@@ -63,7 +63,7 @@ def test_what_a_scheduler_decides_by_is_sent_at_once(node_report, change):
     assert rule.wait(101.0) == 0.0
 
 
-def test_a_busy_scheduler_is_told_less_often(node_report):
+def test_a_busy_scheduler_gets_reports_less_often(node_report):
     rule = ready(node_report)
     rule.acknowledged(5.0, refused=False, least_gap=3.0)
     rule.offer(node_report(pods=9))
@@ -72,7 +72,7 @@ def test_a_busy_scheduler_is_told_less_often(node_report):
     assert rule.wait(101.0) == 0.0
 
 
-def test_changes_are_told_only_to_a_scheduler_that_knows_them(node_report):
+def test_changes_are_sent_only_to_a_scheduler_that_supports_them(node_report):
     """One of the first version would leave them out and go on with the old set."""
     more = frozenset({"uid-1", "uid-2", "uid-3"})
     for takes_changes in (False, True):
@@ -142,7 +142,7 @@ def test_a_stream_of_reports_is_the_same_sets_with_and_without_changes(node_repo
     assert not service.send("n1", allocatable=NodeSize(3.5, 2.0**32))
 
 
-def test_class_costs_that_moved_are_told_within_a_second(node_report, class_cost):
+def test_class_costs_that_moved_are_sent_within_a_second(node_report, class_cost):
     rule = ready(node_report, class_costs=(class_cost(),))
     same = {"room": (2.0, 2.0**32), "full": FULL}
     rule.offer(node_report(class_costs=(class_cost(mean=(0.54, 2.0**28)),), **same))
@@ -154,7 +154,7 @@ def test_class_costs_that_moved_are_told_within_a_second(node_report, class_cost
     assert rule.take(3, 106.0).class_costs == ()
 
 
-def test_a_high_that_falls_is_told_with_the_next_message_but_is_no_reason_for_one(class_cost):
+def test_a_high_that_falls_is_sent_with_the_next_message_but_triggers_none(class_cost):
     news, dear, cheap = ClassNews(), class_cost(high=(0.9, 2.0**28)), class_cost(high=(0.6, 2.0**28))
     news.take((dear,), FULL, 0.0)
     assert not news.has_any((cheap,), ("cpu", "memory"), 1.0)
@@ -175,7 +175,7 @@ def test_what_sleeping_pods_differ_by_is_no_news(node_report, class_cost):
     assert rule.wait(100.5) == 0.5
 
 
-def test_many_classes_are_told_in_turn_and_again_after_a_while(class_cost):
+def test_many_classes_are_sent_in_turn_and_again_after_a_while(class_cost):
     news, costs = ClassNews(), tuple(class_cost(f"c{i}") for i in range(70))
     limits, told = FULL, []
     while news.has_any(costs, ("cpu", "memory"), 0.0):
@@ -189,7 +189,7 @@ def test_many_classes_are_told_in_turn_and_again_after_a_while(class_cost):
     assert len(news.take(costs, limits, AGAIN + 1.0)) == AT_ONCE
 
 
-def test_a_class_that_moved_after_a_while_is_told_once(class_cost):
+def test_a_class_that_moved_after_a_while_is_sent_once(class_cost):
     """It is due because it moved and because it is old; a message with a class twice is rejected as a whole."""
     news, costs = ClassNews(), (class_cost("c1"), class_cost("c2"))
     news.take(costs, FULL, 0.0)
@@ -206,7 +206,7 @@ def test_long_names_stay_below_what_an_aggregator_of_the_first_version_takes(loc
         assert len(policy.next_message(float(now))) < 16 * 1024
 
 
-def test_a_node_asks_when_a_class_cost_moved(local_model, class_cost):
+def test_a_node_sends_when_a_class_cost_moved(local_model, class_cost):
     policy = ExchangeStreamPolicy(ExchangePolicy(10.0, 0.1), lambda _: None, RejectionLog(None))
     policy.offer(local_model(class_costs=(class_cost(),)))
     policy.on_open(0.0)

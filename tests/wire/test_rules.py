@@ -28,7 +28,7 @@ def asking():
     return ExchangePolicy(ask_every=10.0, ask_when_moved=0.1)
 
 
-def test_a_node_asks_at_once_and_then_after_ten_seconds(asking, local_model):
+def test_a_node_sends_at_once_and_then_after_ten_seconds(asking, local_model):
     model = local_model()
     assert asking.wait(model, 100.0, has_answer=False) == 0
     asking.sent(model, 100.0)
@@ -36,7 +36,7 @@ def test_a_node_asks_at_once_and_then_after_ten_seconds(asking, local_model):
     assert asking.wait(model, 110.0, has_answer=True) == 0
 
 
-def test_without_an_answer_it_asks_again_soon(asking, local_model):
+def test_without_a_response_it_sends_again_soon(asking, local_model):
     asking.sent(local_model(), 100.0)
     assert asking.wait(local_model(), 100.0, has_answer=False) == 1.0
 
@@ -44,25 +44,25 @@ def test_without_an_answer_it_asks_again_soon(asking, local_model):
 @pytest.mark.parametrize(
     ("share", "moved"), [(1.05, False), (0.95, False), (1.2, True), (0.8, True)], ids=["+5 %", "-5 %", "+20 %", "-20 %"]
 )
-def test_it_asks_when_the_direction_moved(asking, local_model, share, moved):
+def test_it_sends_when_the_direction_moved(asking, local_model, share, moved):
     asking.sent(local_model(), 100.0)
     new = local_model(basis=local_model().basis * share)
     assert (asking.wait(new, 101.0, has_answer=True) == 0) is moved
 
 
-def test_it_asks_when_the_workload_turned(asking, local_model):
+def test_it_sends_when_the_workload_turned(asking, local_model):
     asking.sent(local_model(basis=np.array([[0.4], [0.3]])), 100.0)
     assert asking.wait(local_model(basis=np.array([[0.3], [0.4]])), 101.0, has_answer=True) == 0
 
 
-def test_it_asks_when_the_cost_moved_but_never_twice_in_a_second(asking, local_model):
+def test_it_sends_when_the_cost_moved_but_never_twice_in_a_second(asking, local_model):
     asking.sent(local_model(), 100.0)
     expensive = local_model(cost=CostBelief((1.0, 2.0**28), (0.01, 2.0**50)))
     assert asking.wait(expensive, 100.25, has_answer=True) == 0.75
     assert asking.wait(local_model(cost=None), 101.0, has_answer=True) == 0
 
 
-def test_the_noise_of_an_idle_node_asks_nothing(asking, local_model):
+def test_the_noise_of_an_idle_node_sends_nothing(asking, local_model):
     asking.sent(local_model(basis=np.array([[0.01], [0.02]])), 100.0)
     assert asking.wait(local_model(basis=np.array([[0.015], [0.02]])), 102.0, has_answer=True) == 8.0
 
@@ -124,7 +124,7 @@ def test_a_large_capacity_has_to_move_by_five_percent(node_report):
     assert rule.wait(101.0) == 0
 
 
-def test_after_a_refusal_and_on_a_new_stream_the_sets_are_told_again(rule):
+def test_after_a_rejection_and_on_a_new_stream_the_sets_are_sent_again(rule):
     rule.acknowledged(5.0, refused=True)
     assert rule.wait(101.0) == 4.0, "a node that is always refused must not speak more often"
     assert rule.take(2, 105.0).counted is not None
@@ -153,7 +153,7 @@ def test_whatever_happens_at_most_two_a_second_and_never_far_behind(node_report,
     assert all(later - earlier >= 0.5 - 1e-9 for earlier, later in itertools.pairwise(sent_at))
 
 
-def test_a_restart_is_told_from_a_ghost():
+def test_a_restart_is_distinguished_from_a_late_message():
     order = SequenceGuard()
     order.check("n", stream=1, start_id=50, sequence=10)
     order.check("n", stream=2, start_id=40, sequence=1)

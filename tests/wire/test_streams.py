@@ -125,7 +125,7 @@ async def test_a_client_without_a_certificate_is_not_let_in(tls):
 
 
 @running
-async def test_a_server_of_another_name_is_not_believed(tls):
+async def test_a_server_of_another_name_is_not_trusted(tls):
     scheduler = Scheduler(tls.server)
     port = await scheduler.start()
     dialer = Dialer(f"elsewhere.example:{port}", tls.node("n1"), "a test")
@@ -135,7 +135,7 @@ async def test_a_server_of_another_name_is_not_believed(tls):
     await scheduler.server.stop()
 
 
-def test_plaintext_has_to_be_asked_for_and_is_warned_about(caplog):
+def test_plaintext_is_opt_in_and_logs_a_warning(caplog):
     with pytest.raises(UsageError, match="tls_cert and tls_key, or plaintext"):
         GrpcServer("127.0.0.1:0", ServerTlsFiles(), {})
     with pytest.raises(UsageError, match="tls_ca, or plaintext"):

@@ -101,7 +101,7 @@ def test_provisioning_only_where_the_class_allows() -> None:
         ([claim(bound="v", deletionTimestamp="2026-01-01T00:00:00Z"), volume("v")], "is being deleted"),
     ],
 )
-def test_what_is_wrong_is_said(things: list[KubeObject], words: str) -> None:
+def test_the_reason_names_the_problem(things: list[KubeObject], words: str) -> None:
     found = World(NODES, things=things).judge(user("data"))
     assert words in found.message()
     assert found.status.code is Code.UNRESOLVABLE
@@ -199,7 +199,7 @@ def test_old_news_does_not_undo_what_was_assumed() -> None:
     assert world.feasible(user("rival", name="q")) == set()
 
 
-def test_a_provisioner_is_told_the_node_and_may_fail() -> None:
+def test_a_provisioner_gets_the_node_and_may_fail() -> None:
     world = World(NODES, things=[storage_class("disk.example.com"), claim()])
     plugin, cycle, api, clock = placed(world, user("data"), "b")
 
