@@ -260,8 +260,8 @@ class ApiWriter:
             return
         self._on_result(entry.write.urgency, "retried")
         wait = min(LAST_WAIT, FIRST_WAIT * 2 ** min(entry.tries - 1, 16)) * (0.5 + 0.5 * self._jitter())
-        requested_wait = error.retry_after if isinstance(error, ApiError) else 0.0
-        due = now + max(wait, min(requested_wait, LONGEST_RETRY_AFTER))
+        asked = error.retry_after if isinstance(error, ApiError) else 0.0
+        due = now + max(wait, min(asked, LONGEST_RETRY_AFTER))
         entry.stage = Stage.RESTING
         waiting = self._waiting[entry.write.urgency]
         waiting[entry.write.key] = entry

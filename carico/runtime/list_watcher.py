@@ -68,11 +68,11 @@ class ListWatcher:
             try:
                 async with self._connect() as connection:
                     await self._follow(connection)
-                self._on_failure(f"{self.socket} ended the stream of events")
+                self._failed(f"{self.socket} ended the stream of events")
             except grpc.aio.AioRpcError as error:
-                self._on_failure(explain(error, self.socket))
+                self._failed(explain(error, self.socket))
             except (SourceError, DecodeError) as error:
-                self._on_failure(str(error))
+                self._failed(str(error))
             await self._clock.sleep(self._pause * random.uniform(0.5, 1.0))
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
@@ -104,7 +104,7 @@ class ListWatcher:
             log.info("pods are counted by %s at %s", self.name, self.socket)
         self.problem, self._pause = None, FIRST_PAUSE
 
-    def _on_failure(self, problem: str) -> None:
+    def _failed(self, problem: str) -> None:
         if problem != self.problem:  # log it once, not at every attempt
             log.warning("pods cannot be counted by %s: %s; trying again", self.name, problem)
         self.problem = problem

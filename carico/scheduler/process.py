@@ -172,7 +172,7 @@ class Scheduler:
 
         If a binding may still take effect, the Lease is not released: the next leader waits until it expires.
         """
-        await _cancel(lead)
+        await _cancelled(lead)
         try:
             async with asyncio.timeout(DRAIN):
                 await self.binder.drain()
@@ -192,7 +192,7 @@ class Scheduler:
         await self.binder.abandon()
         if self.extender is not None:
             await self.extender.close()
-        await _cancel(*tasks)
+        await _cancelled(*tasks)
         await self._grpc.stop()
         for server in self._servers:
             await server.stop()
@@ -359,7 +359,7 @@ class Scheduler:
         return None if self.watches.is_synced else "the first lists of the API server's objects are not complete"
 
 
-async def _cancel(*tasks: asyncio.Task[Any]) -> None:
+async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -66,8 +66,8 @@ class Running:
     def part(self, name: str) -> int:
         if name == "itself":
             return self.process.pid
-        if name in ("job supervisor", "job supervisor of the pods"):
-            parent = self.process.pid if name == "job supervisor" else self.part("carico.embedded.node")
+        if name in ("keeper", "keeper of the pods"):
+            parent = self.process.pid if name == "keeper" else self.part("carico.embedded.node")
             return self._only(lambda pid, words: "carico.embedded.supervisor" in words and parent_of(pid) == parent)
         return self._only(lambda _, words: name in words and "carico.embedded.supervisor" not in words)
 
@@ -124,7 +124,7 @@ def test_with_keep_it_stays_for_a_look_with_as_many_nodes_as_wanted(demo):
     running.until(lambda: not running.others())
 
 
-@pytest.mark.parametrize("victim", ["itself", "job supervisor", "job supervisor of the pods", *PARTS])
+@pytest.mark.parametrize("victim", ["itself", "keeper", "keeper of the pods", *PARTS])
 def test_kill_9_of_any_of_its_processes_leaves_nothing_running_and_the_next_start_works(demo, victim):
     running = demo("--pods", "40")
     running.until(running.pods_at_work)

@@ -144,7 +144,7 @@ def test_a_watch_delivers_everything_and_survives_cuts(play: Callable[[Scenario]
     play(scenario)
 
 
-def test_after_an_expired_version_it_lists_again_and_nothing_is_missed(play: Callable[[Scenario], None]) -> None:
+def test_an_expired_version_is_listed_anew_and_nothing_is_missed(play: Callable[[Scenario], None]) -> None:
     async def scenario(place: Place) -> None:
         for name in ("stays", "goes"):
             await place.pod(name)

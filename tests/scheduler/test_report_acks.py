@@ -24,7 +24,7 @@ class Stage:
         self.cluster = assemble(SchedulerSettings(), clock, None).cluster
         self.listener = ReportListener(self.cluster, SchedulerMetrics(CollectorRegistry()), clock, 5.0, lambda: leads)
         self.listener.send, self.cluster.on_node = self._send, self.listener.node_changed
-        self.sent: list[tuple[NodeSize | None, dict[str, str]]] = []
+        self.told: list[tuple[NodeSize | None, dict[str, str]]] = []
         self.connected = True
 
     def _send(
@@ -32,14 +32,14 @@ class Stage:
     ) -> bool:
         assert node == "a"
         if self.connected:
-            self.sent.append((allocatable, {uid: key.family for uid, key in (classes or {}).items()}))
+            self.told.append((allocatable, {uid: key.family for uid, key in (classes or {}).items()}))
         return self.connected
 
     def report(self, *counted: str, **changes: Any) -> list[tuple[NodeSize | None, dict[str, str]]]:
-        """What is sent to the agent in return."""
+        """What is told to the agent in return."""
         self.listener.reported(report(*counted, **changes))
-        sent, self.sent = self.sent, []
-        return sent
+        told, self.told = self.told, []
+        return told
 
 
 def report(*counted: str, **changes: Any) -> NodeReport:
@@ -62,8 +62,8 @@ def test_they_are_sent_again_when_the_node_object_changes_and_on_a_new_stream() 
     stage.cluster.node_changed(None, old)
     stage.report()
     stage.cluster.node_changed(old, new)
-    assert stage.sent == [(NodeSize(6.0, 32 * GIB), {})]
-    stage.sent.clear()
+    assert stage.told == [(NodeSize(6.0, 32 * GIB), {})]
+    stage.told.clear()
     stage.listener.fell_silent("a")
     assert stage.report() == [(NodeSize(6.0, 32 * GIB), {})]
 
@@ -72,7 +72,7 @@ def test_a_node_object_that_comes_after_the_first_report_is_sent() -> None:
     stage = Stage()
     assert stage.report() == []
     stage.cluster.node_changed(None, make_node("a", cpu="8"))
-    assert stage.sent == [(NodeSize(8.0, 32 * GIB), {})]
+    assert stage.told == [(NodeSize(8.0, 32 * GIB), {})]
 
 
 def test_what_could_not_be_sent_is_sent_later() -> None:

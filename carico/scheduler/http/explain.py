@@ -141,7 +141,7 @@ def judge(parts: Components, pod: Pod, now: float) -> PluginResults:
     info = PodInfo(pod)
     unbound = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
     cycle = Cycle(PodInfo(unbound), parts.snapshot)
-    with _without(parts, info), _release_reservation(parts, profile, cycle) as released:
+    with _without(parts, info), _release_reservation(parts, profile, cycle) as given_back:
         feasibility = profile.feasible.run(cycle)
         result = _opening(parts, profile, info)
         totals, scores = _scored(profile, cycle, feasibility.rows)
@@ -167,7 +167,7 @@ def judge(parts: Components, pod: Pod, now: float) -> PluginResults:
             totals=totals,
             nominated={parts.snapshot.name(row): why for row, why in feasibility.nominated.items()},
             starting=_starting(parts, feasibility, info.uid, now),
-            figures=_figures(parts, rows, released, now),
+            figures=_figures(parts, rows, given_back, now),
         )
 
 

@@ -79,7 +79,7 @@ def test_requests_count_what_is_there_and_say_what_is_lacking() -> None:
     assert [world.snapshot.name(int(row)) for row in found.resolvable().nonzero()[0]] == ["a"]
 
 
-def test_a_node_takes_no_more_pods_than_its_allocatable() -> None:
+def test_a_node_takes_no_more_pods_than_it_says() -> None:
     world = World([a_node("a", pods="1")], [a_pod("r", node="a")])
     assert world.judge(a_pod("p")).message() == "0/1 nodes are available: 1 Too many pods."
 
@@ -140,7 +140,7 @@ def test_anti_affinity_binds_both_sides() -> None:
     assert world.feasible(a_pod("q", spec=required("podAntiAffinity", term()))) == {"a", "lost"}
 
 
-def test_terms_match_other_namespaces_only_when_they_name_them() -> None:
+def test_terms_reach_into_other_namespaces_only_when_told() -> None:
     world = World(ZONES, [a_pod("r", namespace="other", node="a", labels={"app": "web"})])
     assert world.feasible(a_pod("p", spec=required("podAntiAffinity", term()))) == {"a", "b", "lost"}
     assert world.feasible(a_pod("q", spec=required("podAntiAffinity", term(namespaces=["other"])))) == {"b", "lost"}
