@@ -48,9 +48,9 @@ class BindOutcome(msgspec.Struct, frozen=True):
 DONE = BindOutcome(BindResult.DONE)
 
 
-def now_text(wall: float) -> str:
+def rfc3339(wall: float) -> str:
     """
-    >>> now_text(0.25)
+    >>> rfc3339(0.25)
     '1970-01-01T00:00:00.250000Z'
     """
     return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -112,7 +112,7 @@ class Binding:
             return leads
 
         try:
-            await self._client.turn()
+            await self._client.throttle()
             await pods.bind(self._client, self._pod, self._node, fence=fence)
             return DONE, 0.0
         except ApiError as error:

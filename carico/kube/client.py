@@ -214,7 +214,7 @@ class Client:
             raise api_error(response)
         return response.body
 
-    async def turn(self) -> None:
+    async def throttle(self) -> None:
         """Waits for the rate limit: for a caller that must check its state once more before an urgent request."""
         await self._limit.take()
 
@@ -251,7 +251,7 @@ class Client:
         """The response, whatever its status; that of a second attempt if a 401 led to other credentials."""
         if urgent:
             return await self._answer(method, path, body, content_type, fence)
-        await self.turn()
+        await self.throttle()
         async with self._places:
             return await self._answer(method, path, body, content_type, fence)
 

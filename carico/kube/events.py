@@ -22,7 +22,7 @@ import msgspec
 
 from carico.clock import Clock
 from carico.kube import calls, protobuf
-from carico.kube.binding import now_text
+from carico.kube.binding import rfc3339
 from carico.kube.client import MERGE_PATCH, ApiError, Client, Fence
 from carico.kube.objects import Pod
 from carico.kube.writer import ApiWriter, QueueFullError
@@ -114,7 +114,7 @@ class _Series(msgspec.Struct, eq=False, gc=False):
     def whole(self) -> dict[str, Any]:
         event: dict[str, Any] = {
             "metadata": {"name": self.name, "namespace": self.namespace},
-            "eventTime": now_text(self.began),
+            "eventTime": rfc3339(self.began),
             "type": self.type,
             "reason": self.reason,
             "action": self.action,
@@ -126,7 +126,7 @@ class _Series(msgspec.Struct, eq=False, gc=False):
         return event | self.repetitions() if self.count > 1 else event
 
     def repetitions(self) -> dict[str, Any]:
-        return {"series": {"count": self.count, "lastObservedTime": now_text(self.last)}}
+        return {"series": {"count": self.count, "lastObservedTime": rfc3339(self.last)}}
 
 
 class EventRecorder:

@@ -12,7 +12,7 @@ from typing import Any
 from carico.clock import Clock
 from carico.errors import CaricoError
 from carico.kube import pods
-from carico.kube.binding import NOT_THIS_POD, now_text
+from carico.kube.binding import NOT_THIS_POD, rfc3339
 from carico.kube.client import ApiError, Client, Fence
 from carico.kube.objects import Pod
 from carico.kube.writes import Urgency, Write, always, nothing
@@ -131,4 +131,4 @@ async def _look(client: Client, pod: Pod, error: ApiError) -> None:
 
 
 def _seconds(clock: Clock) -> str:
-    return now_text(clock.wall())[:19] + "Z"
+    return rfc3339(clock.wall())[:19] + "Z"

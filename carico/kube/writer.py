@@ -119,7 +119,7 @@ class ApiWriter:
                 if self._next() is None:
                     await self._wait_for_news()
                     continue
-                await self._client.turn()  # and only then the most urgent one is chosen
+                await self._client.throttle()  # and only then the most urgent one is chosen
                 entry = self._take()
                 if entry is not None:
                     group.create_task(self._try(entry))

@@ -128,7 +128,7 @@ class CgroupSource:
         first: dict[str, float] = {}
         for container, (folder, _) in containers.items():
             first[folder] = min(first.get(folder, now), self._since[container])
-        self.table.relisted(PodListing(pods, containers, first | self._since), now)
+        self.table.replace_all(PodListing(pods, containers, first | self._since), now)
         self._links = links
 
     def _say(self, problem: str) -> None:

@@ -81,7 +81,7 @@ class ContainerdConnection:
         containers = await self._containers.List(request, metadata=METADATA, timeout=CALL_TIMEOUT)
         tasks = await self._tasks.List(tasks_pb.ListTasksRequest(), metadata=METADATA, timeout=CALL_TIMEOUT)
         running = {task.id: task.pid for task in tasks.tasks if task.status in ALIVE}
-        self._table.relisted(self._listing(containers.containers, running), self._clock.monotonic())
+        self._table.replace_all(self._listing(containers.containers, running), self._clock.monotonic())
 
     def _listing(self, containers: Iterable[Any], running: dict[str, int]) -> PodListing:
         listing = PodListing(sandboxes := {}, members := {}, starts := {})
@@ -116,7 +116,7 @@ class ContainerdConnection:
             case "/tasks/exit" if event.id == event.container_id:
                 self._table.exited(event.container_id, now)
             case "/tasks/delete" if event.id in ("", event.container_id):
-                self._table.taken_down(event.container_id, now)
+                self._table.stopped(event.container_id, now)
 
     async def _ask(self, container_id: str) -> None:
         request = containers_pb.GetContainerRequest(id=container_id)

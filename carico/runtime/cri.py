@@ -67,7 +67,7 @@ class CriConnection:
         sandboxes = await self._runtime.ListPodSandbox(cri_pb.ListPodSandboxRequest(), timeout=CALL_TIMEOUT)
         containers = await self._runtime.ListContainers(cri_pb.ListContainersRequest(), timeout=CALL_TIMEOUT)
         self._placed = {one.id: self._placed[one.id] for one in sandboxes.items if one.id in self._placed}
-        self._table.relisted(self._listing(sandboxes.items, containers.containers), self._clock.monotonic())
+        self._table.replace_all(self._listing(sandboxes.items, containers.containers), self._clock.monotonic())
         self._listed_at = asked_at
         for sandbox in sandboxes.items:
             if sandbox.state == cri_pb.SANDBOX_READY:
@@ -99,7 +99,7 @@ class CriConnection:
                 if container == event.pod_sandbox_status.id:
                     await self._place(event.pod_sandbox_status)
             case cri_pb.CONTAINER_STOPPED_EVENT:
-                table.taken_down(container, now)  # there is no further event when that is done
+                table.stopped(container, now)  # there is no further event when that is done
             case cri_pb.CONTAINER_DELETED_EVENT:
                 table.removed(container, now)
                 self._placed.pop(container, None)

@@ -197,7 +197,7 @@ class PodTable:
         self._busy[container] = now + TAKING_DOWN_AT_MOST
         self._end(container, now)
 
-    def taken_down(self, container: str, now: float) -> None:
+    def stopped(self, container: str, now: float) -> None:
         self._busy.pop(container, None)
         self._end(container, now)
 
@@ -212,7 +212,7 @@ class PodTable:
             if not self._members[member.sandbox]:
                 del self._members[member.sandbox]
 
-    def relisted(self, listing: PodListing, now: float) -> None:
+    def replace_all(self, listing: PodListing, now: float) -> None:
         """Replaces everything. A start or end without an event since the previous listing counts as happening now."""
         came = listing.running.keys() - self._running.keys()
         for container in self._running.keys() - listing.running.keys():

@@ -125,7 +125,7 @@ class Scheduler:
         self.class_costs = ClassesClient(settings, self.clock, cluster.aggregated) if settings.aggregator else None
         self.live = Publisher(self.parts, self.clock, self._standing) if settings.page else None
         if self.live is not None:
-            self.listener.on_report = self.live.columns.noted
+            self.listener.on_report = self.live.columns.record
         self.reports = ReportService(self.listener, self.clock, self.listener.refused)
         self.listener.send, cluster.on_node = self.reports.send, self.listener.node_changed
         registry = self.parts.registry
@@ -336,7 +336,7 @@ class Scheduler:
                 flushed_at = now
                 self.parts.queue.flush(now)
             if self.extender is not None:
-                self.extender.charges.let_go()
+                self.extender.reservations.let_go()
             self.parts.cluster.tick()
             self._garbage.tidy()
             if not self.parts.queue.counts()["active"]:

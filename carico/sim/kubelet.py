@@ -121,7 +121,7 @@ class SimKubelet:
         container = placed.container
         self.table.exited(container, now)
         self.machine.spike(now, EXIT_SPIKE_FOR)
-        self._at(now + CONTAINER_TAKEN_DOWN, lambda then: self.table.taken_down(container, then))
+        self._at(now + CONTAINER_TAKEN_DOWN, lambda then: self.table.stopped(container, then))
         if placed.pod.crashes:
             self._restart(placed, now)
         else:
@@ -137,7 +137,7 @@ class SimKubelet:
         self.machine.remove(placed.pod.uid, now)
         gone = now + self.drain
         self._at(gone, lambda then: self._exit_sandbox(placed, then))
-        self._at(gone + SANDBOX_TAKEN_DOWN, lambda then: self.table.taken_down(placed.sandbox, then))
+        self._at(gone + SANDBOX_TAKEN_DOWN, lambda then: self.table.stopped(placed.sandbox, then))
         self._at(gone + SANDBOX_REMOVED, lambda then: self._forget(placed, then))
         self._at(now + ENDED_SEEN, lambda _: self.on_ended(placed.pod.uid))
 

@@ -39,7 +39,7 @@ class World:
     def report(self, node: str, capacity: float, **changes: Any) -> NodeReport:
         report = make_report(node, capacity, **changes)
         self.parts.ledger.report(report, self.clock.monotonic())
-        self.live.columns.noted(report)
+        self.live.columns.record(report)
         self.parts.cluster.capacity_changed()
         return report
 
@@ -146,7 +146,7 @@ def test_states() -> None:
     report = make_report("n0", 4.0)
     churning = dataclasses.replace(report, estimate=dataclasses.replace(report.estimate, mode=Mode.CHURN))
     world.parts.ledger.report(churning, world.clock.monotonic())
-    world.live.columns.noted(churning)
+    world.live.columns.record(churning)
     world.listen()
     assert world.heard[0]["nodes"][0][2] == FRESH + REPORTED + CHURN + CORDONED
     world.tick()
@@ -160,7 +160,7 @@ def test_invented_dimensions_take_no_columns() -> None:
     names = ("constructor", *(f"invented_{i}" for i in range(8)), "cpu")
     usage = (*[0.9] * 9, 0.25)
     liar = dataclasses.replace(report, dimensions=names, estimate=dataclasses.replace(report.estimate, usage=usage))
-    world.live.columns.noted(liar)
+    world.live.columns.record(liar)
     world.report("n1", 4.0)
     world.listen()
     assert world.heard[0]["dimensions"] == ["cpu", "memory"]

@@ -120,7 +120,7 @@ def test_an_outage_is_said_once_and_tried_ever_more_slowly(caplog: pytest.LogCap
 
 def test_while_the_runtime_is_away_the_table_keeps_what_it_knew() -> None:
     async def script(runtime: Runtime, follower: ListWatcher, clock: ManualClock) -> None:
-        follower.table.relisted(PodListing({}, {}, {"box": 0.0}), 0.0)
+        follower.table.replace_all(PodListing({}, {}, {"box": 0.0}), 0.0)
         runtime.down = SourceError("away")
         runtime.events.put_nowait(None)
         before = follower.table.count(clock.monotonic())

@@ -162,8 +162,8 @@ def test_a_charge_that_ran_out_goes_without_another_request() -> None:
     tandem = Tandem({"a": 1.5})
     tandem.good(tandem.pod("p"), "a")
     tandem.clock.advance(GUESSED)
-    tandem.extender.charges.let_go()
-    assert (tandem.free("a"), len(tandem.extender.charges)) == (1.5, 0)
+    tandem.extender.reservations.let_go()
+    assert (tandem.free("a"), len(tandem.extender.reservations)) == (1.5, 0)
 
 
 def test_the_binding_decides() -> None:
@@ -243,7 +243,7 @@ def test_a_pod_that_no_watch_has_brought_is_judged_but_neither_charged_nor_bound
     unknown = make_pod("p", schedulerName="default-scheduler")
     assert tandem.good(unknown, "a") == ["a"]
     tandem.ask("prioritize", unknown, ["a"])
-    assert (len(tandem.extender.charges), tandem.free("a")) == (0, 1.5)
+    assert (len(tandem.extender.reservations), tandem.free("a")) == (0, 1.5)
     assert tandem.good(make_pod("q", units=5), "a") == []
     tandem.report("a", 9.0)
     tandem.wakeup()
@@ -259,7 +259,7 @@ def test_a_pod_of_our_own_and_a_re_created_one_are_not_bound() -> None:
     for pod in (ours, make_pod("p", schedulerName="default-scheduler")):
         assert tandem.good(pod, "a") == ["a"]
         assert "known here" in tandem.bind(pod, "a")
-    assert (len(tandem.extender.charges), tandem.server.bound) == (0, [])
+    assert (len(tandem.extender.reservations), tandem.server.bound) == (0, [])
 
 
 def test_a_replica_without_the_lease_refuses_to_bind_and_the_next_try_may_succeed() -> None:

@@ -88,7 +88,7 @@ def test_the_charge_stands_however_long_it_takes() -> None:
         await lost(tandem, DROP)
         for _ in range(10):
             await tandem.clock.turn(BOUND / 5)
-            tandem.extender.charges.let_go()
+            tandem.extender.reservations.let_go()
             assert (tandem.free("a"), tandem.good(make_pod("q"), "a")) == (0, [])
 
     playing(scenario)
@@ -131,11 +131,11 @@ def test_it_was_bound(by: str) -> None:
         if by == "look":
             tandem.server.mode = TAKE
             await tandem.clock.turn(20)
-            assert (len(tandem.extender.charges), tandem.free("a")) == (1, 0)
+            assert (len(tandem.extender.reservations), tandem.free("a")) == (1, 0)
         tandem.see(pod, make_pod("p", node="a"))
         await tandem.clock.turn(BOUND)
-        tandem.extender.charges.let_go()
-        assert (len(tandem.extender.charges), len(tandem.parts.waiting), tandem.free("a")) == (0, 0, 0)
+        tandem.extender.reservations.let_go()
+        assert (len(tandem.extender.reservations), len(tandem.parts.waiting), tandem.free("a")) == (0, 0, 0)
 
     playing(scenario)
 
@@ -151,7 +151,7 @@ def test_the_pod_is_gone(by: str) -> None:
         else:
             tandem.see(pod, None)
             await tandem.clock.turn(0)
-        assert (len(tandem.extender.charges), tandem.free("a")) == (0, 1)
+        assert (len(tandem.extender.reservations), tandem.free("a")) == (0, 1)
 
     playing(scenario)
 

@@ -91,7 +91,7 @@ def test_pods_with_cgroups_tell_the_limit_above_them(tmp_path: Path) -> None:
     (tmp_path / "kubepods/memory.max").write_text(f"{int(5 * GIB)}\n")
     settings = AgentSettings(cgroup_root=tmp_path)
     table = PodTable(settings)
-    table.relisted(PodListing({"s": Sandbox("u", workload=True, cgroup="/kubepods/podu")}, {}, {"s": 0.0}), 0.0)
+    table.replace_all(PodListing({"s": Sandbox("u", workload=True, cgroup="/kubepods/podu")}, {}, {"s": 0.0}), 0.0)
     full = FullAmounts(settings, table, Heard())
     full.update(EIGHT)
     assert full.memory == (5 * GIB, "kubepods")

@@ -14,7 +14,7 @@ from typing import Any
 from carico.clock import Clock
 from carico.errors import CaricoError
 from carico.kube import calls, pods
-from carico.kube.binding import NOT_THIS_POD, now_text
+from carico.kube.binding import NOT_THIS_POD, rfc3339
 from carico.kube.client import MERGE_PATCH, ApiError, Client
 from carico.kube.objects import Pod
 from carico.kube.watch import Reflector, WatchedResource
@@ -159,4 +159,4 @@ def succeeded(pod: Pod, began: float, wall: float) -> dict[str, Any]:
 
 
 def _text(wall: float) -> str:
-    return now_text(wall)[:19] + "Z"
+    return rfc3339(wall)[:19] + "Z"

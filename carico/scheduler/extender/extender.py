@@ -77,7 +77,7 @@ class Extender:
         """`pods` is the watch's cache, by namespace/name."""
         self._parts, self._clock, self._pods, self._client = parts, clock, pods, client
         self._may_bind = may_bind
-        self.charges = ExtenderReservations(parts.ledger, parts.classes, clock.monotonic)
+        self.reservations = ExtenderReservations(parts.ledger, parts.classes, clock.monotonic)
         self.wakeup = ExtenderWakeup(client, writer, clock)
         self._filtered: OrderedDict[str, None] = OrderedDict()  # UIDs
         self._in_flight: dict[str, InFlightPod] = {}  # by UID: bindings whose outcome is not known
@@ -101,7 +101,7 @@ class Extender:
         arguments = decoded(request, Arguments)
         if arguments is None:
             return nonsense("ExtenderArgs")
-        self.charges.let_go()
+        self.reservations.let_go()
         if (in_flight := self._in_flight.get(arguments.pod.uid)) is not None:
             self._count("filter", "in flight")
             return filtered_page(
@@ -111,7 +111,7 @@ class Extender:
         if pod is None:  # kube-scheduler's watch may be ahead of this one
             answer = self._judge(arguments.pod, arguments.names)
         else:
-            self.charges.withdraw(pod.uid)
+            self.reservations.withdraw(pod.uid)
             answer = self._judge(pod, arguments.names)
             self._remember(pod, answer)
         self._count("filter", "fits" if answer.good else "refused")
@@ -128,7 +128,7 @@ class Extender:
             found = np.rint(self._capacity.score(cycle, rows) * HIGHEST / 100).astype(int)
             scores.update(zip(known, found.tolist(), strict=True))
             if pod is not None and pod.uid not in self._in_flight:
-                self.charges.put(pod, known[int(np.argmax(self._capacity.free(cycle, rows)))])
+                self.reservations.put(pod, known[int(np.argmax(self._capacity.free(cycle, rows)))])
         return json_page([{"Host": name, "Score": score} for name, score in scores.items()])
 
     async def bind(self, request: Request) -> Page:
@@ -170,14 +170,14 @@ class Extender:
         if pod is None:
             return BindOutcome(BindResult.FAILED, "no such pod of another scheduler is known here; try again")
         # No await from here to the charge: two bindings cannot both take the last free place.
-        self.charges.withdraw(pod.uid)
+        self.reservations.withdraw(pod.uid)
         if why := self._whatever_is_wrong(pod, arguments.node):
             return BindOutcome(BindResult.FAILED, why)
         answer = self._judge(pod, [arguments.node])
         if not answer.good:
             why = (answer.failed | answer.hopeless)[arguments.node]
             return BindOutcome(BindResult.FAILED, f"{arguments.node} {why} any more")
-        self.charges.put(pod, arguments.node, UNTIL_KNOWN)
+        self.reservations.put(pod, arguments.node, UNTIL_KNOWN)
         in_flight = self._in_flight[pod.uid] = self._parts.waiting.enter(PodInfo(pod), arguments.node)
         in_flight.sent = True
         sent = Binding(self._client, pod, arguments.node, self._clock, self._may_bind)
@@ -202,9 +202,9 @@ class Extender:
         self._settled.set()
         self._parts.waiting.leave(in_flight)
         if in_flight.ended is not None or outcome.bound in (BindResult.GONE, BindResult.FAILED):
-            self.charges.withdraw(pod.uid)  # an entry that a watch event confirmed stays
+            self.reservations.withdraw(pod.uid)  # an entry that a watch event confirmed stays
         else:
-            self.charges.put(pod, outcome.pod.spec.node_name if outcome.pod else in_flight.node, BOUND)
+            self.reservations.put(pod, outcome.pod.spec.node_name if outcome.pod else in_flight.node, BOUND)
 
     def _find(self, namespace: str, name: str, uid: str) -> Pod | None:
         """The pod from the watch, if no profile here applies to it: kube-scheduler may then schedule it."""
@@ -224,7 +224,7 @@ class Extender:
             family = self._parts.classes.claim(info).key.family
             self.wakeup.refused(pod.uid, lambda: self._capacity.least(info), family)
         if len(answer.good) == 1:  # kube-scheduler sends no prioritize request for a single node
-            self.charges.put(pod, answer.good[0])
+            self.reservations.put(pod, answer.good[0])
 
     def _whatever_is_wrong(self, pod: Pod, node: str) -> str:
         """Runs every filter for a pod that was not filtered here, but by another replica or before a restart."""

@@ -21,7 +21,7 @@ import numpy as np
 
 from carico.clock import Clock
 from carico.kube import nodes
-from carico.kube.binding import now_text
+from carico.kube.binding import rfc3339
 from carico.kube.client import Client, Fence
 from carico.kube.writer import ApiWriter
 from carico.kube.writes import Urgency, Write
@@ -115,7 +115,7 @@ class ExtenderWakeup:
         """Sent by any replica: kube-scheduler calls one of them, which need not hold the Lease."""
         if self._client is None or self._writer is None:
             return
-        client, at = self._client, now_text(self._clock.wall())
+        client, at = self._client, rfc3339(self._clock.wall())
 
         async def send(fence: Fence) -> None:
             await nodes.annotate(client, node, {ANNOTATION: at}, fence=fence)

@@ -49,7 +49,7 @@ class Columns:
     def name(self, row: int) -> str:
         return self._names[row]
 
-    def noted(self, report: NodeReport) -> None:
+    def record(self, report: NodeReport) -> None:
         """Record a report that was taken into the ledger."""
         row = self._snapshot.rows.number.get(report.node)
         if row is None:
