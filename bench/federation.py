@@ -33,7 +33,7 @@ def run() -> dict[str, float]:
     figures: dict[str, float] = {}
     for number, (title, plan) in enumerate(WATCHED.items(), start=1):
         together, alone = watched(plan, federated=True), watched(plan, federated=False)
-        figures |= _told(number, title, together, alone)
+        figures |= _figures(number, title, together, alone)
         _draw(number, title, together, alone)
     return figures | _doubling() | _sizes()
 
@@ -65,7 +65,7 @@ def before_and_after(line: list[float]) -> tuple[float, float]:
     return float(np.median(line[SWITCH - 20 : SWITCH])), float(np.median(line[-60:]))
 
 
-def _told(number: int, title: str, together: Lines, alone: Lines) -> dict[str, float]:
+def _figures(number: int, title: str, together: Lines, alone: Lines) -> dict[str, float]:
     print(f"{number} {title}: its peers start a heavy cpu workload after {SWITCH} s")
     figures = {}
     for name, line in together.items():

@@ -73,7 +73,7 @@ class Soak:
         return time.monotonic() - self._began
 
     async def run(self) -> None:
-        say = asyncio.create_task(self._say())
+        say = asyncio.create_task(self._report())
         try:
             await self._wait_for_leader()
             await asyncio.sleep(FILL)
@@ -135,7 +135,7 @@ class Soak:
                 await asyncio.sleep(0.2)
         self._began = time.monotonic()
 
-    async def _say(self) -> None:
+    async def _report(self) -> None:
         while True:
             await asyncio.sleep(30)
             pods, bound = _count(self.recorder)
@@ -217,7 +217,7 @@ async def staged(cluster: Cluster, nodes: Nodes, folder: Path) -> AsyncIterator[
         await observer.start()
         stack.callback(observer.end)
         supervisor, workload = ComponentSupervisor(cluster), Workload(cluster.api, rng)
-        work = [observer.follow_lease(), agents.keep_telling(), workload.run()]
+        work = [observer.follow_lease(), agents.keep_reporting(), workload.run()]
         work += [_note_memory(recorder, replicas), supervisor.run()]
         for replica in replicas:
             may_start[replica.name].set()

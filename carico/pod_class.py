@@ -305,8 +305,8 @@ def _key(namespace: str, kind: str, parts: Sequence[str], whole: Mapping[str, st
     place, _ = _plain(namespace)
     name, same = _plain(".".join(parts))
     if whole or not same:
-        told = [text for pair in sorted(whole.items()) for text in pair] or parts
-        name = f"{name}~{_digest(told)}"
+        identity = [text for pair in sorted(whole.items()) for text in pair] or parts
+        name = f"{name}~{_digest(identity)}"
     stamp, same = _plain(revision)
     return ClassKey(place, f"{place}/{kind}{name}", stamp if same else f"{stamp}~{_digest([revision])}")
 
@@ -318,5 +318,5 @@ def _plain(text: str) -> tuple[str, bool]:
 
 
 def _digest(texts: Iterable[str]) -> str:
-    told = "\0".join(texts).encode("utf-8", "surrogatepass")
-    return hashlib.sha256(told).hexdigest()[:HASH]
+    joined = "\0".join(texts).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(joined).hexdigest()[:HASH]

@@ -38,12 +38,12 @@ async def look(settings: SchedulerSettings, context: str | None = None) -> list[
             )
         ]
     try:
-        return await _ask(client, settings, named)
+        return await _review_rights(client, settings, named)
     finally:
         await client.close()
 
 
-async def _ask(client: Client, settings: SchedulerSettings, named: bool) -> list[Finding]:
+async def _review_rights(client: Client, settings: SchedulerSettings, named: bool) -> list[Finding]:
     try:
         async with asyncio.timeout(10):
             server = await server_info.read(client)

@@ -161,7 +161,7 @@ class ChangeAware:
 
     def update(self, values: Values, pods: PodCount) -> None:
         self._ema.follow(values)
-        self._hear(pods)
+        self._take_count(pods)
         self.clean = not pods.churn and self._hold == 0
         self._hold = max(0, self._hold - 1)
         if self.clean:
@@ -172,7 +172,7 @@ class ChangeAware:
             self.usage = self._ema.usage
             self.fresh = True
 
-    def _hear(self, pods: PodCount) -> None:
+    def _take_count(self, pods: PodCount) -> None:
         """A change of the count restarts the mean."""
         if pods.running != self._pods:
             self._saw_event = self._saw_event or self._pods >= 0

@@ -150,14 +150,14 @@ class Mirror(Generic[T]):
         if before is not None and before.uid != name.uid:
             self._decodable(key)
         self._undecodable[key] = name
-        self._tell_undecodable(name, remains.content)
+        self._deliver_undecodable(name, remains.content)
 
     def _decodable(self, key: str) -> None:
         """The object is gone, or can be decoded now."""
         if (name := self._undecodable.pop(key, None)) is not None:
-            self._tell_undecodable(name, None)
+            self._deliver_undecodable(name, None)
 
-    def _tell_undecodable(self, name: ObjectName, content: Tree | None) -> None:
+    def _deliver_undecodable(self, name: ObjectName, content: Tree | None) -> None:
         try:
             self._on_undecodable(name, content)
         except Exception as error:

@@ -106,7 +106,7 @@ class ContainerdConnection:
         match envelope.topic:
             case "/containers/create":
                 self._table.creating(event.id, now)
-                await self._ask(event.id)
+                await self._fetch(event.id)
             case "/containers/delete":
                 self._unplaced.pop(event.id, None)
                 self._table.removed(event.id, now)
@@ -118,7 +118,7 @@ class ContainerdConnection:
             case "/tasks/delete" if event.id in ("", event.container_id):
                 self._table.stopped(event.container_id, now)
 
-    async def _ask(self, container_id: str) -> None:
+    async def _fetch(self, container_id: str) -> None:
         request = containers_pb.GetContainerRequest(id=container_id)
         try:
             answer = await self._containers.Get(request, metadata=METADATA, timeout=CALL_TIMEOUT)

@@ -261,5 +261,5 @@ def _delete_options(request: ApiRequest, body: Any) -> DeleteOptions:
 
 
 def _success(target: Target, record: ObjectRecord) -> Plain:
-    said = status_error.details(target.kind, target.name, uid=record.plain["metadata"]["uid"])
-    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": said}
+    about = status_error.details(target.kind, target.name, uid=record.plain["metadata"]["uid"])
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": about}

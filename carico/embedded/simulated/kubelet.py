@@ -84,7 +84,7 @@ class SimulatedKubelet:
 
     async def _live(self, pod: Pod) -> None:
         if pod.status.phase != "Running":
-            await self._say(pod, running(pod, self._clock.wall()))
+            await self._write_status(pod, running(pod, self._clock.wall()))
         self._counts(pod.spec.node_name, pod.uid, True)
         wanted = pod.metadata.annotations.get(RUNS_FOR)
         if wanted is None:
@@ -100,13 +100,13 @@ class SimulatedKubelet:
             return
         began = self._clock.wall()
         await self._clock.sleep(span)
-        await self._say(pod, succeeded(pod, began, self._clock.wall()))
+        await self._write_status(pod, succeeded(pod, began, self._clock.wall()))
 
     async def _leave(self, pod: Pod) -> None:
         """No process has to be stopped: the API server may delete the pod."""
         await self._send(lambda: pods.delete(self._client, pod, grace=0))
 
-    async def _say(self, pod: Pod, status: dict[str, Any]) -> None:
+    async def _write_status(self, pod: Pod, status: dict[str, Any]) -> None:
         await self._send(lambda: pods.patch_status(self._client, pod, status, MERGE_PATCH))
 
     async def _send(self, request: Callable[[], Awaitable[None]]) -> None:

@@ -151,7 +151,7 @@ def judge(parts: Components, pod: Pod, now: float) -> PluginResults:
         else:
             result.message = result.message or feasibility.message()
             _explain_preemption(profile, cycle, feasibility, result)
-        result.notes += _partly_asked(profile, feasibility)
+        result.notes += _partly_run(profile, feasibility)
         # Copies: the plugins' answers are valid only until the next cycle.
         rows = np.array(sorted(np.flatnonzero(parts.snapshot.present).tolist(), key=parts.snapshot.name), dtype=np.intp)
         refusals = [(plugin, v.bits[rows].tolist(), v.reasons) for plugin, v in feasibility.verdicts if v.bits.any()]
@@ -252,7 +252,7 @@ def _limited(feasibility: FilterResult) -> tuple[FilterResult, int]:
     return dataclasses.replace(feasibility, verdicts=[*feasibility.verdicts, ("", verdict)]), len(hopeful)
 
 
-def _partly_asked(profile: Profile, feasibility: FilterResult) -> list[str]:
+def _partly_run(profile: Profile, feasibility: FilterResult) -> list[str]:
     """Notes about costly plugins, which are not called for nodes that are rejected already."""
     asked = {name for name, _ in feasibility.verdicts}
     costly = [p.name for p in profile.plugins if getattr(p, "costly", False) and p.name in asked]

@@ -35,7 +35,7 @@ class NodeResourcesFit:
     @property
     def interests(self) -> tuple[EventInterest, ...]:
         return (
-            EventInterest("Pod", Action.POD_SCALE_DOWN, _asks_for_less, audience=only_itself),
+            EventInterest("Pod", Action.POD_SCALE_DOWN, _requests_less, audience=only_itself),
             EventInterest("Node", Action.ADD | Action.NODE_ALLOCATABLE, _could_hold),
         )
 
@@ -116,7 +116,7 @@ def _mark(bits: Bits, where: Mask, bit: int) -> None:
     bits |= where.astype(bits.dtype) << bits.dtype.type(bit)
 
 
-def _asks_for_less(pod: PodInfo, old: Pod, new: Pod) -> bool:
+def _requests_less(pod: PodInfo, old: Pod, new: Pod) -> bool:
     """Whether the waiting pod itself was resized. What running pods free is seen on their row."""
     return new.uid == pod.uid
 

@@ -49,7 +49,7 @@ class Unsupported:
         """Apart from these events, only a change of the pod itself helps."""
         return (
             EventInterest("Node", Action.ADD | Action.NODE_ALLOCATABLE, _offers),
-            EventInterest("DeviceClass", Action.DELETE | Action.UPDATE, _asks_for_devices),
+            EventInterest("DeviceClass", Action.DELETE | Action.UPDATE, _needs_devices),
         )
 
     def pre_filter(self, cycle: Cycle) -> Status:
@@ -60,7 +60,7 @@ class Unsupported:
         return unresolvable(f"carico does not support {' and '.join(listed)}; use another schedulerName for this pod")
 
 
-def _asks_for_devices(pod: PodInfo, old: object, new: object) -> bool:
+def _needs_devices(pod: PodInfo, old: object, new: object) -> bool:
     return any("/" in name for name in pod.template.requests)
 
 
