@@ -40,6 +40,8 @@ Shared:
     pod_class.py  the class of a pod from its labels, annotations and images
     errors.py     all exceptions
     clock.py      time as a dependency, and the ticker
+    process.py    runs the parts of a process until a signal
+    backoff.py    pauses between attempts
     beat.py       the event loop of the agent
     logs.py       log formats
     metrics.py    Prometheus registry and common metrics

@@ -8,10 +8,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import logging
 import os
 import sys
 import textwrap
 import traceback
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -33,6 +35,10 @@ class Command(NamedTuple):
     own_error: int | None = None  # exit code of Carico's errors, for a command where 1 and 2 mean something else
     needs: str = ""  # a package that the wheel of container images does not have
 
+
+# Flags of `carico` itself with a value, and those that one may write before kubectl's commands too.
+GLOBAL = ("--config", "--log-level", "--log-format")
+OF_KUBECTL = ("-n", "--namespace", "--context", "--kubeconfig", "-o", "--output", "--server")
 
 TRY, CLUSTER, ASK, OTHER = "On this machine", "In a cluster", "Ask and check", "Other"
 
@@ -67,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
     # One BLAS thread, set before numpy loads: matrices here are 2 × 2, and on 64 cores it would start 64 threads.
     for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
-    argv = sys.argv[1:] if argv is None else argv
+    argv = command_first(sys.argv[1:] if argv is None else argv)
     name = command_in(argv)
     own_error = COMMANDS[name].own_error if name in COMMANDS else None
     try:
@@ -75,19 +81,38 @@ def main(argv: list[str] | None = None) -> int:
             require_linux(name)
         return _run(name, argv)
     except CaricoError as error:
-        for line in str(error).splitlines():
-            print(f"carico: {line}", file=sys.stderr)
+        logs.failed(str(error))
         return error.exit_code if own_error is None else own_error
     except BrokenPipeError:
         sys.stderr.close()  # the reader of a pipe exited (`carico … | head`): not an error
         return 0
     except KeyboardInterrupt:
         return 130
-    except Exception:
-        if own_error is None:
+    except Exception as error:
+        if logs.is_json():
+            logging.getLogger("carico").exception("%r", error)
+        elif own_error is None:
             raise
-        traceback.print_exc()
-        return own_error
+        else:
+            traceback.print_exc()
+        return 1 if own_error is None else own_error
+
+
+def command_first(argv: list[str]) -> list[str]:
+    """Moves flags of the command behind it, where the user wrote them before it, as one may for kubectl.
+
+    >>> command_first(["--log-level", "debug", "-n", "team", "explain", "web"])
+    ['--log-level', 'debug', 'explain', '-n', 'team', 'web']
+    """
+    before: list[str] = []
+    behind: list[str] = []
+    words = iter(argv)
+    for word in words:
+        if not word.startswith("-"):
+            return [*before, word, *behind, *words]
+        place = before if word.partition("=")[0] in (*GLOBAL, "--version") else behind
+        place += [word, *islice(words, word in (*GLOBAL, *OF_KUBECTL))]
+    return argv
 
 
 def command_in(argv: list[str]) -> str | None:
@@ -100,7 +125,7 @@ def command_in(argv: list[str]) -> str | None:
     for word in words:
         if not word.startswith("-"):
             return word
-        if word in ("--config", "--log-level", "--log-format"):
+        if word in (*GLOBAL, *OF_KUBECTL):
             next(words, None)
     return None
 
@@ -154,6 +179,9 @@ class TopParser(CommandParser):
                 formatter.end_section()
         end = f"Use `{self.prog} COMMAND --help` for more about a command."
         return "\n".join([*lines, "", formatter.format_help(), end, ""])
+
+    def format_help_all(self) -> str:
+        return self.format_help()
 
 
 def build_parser(name: str | None) -> CommandParser:

@@ -116,6 +116,17 @@ def load(cls: type[S], section: str, *, file: Path | None, environ: Mapping[str,
     found: Found = {}
     for place in places:
         found |= _with_new_names(place)
+    made = validated(cls, found, problems)
+    if problems:
+        raise UsageError("\n".join(problems))
+    return made
+
+
+def validated(cls: type[S], found: Found, problems: list[str], inherited: Mapping[str, Any] | None = None) -> S:
+    """Settings of class `cls` from raw values; appends what is wrong to `problems`, and then has a default there.
+
+    `inherited`: values that take the place of defaults.
+    """
     fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     kinds = typing.get_type_hints(cls)
     values: dict[str, Any] = {}
@@ -127,14 +138,13 @@ def load(cls: type[S], section: str, *, file: Path | None, environ: Mapping[str,
             values[name] = _checked(fields[name], _parsed(fields[name], kinds[name], raw))
         except ValueError as error:
             problems.append(f"{where}: {raw!r} {error}")
-    made = cls(**values)
+    made = cls(**{**(inherited or {}), **values})
     if isinstance(made, Related):
         wrong = found.keys() - values.keys()
         for related, text in made.conflicts():
             if wrong.isdisjoint(related):
-                problems.append(f"{next(found[name][1] for name in related if name in found)}: {text}")
-    if problems:
-        raise UsageError("\n".join(problems))
+                where = next((found[name][1] for name in related if name in found), cls.__name__)
+                problems.append(f"{where}: {text}")
     return made
 
 

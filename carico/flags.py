@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import json
 import os
+import re
 import types
 import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ S = TypeVar("S")
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
 LONGEST = 1e9  # s of a duration
+INVALID_NUMBER = re.compile(r"invalid int value: (.*)")  # argparse's own text
 FEW = 6  # choices that an error may list
 METAVARS = {int: "N", float: "X", str: "TEXT", Path: "FILE"}  # of settings without their own
 GLOBAL = "Global options"
@@ -67,7 +69,8 @@ class CommandParser(argparse.ArgumentParser):
             raise UsageError(f"{flag}: {value!r} {error}") from None
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message.removeprefix('argument ')}; see `{self.prog} --help`")
+        message = INVALID_NUMBER.sub(r"\1 is not a whole number", message.removeprefix("argument "))
+        raise UsageError(f"{message}; see `{self.prog} --help`")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """argparse would list every choice, in one line of any length."""
@@ -108,9 +111,10 @@ def add_global(parser: CommandParser, *, in_command: bool) -> argparse._Argument
     """Flags that are valid before or after the command; after it they have no defaults, which would take precedence."""
     group = parser.add_argument_group(GLOBAL)
     group.add_argument("-h", "--help", action="help", help="show this help")
-    if in_command and parser.rare:
-        more = "1 more option" if len(parser.rare) == 1 else f"{len(parser.rare)} more options"
-        group.add_argument("--help-all", action=HelpAll, dest=argparse.SUPPRESS, help=f"show this help with {more}")
+    more = "1 more option" if len(parser.rare) == 1 else f"{len(parser.rare)} more options"
+    shown = in_command and parser.rare
+    about = f"show this help with {more}" if shown else argparse.SUPPRESS  # accepted nevertheless
+    group.add_argument("--help-all", action=HelpAll, dest=argparse.SUPPRESS, help=about)
     missing: Any = argparse.SUPPRESS if in_command else None
     if not in_command or parser.reads_settings:
         about = f"TOML file with settings (default: ${config.FILE_VARIABLE}, or {config.DEFAULT_FILE})"

@@ -47,6 +47,19 @@ def start(level: str = "info", form: str = "text") -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
+def is_json() -> bool:
+    return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
+
+
+def failed(why: str) -> None:
+    """Why the command ends with an error: in JSON where the log is, for its collector, otherwise for a reader."""
+    if is_json():
+        logging.getLogger("carico").error(why)
+        return
+    for line in why.splitlines():
+        print(f"carico: {line}", file=sys.stderr)
+
+
 def dump_stacks_on_signal() -> None:
     """`kill -USR1` prints the stack of every thread to standard error; the process continues."""
     faulthandler.register(signal.SIGUSR1, all_threads=True)

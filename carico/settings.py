@@ -109,7 +109,10 @@ class EstimateSettings:
     capacity_limit: float = setting(1000.0, "highest Pod-Capacity that is ever reported", least=1, metavar="PODS")
     pronto_window: int = duration(60, "window in which Pronto's reject signal looks for spikes", least=2, most=86400)
     pronto_threshold: float = setting(
-        3.0, "weighted sum of spikes, in standard deviations, above which Pronto rejects", least=0
+        3.0,
+        "weighted sum of spikes, in standard deviations, above which Pronto rejects",
+        least=0,
+        metavar="DEVIATIONS",
     )
 
 
@@ -272,8 +275,8 @@ class ClientSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class LedgerSettings:
-    """When a node has room."""
+class CapacitySettings:
+    """When a node has room; a profile may have its own, as arguments of the plugin Capacity."""
 
     threshold: float = setting(
         1.0, "free capacity per unit that a node must have to be chosen", least=0.01, metavar="PODS", common=True
@@ -284,13 +287,26 @@ class LedgerSettings:
         choices=("filter", "requests", "ignore"),
         common=True,
     )
-    heartbeat: float = duration(5.0, "interval between reports of a quiet node, up to 1,500 nodes", least=0.1)
     startup_limit: int = setting(
         8, "pods that may be starting on a node whose fullest resource is used up", least=1, metavar="PODS"
     )
     startup_limit_idle: int = setting(
         32, "pods that may be starting on an idle node; in between in proportion", least=1, metavar="PODS"
     )
+    unmeasured_per_node: int = setting(
+        1,
+        "pods of an unmeasured class that may be on one node; the first measurement lifts the limit",
+        least=1,
+        metavar="PODS",
+    )
+    preempt_for_capacity: bool = setting(False, "evict pods of lower priority when only Pod-Capacity is missing")
+
+
+@dataclasses.dataclass(frozen=True)
+class LedgerSettings:
+    """What pods are charged, and how nodes report."""
+
+    heartbeat: float = duration(5.0, "interval between reports of a quiet node, up to 1,500 nodes", least=0.1)
     startup_patience: float = duration(
         60.0, "time after which a pod that does not start no longer counts as starting", least=1
     )
@@ -306,16 +322,9 @@ class LedgerSettings:
         least=0,
         metavar="BYTES",
     )
-    unmeasured_per_node: int = setting(
-        1,
-        "pods of an unmeasured class that may be on one node; the first measurement lifts the limit",
-        least=1,
-        metavar="PODS",
-    )
     class_costs_max_age: float = duration(
         86400.0, "age at which measured costs of a class are forgotten; a nightly job is known the next night", least=1
     )
-    preempt_for_capacity: bool = setting(False, "evict pods of lower priority when only Pod-Capacity is missing")
     validate: bool = setting(False, "re-check the ledger's sums after every step; slow, for tests")
 
 
@@ -350,7 +359,7 @@ class LeaseSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, ClassSettings, ServerTlsFiles):
+class SchedulerSettings(ClientSettings, CapacitySettings, LedgerSettings, LeaseSettings, ClassSettings, ServerTlsFiles):
     """Scheduler."""
 
     aggregator: str = setting(
@@ -386,7 +395,9 @@ class SchedulerSettings(ClientSettings, LedgerSettings, LeaseSettings, ClassSett
         "", "this replica's name, which no other may have; empty: host name and a random number", metavar="NAME"
     )
     profiles: dict[str, Any] = setting(
-        {"carico": {}}, "plugins and weights by schedulerName; docs/scheduler.md has the form", metavar="JSON"
+        {"carico": {}},
+        "plugins, their weights and arguments by schedulerName; docs/scheduler.md has the form",
+        metavar="JSON",
     )
     binders: int = setting(400, "bindings in flight at once; the API server works best with many", least=1)
     first_backoff: float = duration(1.0, "back-off of a pod after its first failure, doubled at each", least=0)

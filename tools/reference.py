@@ -18,6 +18,7 @@ import metric_tables
 
 from carico import cli, config, durations, flags
 from carico.flags import CommandParser
+from carico.scheduler.plugins.registry import BUILT_IN, FactoryWithArgs
 from carico.settings import AgentSettings, AggregatorSettings, SchedulerSettings
 
 MADE = "<!-- Made by `make docs`; change the help texts in carico/, not this file. -->\n"
@@ -29,7 +30,8 @@ Durations are written like `30s`, `5m`, `1h30m`, or as a number of seconds.
 
 Exit codes: 0, 1 for what went wrong, 2 for a wrong call; `carico run` has its own.
 
-These options may stand before the command or behind it:
+All options may stand before the command or behind it: `kubectl carico -n team explain web`. Those of every command,
+`--config` of those that read settings:
 """
 SETTINGS_HEAD = f"""# Settings
 
@@ -49,6 +51,12 @@ The same in the environment: `CARICO_AGENT__RATE_HZ=5`; as a flag: `--rate-hz 5`
 `5m`, `1h30m`, `250ms`, or as a number of seconds. Lists are `a,b` and tables `a=1,b=2` in environment and flags, and
 TOML's own in the file; `profiles` is JSON outside of it. A switch is `--name` or `--no-name`, also `--name=true` or
 `--name=false`. Everything is checked at the start; all that is wrong is reported at once, with exit code 2.
+"""
+PLUGINS_HEAD = """## [scheduler.profiles.NAME.args.PLUGIN]
+
+Settings of one plugin in one profile ([scheduler.md](scheduler.md#settings)); in environment and flags they are a part
+of the JSON of `profiles`. Where the default is a setting of [scheduler], that applies to every profile that does not
+set its own.
 """
 SECTIONS: dict[str, tuple[type[Any], str]] = {
     "agent": (AgentSettings, "`carico agent`; `top`, `record`, `replay` and `doctor` read this section too."),
@@ -81,8 +89,8 @@ def _command(name: str, command: cli.Command) -> Iterator[str]:
     yield from ("", f"### carico {name}", "", f"{command.about[0].upper()}{command.about[1:]}.", "")
     yield f"    {parser.usage}"
     skipped = {id(action) for action in [*_global(parser), *parser.rare]}
-    shown = [action for action in parser._actions if id(action) not in skipped and action.help != argparse.SUPPRESS]
-    if shown:
+    shown = [action for action in parser._actions if id(action) not in skipped]
+    if any(action.help != argparse.SUPPRESS for action in shown):
         yield ""
         yield from _options(shown)
     if parser.rare:
@@ -100,7 +108,7 @@ def _global(parser: CommandParser) -> list[argparse.Action]:
 
 def _options(actions: Iterable[argparse.Action]) -> Iterator[str]:
     yield from ("| option | |", "| --- | --- |")
-    for action in actions:
+    for action in (each for each in actions if each.help != argparse.SUPPRESS):
         yield f"| {_option(action)} | {_escaped((action.help or '').replace('%%', '%'))} |"
 
 
@@ -127,15 +135,33 @@ def settings() -> Iterator[str]:
             for name in names:
                 yield _row(section, fields[name], kinds[name])
         yield ""
+    yield PLUGINS_HEAD
+    for plugin, factory in BUILT_IN.items():
+        if isinstance(factory, FactoryWithArgs):
+            yield from _arguments(plugin, factory)
     yield from ("## Old names", "", "Still read, with a warning:", "", "| old | new |", "| --- | --- |")
     yield from (f"| `{old}` | `{new}` |" for old, new in config.RENAMED.items())
+    yield "| `release` of a profile | `args.Capacity.release` |"
+
+
+def _arguments(plugin: str, factory: FactoryWithArgs[Any]) -> Iterator[str]:
+    yield from (f"### {plugin}", "", "| setting | value | default | |", "| --- | --- | --- | --- |")
+    kinds, shared = typing.get_type_hints(factory.args), factory.inherited(SchedulerSettings)
+    for field in dataclasses.fields(factory.args):
+        default = f"[scheduler] `{field.name}`" if field.name in shared else _default(field, kinds[field.name])
+        value, about = _value(field, kinds[field.name]), _escaped(field.metadata["about"])
+        yield f"| `{field.name}` | {value} | {default} | {about} |"
+    yield ""
 
 
 def _row(section: str, field: dataclasses.Field[Any], kind: Any) -> str:
     name = f"`{field.name}`<br>`{flags.flag_of(field.name)}`<br>`CARICO_{section.upper()}__{field.name.upper()}`"
+    return f"| {name} | {_value(field, kind)} | {_default(field, kind)} | {_escaped(field.metadata['about'])} |"
+
+
+def _default(field: dataclasses.Field[Any], kind: Any) -> str:
     default = flags.shown_default(field) or ("off" if kind is bool else "")
-    shown = f"`{_cell(default)}`" if default else ""
-    return f"| {name} | {_value(field, kind)} | {shown} | {_escaped(field.metadata['about'])} |"
+    return f"`{_cell(default)}`" if default else ""
 
 
 def _value(field: dataclasses.Field[Any], kind: Any) -> str:

@@ -23,6 +23,7 @@ from carico.estimate.pipeline import Pipeline
 from carico.http.routes import exposition, health
 from carico.http.server import HttpServer
 from carico.metrics import new_registry, request_counter
+from carico.process import run_parts
 from carico.runtime import open_source
 from carico.settings import AgentSettings
 from carico.telemetry.sampler import Sampler
@@ -85,16 +86,9 @@ class AgentProcess:
         log.info("carico %s on %s, metrics on port %d", __version__, self._node.name, port)
         gc.collect()
         gc.freeze()  # libraries and parts are permanent: each full collection over them took 25 ms
-        tasks = {asyncio.create_task(part) for part in self._parts()}
-        stopping = asyncio.create_task(stop.wait())
         try:
-            done, _ = await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
-            for task in done & tasks:
-                task.result()  # raises the error of the task
+            await run_parts(stop, self._parts())
         finally:
-            for task in (stopping, *tasks):
-                task.cancel()
-            await asyncio.gather(stopping, *tasks, return_exceptions=True)
             self._memory.keep()
             await self._pages.stop()
         log.info("stopped")

@@ -13,8 +13,8 @@ import socket
 
 from prometheus_client import CollectorRegistry
 
-from carico import __version__, metrics
-from carico.aggregator import pages, peers
+from carico import __version__, metrics, process
+from carico.aggregator import garbage, pages, peers
 from carico.aggregator.service import AggregationService
 from carico.aggregator.state import AggregatorState
 from carico.certificate_metrics import CertificateCollector, from_file
@@ -33,13 +33,15 @@ GRACE = 0.2  # s for calls that are in progress at the end
 
 
 class Aggregator:
-    """One replica. `start` it, then `stop` it; in between it runs in its own tasks."""
+    """One replica. `run` it, or `start` and `stop` it; in between it runs in its own tasks."""
 
-    def __init__(self, settings: AggregatorSettings, clock: Clock) -> None:
+    def __init__(self, settings: AggregatorSettings, clock: Clock, *, collect_garbage: bool = False) -> None:
+        """`collect_garbage`: this is the only thing in its process, whose garbage collector it may control."""
         if settings.peers and not settings.plaintext:
             _check_peers(settings)
         self._settings = settings
         self._clock = clock
+        self._collect_garbage = collect_garbage
         self.registry = registry = metrics.new_registry("aggregator")
         self._lag = metrics.loop_lag(registry, "aggregator")
         registry.register(CertificateCollector("aggregator", {"tls_cert": from_file(settings.tls_cert)}))
@@ -64,12 +66,23 @@ class Aggregator:
             "/debug/model": shown(lambda: pages.debug_model(self._service), Access.LOCAL),
         }
 
+    async def run(self, stop: asyncio.Event) -> None:
+        """Runs until `stop` is set; raises the error of a task that fails, because a partial aggregator is useless."""
+        await self.start()
+        try:
+            await process.first_to_end(stop, self._tasks)
+        finally:
+            log.info("ending")
+            await self.stop()
+
     async def start(self) -> tuple[int, int]:
         """Returns the ports of gRPC and of the pages."""
         grpc_port, page_port = await self._grpc.start(), await self._pages.start()
         self._tasks = [asyncio.create_task(self._refresh_for_ever())]
         if self._settings.peers:
             self._tasks.append(asyncio.create_task(peers.follow(self._settings, self._service, self._clock)))
+        if self._collect_garbage:
+            self._tasks.append(asyncio.create_task(garbage.run(self._clock)))
         self._ready = True
         where = f"gRPC on port {grpc_port}, pages on port {page_port}"
         log.info(
@@ -77,20 +90,9 @@ class Aggregator:
         )
         return grpc_port, page_port
 
-    async def until(self, end: asyncio.Event) -> None:
-        """Waits for `end`; raises the error of a task that fails before, because a partial aggregator is useless."""
-        ending = asyncio.create_task(end.wait())
-        await asyncio.wait([ending, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
-        ending.cancel()
-        for task in self._tasks:
-            if task.done():
-                task.result()
-
     async def stop(self) -> None:
         self._ready = False
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await process.cancel(self._tasks)
         await self._grpc.stop(GRACE)
         await self._pages.stop()
 

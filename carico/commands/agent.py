@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import signal
 
 from carico import flags
 from carico.agent.process import AgentProcess
 from carico.beat import BeatLoop
 from carico.clock import SystemClock
+from carico.process import run_until_signal
 from carico.settings import AgentSettings
 
 
@@ -19,13 +19,9 @@ def add_arguments(parser: flags.CommandParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     settings = flags.settings_of(AgentSettings, "agent", args)
-    with asyncio.Runner(loop_factory=BeatLoop) as runner:
-        runner.run(_run(settings))
+
+    async def serve(stop: asyncio.Event) -> None:
+        await AgentProcess(settings, SystemClock()).run(stop)
+
+    run_until_signal(serve, BeatLoop)
     return 0
-
-
-async def _run(settings: AgentSettings) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await AgentProcess(settings, SystemClock()).run(stop)

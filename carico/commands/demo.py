@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import signal
 import time
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
@@ -24,6 +23,7 @@ from carico.embedded.supervisor.guard import Guard, sweep
 from carico.errors import CaricoError, UsageError
 from carico.kube import credentials, pods
 from carico.kube.client import Client
+from carico.process import call_on_stop_signals
 from carico.settings import ViewSettings
 from carico.telemetry.sampler import Sampler
 from carico.telemetry.stat import CpuTimes, parse_times, utilisation
@@ -59,8 +59,7 @@ def run(args: argparse.Namespace) -> int:
 async def _until_stopped(play: Coroutine[Any, Any, int]) -> int:
     """Ctrl-C and SIGTERM end the demo as its normal end does: everything that it started is ended."""
     task = asyncio.ensure_future(play)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    call_on_stop_signals(task.cancel)
     try:
         return await task
     except asyncio.CancelledError:

@@ -54,6 +54,7 @@ def _scheduler(args: argparse.Namespace) -> SchedulerSettings:
     return replace(
         found,
         kubeconfig=args.kubeconfig or found.kubeconfig,
+        exec_in_pod=args.exec_in_pod or found.exec_in_pod,
         leader_elect_resource_namespace=namespace,
         leader_elect_resource_name=name,
     )

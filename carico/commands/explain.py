@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 from http import HTTPStatus
 from urllib.parse import quote
 
@@ -17,7 +18,7 @@ import msgspec
 from carico import output
 from carico.clock import SystemClock
 from carico.errors import CaricoError
-from carico.kube import flags, pods
+from carico.kube import flags, pods, server_info
 from carico.kube.client import ApiError, Client
 from carico.kube.objects import Pod
 from carico.scheduler.assembly import assemble
@@ -73,14 +74,24 @@ async def evaluate_here(
 ) -> Explanation:
     """Reads the cluster once and evaluates the pod with every default plugin but Capacity."""
     client = Client(flags.find(args))
+    try:
+        return await _evaluated(client, pod, name, why_here)
+    finally:
+        await client.close()
+
+
+async def _evaluated(client: Client, pod: Pod | None, name: tuple[str, str] | None, why_here: str) -> Explanation:
+    if name is not None:
+        pod = await _pod(client, *name)
+    else:
+        with contextlib.suppress(msgspec.DecodeError):
+            await server_info.read(client)  # each watch would log that there is no API server
     settings = SchedulerSettings(profiles={"carico": {"disable": ["Capacity"]}})
     clock = SystemClock()
     parts = assemble(settings, clock, client)
     watches = Informers(client, parts.cluster, clock)
     following = asyncio.create_task(watches.run())
     try:
-        if name is not None:
-            pod = await _pod(client, *name)
         async with asyncio.timeout(PATIENCE):
             await watches.wait_for_sync()
         assert pod is not None
@@ -93,7 +104,6 @@ async def evaluate_here(
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
-        await client.close()
 
 
 async def _pod(client: Client, namespace: str, name: str) -> Pod:

@@ -7,7 +7,6 @@ import asyncio
 import importlib
 import json
 import re
-import signal
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,6 +15,7 @@ from carico import flags
 from carico.clock import Clock, SystemClock
 from carico.embedded.supervisor.guard import Guard, sweep
 from carico.errors import UsageError
+from carico.process import call_on_stop_signals
 from carico.run import inputs
 from carico.run.admission import RunAdmission, RunBounds
 from carico.run.inputs import Batch, InputReader
@@ -119,8 +119,7 @@ class RunCommand:
         self._interrupted = False
 
     async def run(self) -> int:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, self._interrupt)
+        call_on_stop_signals(self._interrupt)
         await asyncio.to_thread(sweep)
         try:
             async with Guard() as guard:

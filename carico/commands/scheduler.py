@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import logging
 import signal
 import sys
 
 from carico.flags import CommandParser, add_settings, settings_of
+from carico.process import run_until_signal
 from carico.scheduler.gc_control import GcControl
 from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
@@ -23,8 +23,14 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     settings = settings_of(SchedulerSettings, "scheduler", args)
-    with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=_fast_loop) as runner:
-        runner.run(_serve(settings))
+
+    async def serve(stop: asyncio.Event) -> None:
+        scheduler = Scheduler(settings, garbage=GcControl(ours=True))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, lambda: _dump(scheduler))
+        await scheduler.run(stop)
+        log.info("ended")
+
+    run_until_signal(serve, _fast_loop)
     return 0
 
 
@@ -33,17 +39,6 @@ def _fast_loop() -> asyncio.AbstractEventLoop:
     import uvloop
 
     return uvloop.new_event_loop()
-
-
-async def _serve(settings: SchedulerSettings) -> None:
-    scheduler = Scheduler(settings, garbage=GcControl(ours=True))
-    end = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end.set)
-    loop.add_signal_handler(signal.SIGUSR2, lambda: _dump(scheduler))
-    await scheduler.run(end)
-    log.info("ended")
 
 
 def _dump(scheduler: Scheduler) -> None:

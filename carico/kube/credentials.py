@@ -47,7 +47,8 @@ class Surroundings:
 
     @property
     def in_pod(self) -> bool:
-        return "KUBERNETES_SERVICE_HOST" in self.environ and (self.service_account / "token").exists()
+        """By what a kubelet sets in every container. A pod that is given a kubeconfig often has no token of its own."""
+        return "KUBERNETES_SERVICE_HOST" in self.environ
 
 
 def find(
@@ -58,12 +59,13 @@ def find(
     exec_in_pod: bool = False,
     clock: Clock | None = None,
 ) -> Credentials:
-    """The named file; else those of $KUBECONFIG; else the service account; else ~/.kube/config."""
+    """The named file; else those of $KUBECONFIG; else the service account, if the pod has one; else ~/.kube/config."""
     around = Surroundings(environ, exec_in_pod, clock=clock)
-    files = [kubeconfig] if kubeconfig is not None else named_in(environ)
-    if not files and context is None and "KUBERNETES_SERVICE_HOST" in environ:
+    files, usual = [kubeconfig] if kubeconfig is not None else named_in(environ), Path.home() / ".kube" / "config"
+    has_account = (around.service_account / "token").exists() or not usual.exists()
+    if not files and context is None and around.in_pod and has_account:
         return in_cluster(around)
-    return from_choice(choose(files or [Path.home() / ".kube" / "config"], context), around)
+    return from_choice(choose(files or [usual], context), around)
 
 
 def from_kubeconfig(path: Path, context: str | None = None, *, clock: Clock | None = None) -> Credentials:

@@ -5,10 +5,14 @@ Go writes null for an empty list, map or pointer unless its struct field has `om
 more without its nulls; an absent field has its default. Valid objects have no extra cost.
 
 An object that cannot be decoded even then has a value of a wrong type. `read_remains` finds out which object it is.
+
+Go's decoder takes ten thousand levels, msgspec's about one thousand: whoever may write a pod can nest
+`metadata.managedFields` deeper than that. `read` cuts off what is below DEEPEST levels instead of giving up.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -20,7 +24,41 @@ T = TypeVar("T")
 # What msgspec raises for bytes that are not JSON, not of the type, not UTF-8, or nested a thousand deep.
 FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
+DEEPEST = 100  # levels that are kept of data which is nested too deep; the fields that are read end far above
+_STRING_OR_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
+
 Tree = dict[str, Any]
+
+
+def read(kind: type[T], data: bytes | msgspec.Raw) -> T:
+    """The value as it is, nulls included; what is nested too deep for the decoder counts as null."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except RecursionError:
+        return msgspec.json.decode(without_depths(bytes(data)), type=kind)
+
+
+def without_depths(data: bytes, deepest: int = DEEPEST) -> bytes:
+    """JSON with null in place of every list and object below `deepest` levels.
+
+    >>> without_depths(b'{"a": [1, {"b": "]"}], "c": {}}', deepest=2)
+    b'{"a": [1, null], "c": {}}'
+    """
+    kept: list[bytes] = []
+    depth = start = 0
+    for found in _STRING_OR_BRACKET.finditer(data):
+        sign = data[found.start()]
+        if sign in b"[{":
+            depth += 1
+            if depth == deepest + 1:
+                kept.append(data[start : found.start()])
+        elif sign in b"]}":
+            if depth == deepest + 1:
+                kept.append(b"null")
+                start = found.end()
+            depth -= 1
+    kept.append(data[start:] if depth <= deepest else b"")
+    return b"".join(kept)
 
 
 def decode(kind: type[T], data: bytes) -> T:
@@ -92,6 +130,6 @@ def text_at(content: Tree, *path: str) -> str:
 
 def _tree(data: bytes | msgspec.Raw) -> Any:
     try:
-        return msgspec.json.decode(data)
+        return read(Any, data)
     except UnicodeDecodeError:  # Go replaces what is not UTF-8; so does this
-        return msgspec.json.decode(bytes(data).decode(errors="replace"))
+        return read(Any, bytes(data).decode(errors="replace").encode())

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Generic, TypeVar
 
+from carico.backoff import doubled
 from carico.clock import Clock
 from carico.kube.meta import NamedObject
 
@@ -57,7 +58,7 @@ class Delivery(Generic[T]):
     def __init__(self, on_change: Change[T], firewall: Firewall, clock: Clock) -> None:
         self._on_change, self._firewall, self._clock = on_change, firewall, clock
         self._owed: dict[str, tuple[T | None, T | None]] = {}  # key to (last delivered, failed) state
-        self._pause = FIRST_PAUSE
+        self._failures = 1  # rounds in a row without a success, this one included
         self._call_off: Callable[[], object] | None = None
 
     def deliver(self, key: str, old: T | None, new: T | None) -> None:
@@ -85,15 +86,19 @@ class Delivery(Generic[T]):
             self._owed[key] = (old, new)
             self._firewall.caught(error)
             if self._call_off is None:
-                self._call_off = self._clock.call_at(self._clock.monotonic() + self._pause, self._again)
+                self._call_later()
             return False
         return True
 
     def _again(self) -> None:
         self._call_off = None
-        self._pause = min(LONGEST_PAUSE, 2 * self._pause)
+        self._failures += 1
         for key in list(self._owed)[:AT_ONCE]:
             if self._try(key, *self._owed.pop(key)):
-                self._pause = FIRST_PAUSE
+                self._failures = 1
         if self._owed and self._call_off is None:
-            self._call_off = self._clock.call_at(self._clock.monotonic() + self._pause, self._again)
+            self._call_later()
+
+    def _call_later(self) -> None:
+        pause = doubled(FIRST_PAUSE, LONGEST_PAUSE, self._failures)
+        self._call_off = self._clock.call_at(self._clock.monotonic() + pause, self._again)

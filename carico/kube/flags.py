@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from carico.errors import UsageError
+from carico.flags import CommandParser
 from carico.kube import credentials
 from carico.kube.identity import Credentials
 
@@ -20,6 +21,10 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     about = "kubeconfig file (default: $KUBECONFIG, the pod's service account, ~/.kube/config)"
     group.add_argument("--kubeconfig", type=Path, metavar="FILE", help=about)
     group.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: its current one)")
+    about = "run the credential plugin of a kubeconfig inside a pod too"
+    action = group.add_argument("--exec-in-pod", action="store_true", help=about)
+    if isinstance(parser, CommandParser):
+        parser.rare.append(action)
 
 
 def add_namespace(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +34,7 @@ def add_namespace(parser: argparse.ArgumentParser) -> None:
 
 def find(args: argparse.Namespace) -> Credentials:
     """The credentials for the flags of `add_cluster`."""
-    return credentials.find(args.kubeconfig, context=args.context)
+    return credentials.find(args.kubeconfig, context=args.context, exec_in_pod=args.exec_in_pod)
 
 
 def namespace_of(args: argparse.Namespace) -> str:

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 
 from carico.clock import Clock
 from carico.kube.chunked import HttpError
 from carico.kube.identity import Credentials
 from carico.kube.network import Connect, NetworkConnection
+
+
+def reason(error: OSError) -> str:
+    """Why there is no connection, without Python's names and numbers.
+
+    >>> reason(ConnectionRefusedError(111, "Connect call failed ('10.0.0.1', 6443)"))
+    'connection refused'
+    """
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate verify failed: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS: {(error.reason or str(error)).replace('_', ' ').lower()}"
+    if error.errno is not None and error.errno > 0:  # that of a name that cannot be resolved is negative
+        return os.strerror(error.errno).lower()
+    return error.strerror or str(error) or "no answer"
 
 
 class ConnectionPool:
@@ -64,8 +80,7 @@ class ConnectionPool:
         try:
             return await self._connect(where, self._tls, self._session, self._patience)
         except OSError as error:
-            why = str(error) or "no answer"
-            raise HttpError(f"the API server at {where.authority} cannot be reached: {why}") from error
+            raise HttpError(f"the API server at {where.authority} cannot be reached: {reason(error)}") from error
 
     def _drop(self, entries: list[tuple[NetworkConnection, float]]) -> None:
         for connection, _ in entries:

@@ -22,12 +22,13 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from carico.backoff import doubled, spread
 from carico.clock import Clock, SystemClock
 from carico.errors import CaricoError
 from carico.kube.calls import FollowedResource
 from carico.kube.chunked import HttpError
 from carico.kube.client import ApiError, Client, ResponseStream
-from carico.kube.decode import FAILURES, decode, read_remains
+from carico.kube.decode import FAILURES, decode, read, read_remains
 from carico.kube.delivery import Change, Firewall
 from carico.kube.meta import NamedObject
 from carico.kube.mirror import ListResult, Mirror, Undecodable, ignore
@@ -141,8 +142,7 @@ class Reflector(Generic[T]):
                 lasted = self._clock.monotonic() - began
                 failures = int(failed) if lasted >= HEALTHY_AFTER else failures + 1
                 if failures and (failed or not self._relist):  # otherwise `refresh` waits for a list
-                    pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures - 1, 10))
-                    await self._clock.sleep(pause * (0.75 + 0.5 * random.random()))
+                    await self._clock.sleep(spread(doubled(FIRST_PAUSE, LONGEST_PAUSE, failures)))
         finally:
             self._mirror.stop()
 
@@ -192,7 +192,7 @@ class Reflector(Generic[T]):
         resume, version = "", ""
         while True:
             query = f"?limit={PAGE}{self.resource.selector}" + (f"&continue={resume}" if resume else "")
-            page = msgspec.json.decode(await self._client.call("GET", self.resource.path + query), type=_List)
+            page = read(_List, await self._client.call("GET", self.resource.path + query))
             await self._read_page(page, found)
             version = version or page.metadata.resource_version or ""
             resume = page.metadata.continue_ or ""
@@ -271,7 +271,7 @@ class Reflector(Generic[T]):
         if not line:
             return
         try:
-            event = msgspec.json.decode(line, type=_Event[msgspec.Raw])
+            event = read(_Event[msgspec.Raw], line)
         except FAILURES as error:  # its object and resource version stay unknown
             self._count_undecodable()
             raise Expired(f"a line of the watch is no event: {error}") from error

@@ -19,6 +19,7 @@ import random
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 
+from carico.backoff import doubled, spread
 from carico.clock import Clock
 from carico.errors import CaricoError
 from carico.kube.client import ApiError, Client, Fence, FencedError
@@ -259,7 +260,7 @@ class ApiWriter:
             self._end(entry, error)
             return
         self._on_result(entry.write.urgency, "retried")
-        wait = min(LAST_WAIT, FIRST_WAIT * 2 ** min(entry.tries - 1, 16)) * (0.5 + 0.5 * self._jitter())
+        wait = spread(doubled(FIRST_WAIT, LAST_WAIT, entry.tries), self._jitter())
         asked = error.retry_after if isinstance(error, ApiError) else 0.0
         due = now + max(wait, min(asked, LONGEST_RETRY_AFTER))
         entry.stage = Stage.RESTING

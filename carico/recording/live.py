@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from carico.agent.measuring import PodMeasurement
 from carico.clock import Clock, Ticker
 from carico.errors import CaricoError
+from carico.process import call_on_stop_signals
 from carico.runtime import open_source
 from carico.settings import NodeSettings
 from carico.telemetry.sampler import Sampler
@@ -65,8 +65,7 @@ class LiveSampler:
 
     def stop_on_signals(self) -> None:
         """Ctrl-C and SIGTERM end the iteration, so that files are completed and the cursor is restored."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, self.stop)
+        call_on_stop_signals(self.stop)
 
     def stop(self, *_: object) -> None:
         self._ticks.put_nowait(None)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, Protocol
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from carico.backoff import doubled, spread
 from carico.clock import Clock
 from carico.errors import SourceError
 from carico.runtime.channel import explain
@@ -61,7 +61,7 @@ class ListWatcher:
         self.socket = path
         self._connect = connect
         self._clock = clock
-        self._pause = FIRST_PAUSE
+        self._failures = 0  # in a row
 
     async def run(self) -> None:
         while True:
@@ -73,8 +73,8 @@ class ListWatcher:
                 self._failed(explain(error, self.socket))
             except (SourceError, DecodeError) as error:
                 self._failed(str(error))
-            await self._clock.sleep(self._pause * random.uniform(0.5, 1.0))
-            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+            self._failures += 1
+            await self._clock.sleep(spread(doubled(FIRST_PAUSE, LONGEST_PAUSE, self._failures)))
 
     async def _follow(self, connection: RuntimeConnection) -> None:
         async with aclosing(connection.subscribe()) as events:
@@ -102,7 +102,7 @@ class ListWatcher:
         await connection.relist()
         if self.problem is not None:
             log.info("pods are counted by %s at %s", self.name, self.socket)
-        self.problem, self._pause = None, FIRST_PAUSE
+        self.problem, self._failures = None, 0
 
     def _failed(self, problem: str) -> None:
         if problem != self.problem:  # log it once, not at every attempt

@@ -6,8 +6,7 @@ Tests, benchmarks, `explain` and the extender use the same parts as the process.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
@@ -23,12 +22,12 @@ from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.cluster_cache import ClusterCache
 from carico.scheduler.cycle.binding_slots import PluginClient, Slots
 from carico.scheduler.cycle.decision_log import DecisionLog
-from carico.scheduler.cycle.profiles import Profile, chosen, release_of, weights_of
-from carico.scheduler.framework.contract import Code, error
+from carico.scheduler.cycle.profile_settings import ProfileSettings, read_profiles
+from carico.scheduler.cycle.profiles import Profile
+from carico.scheduler.framework.contract import Code, PricedSupply, error
 from carico.scheduler.framework.in_flight import WaitingPods
 from carico.scheduler.metrics import SchedulerMetrics
 from carico.scheduler.plugins import registry as plugins
-from carico.scheduler.plugins.capacity import CapacityRules
 from carico.scheduler.queue.scheduling_queue import Gate, Queue
 from carico.settings import SchedulerSettings
 
@@ -51,6 +50,7 @@ class Components:
 def assemble(
     settings: SchedulerSettings, clock: Clock, client: Client | None, may_bind: Callable[[], bool] = lambda: True
 ) -> Components:
+    chosen = read_profiles(settings.profiles, settings)
     registry = pages.new_registry("scheduler")
     metrics = SchedulerMetrics(registry)
     rows = RowIndex()
@@ -74,11 +74,7 @@ def assemble(
     tools = plugins.PluginTools(
         snapshot=snapshot, ledger=ledger, classes=classes, clock=clock, client=limited, waiting=waiting
     )
-    profiles = {name: _profile(name, table, settings, tools, metrics) for name, table in settings.profiles.items()}
-    if not profiles:
-        raise UsageError(
-            "[scheduler.profiles] is empty: name at least one schedulerName, e.g. [scheduler.profiles.carico]"
-        )
+    profiles = {name: _profile(name, one, tools, metrics) for name, one in chosen.items()}
     queue = _queue(settings, profiles)
     cluster = ClusterCache(snapshot, ledger, queue, profiles, clock.monotonic, classes)
     cluster.on_pod, cluster.on_node_removed = waiting.pod_changed, waiting.node_removed
@@ -86,27 +82,15 @@ def assemble(
     return Components(snapshot, ledger, classes, queue, cluster, profiles, metrics, registry, ring, slots, waiting)
 
 
-def _profile(
-    name: str, table: dict[str, Any], settings: SchedulerSettings, tools: plugins.PluginTools, metrics: SchedulerMetrics
-) -> Profile:
-    names = chosen(name, table, list(plugins.known()), plugins.DEFAULT)
-    rules = CapacityRules(
-        threshold=settings.threshold,
-        on_stale=settings.on_stale,
-        release=release_of(name, table),
-        startup_limit=settings.startup_limit,
-        startup_limit_idle=settings.startup_limit_idle,
-        unmeasured_per_node=settings.unmeasured_per_node,
-        preempt=settings.preempt_for_capacity,
-    )
-    made = plugins.make(names, replace(tools, rules=rules))
-    return Profile(name, made, plugins.WEIGHTS | weights_of(name, table), metrics)
+def _profile(name: str, chosen: ProfileSettings, tools: plugins.PluginTools, metrics: SchedulerMetrics) -> Profile:
+    made = plugins.make(chosen.plugins, tools, chosen.args)
+    return Profile(name, made, plugins.WEIGHTS | chosen.weights, metrics)
 
 
 def _queue(settings: SchedulerSettings, profiles: dict[str, Profile]) -> Queue:
     """One queue for all profiles, sorted by their common QueueSort plugin, as in kube-scheduler."""
-    sorts = [sort for profile in profiles.values() for sort in profile.sorts]
-    if not sorts or len({sort.name for sort in sorts}) > 1:
+    sorts = [(sort.name, profile.sort_key(sort)) for profile in profiles.values() for sort in profile.sorts]
+    if not sorts or len({name for name, _ in sorts}) > 1:
         raise UsageError("all profiles share one queue: each needs the same queue sort plugin, e.g. PrioritySort")
 
     def gate(pod: PodInfo) -> Gate | None:
@@ -123,7 +107,7 @@ def _queue(settings: SchedulerSettings, profiles: dict[str, Profile]) -> Queue:
         return None
 
     queue = Queue(
-        sorts[0].sort_key,
+        sorts[0][1],
         gate,
         first_backoff=settings.first_backoff,
         last_backoff=settings.last_backoff,
@@ -131,7 +115,7 @@ def _queue(settings: SchedulerSettings, profiles: dict[str, Profile]) -> Queue:
     )
     for profile in profiles.values():
         for plugin in profile.supplies:
-            queue.supplies[plugin.supply] = plugin.available
-        if profile.capacity is not None:
-            queue.needs_of[profile.capacity.supply] = profile.capacity.needs_of
+            queue.supplies[plugin.supply] = profile.available(plugin)
+            if isinstance(plugin, PricedSupply):
+                queue.needs_of[plugin.supply] = plugin.needs_of
     return queue

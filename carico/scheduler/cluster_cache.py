@@ -29,6 +29,8 @@ from carico.scheduler.framework.cluster_events import Action, ClusterEvent, node
 from carico.scheduler.queue.scheduling_queue import Queue, is_waiting
 from carico.types import ClassCost, ClassKey, NodeReport, Vector
 
+RETRY_NOMINATED = 15.0  # s after an attempt; meanwhile room is kept for the pod that it may not be able to use
+
 
 class ClusterCache:
     def __init__(
@@ -174,6 +176,7 @@ class ClusterCache:
         now = self._now()
         self._reprice(self.classes.tick(now), now)
         self.ledger.expire(now)
+        self._retry_nominated_in_time(now)
         self._wake(now)
 
     # --- inside ---
@@ -268,6 +271,13 @@ class ClusterCache:
         for nominated in list(self.snapshot.nominated.values()):
             if nominated.node == name:
                 self.queue.activate(nominated.pod.uid, now)
+
+    def _retry_nominated_in_time(self, now: float) -> None:
+        """No event tells that a node still does not hold them although the reports show that their victims are gone."""
+        for nominated in list(self.snapshot.nominated.values()):
+            queued = self.queue.get(nominated.pod.uid)
+            if queued is not None and now - queued.failed_at >= RETRY_NOMINATED:
+                self.queue.activate(queued.uid, now)
 
     def _restored(self, assumed: KubeObject, present: KubeObject) -> None:
         """A volume or claim that was assumed for a pod is as before: no watch event will wake the pods that wait."""

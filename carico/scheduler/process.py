@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from carico import __version__
+from carico import __version__, process
 from carico.clock import Clock, SystemClock, Ticker
 from carico.errors import CaricoError
 from carico.kube import credentials
@@ -31,7 +31,7 @@ from carico.kube.writer import ApiWriter
 from carico.kube.writes import Urgency
 from carico.metrics import loop_lag
 from carico.scheduler.assembly import Components, assemble
-from carico.scheduler.cache.units import counts, units_of
+from carico.scheduler.cache.units import units_of
 from carico.scheduler.cycle.binding_cycle import Binder
 from carico.scheduler.cycle.binding_finisher import BindingFinisher
 from carico.scheduler.cycle.decision_log import DecisionRecord
@@ -151,7 +151,7 @@ class Scheduler:
         ports = [f"{server.name} on port {await server.start()}" for server in self._servers]
         log.info("scheduler %s, %s: gRPC on port %d, %s", __version__, self.identity, grpc_port, ", ".join(ports))
         lead = asyncio.create_task(self._lead())
-        others = [self.watches.run(), self.recorder.run(), self.writer.run(), self._keep_house(), end.wait()]
+        others = [self.watches.run(), self.recorder.run(), self.writer.run(), self._keep_house()]
         others += [self.rejections.run(), Ticker(self.clock, LAG_EVERY).run(self._lag)]
         if self.extender is not None:
             others.append(self.extender.wakeup.run())
@@ -161,9 +161,7 @@ class Scheduler:
             others.append(self.class_costs.run())
         tasks: list[asyncio.Task[Any]] = [lead, *(asyncio.create_task(one) for one in others)]
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            await process.first_to_end(end, tasks)
         finally:
             await self._stop(lead, tasks)
 
@@ -172,7 +170,7 @@ class Scheduler:
 
         If a binding may still take effect, the Lease is not released: the next leader waits until it expires.
         """
-        await _cancelled(lead)
+        await process.cancel([lead])
         try:
             async with asyncio.timeout(DRAIN):
                 await self.binder.drain()
@@ -192,7 +190,7 @@ class Scheduler:
         await self.binder.abandon()
         if self.extender is not None:
             await self.extender.close()
-        await _cancelled(*tasks)
+        await process.cancel(tasks)
         await self._grpc.stop()
         for server in self._servers:
             await server.stop()
@@ -216,7 +214,7 @@ class Scheduler:
         """Starts as a new leader, after a refresh that makes every binding of the previous one visible."""
         await self.watches.pods.refresh()
         self._expect_reports()
-        self.parts.queue.activate_all()
+        self.parts.queue.activate_all(self.clock.monotonic())
         self.reports.announce()
         await self._schedule()
 
@@ -226,7 +224,7 @@ class Scheduler:
 
     def _extender(self) -> Extender:
         pods = self.watches.pods.store
-        return Extender(self.parts, self.clock, pods, self.client, self.writer, self.may_bind)
+        return Extender(self.parts, self.clock, pods, self.client, self.writer, self.may_bind, self.settings)
 
     def may_bind(self) -> bool:
         return self.election.leading or not self.settings.leader_elect
@@ -276,8 +274,8 @@ class Scheduler:
         took = perf_counter() - began
         self.parts.metrics.algorithm_seconds.observe(took)
         self._record(profile, queued, decision, took)
-        if decision.remark:
-            self.parts.metrics.stale_placements.labels(self.settings.on_stale).inc()
+        if decision.node and decision.figures.stale_rule:
+            self.parts.metrics.stale_placements.labels(decision.figures.stale_rule).inc()
         if decision.node:
             self.binder.start(profile, queued, decision, began)
             return
@@ -288,17 +286,13 @@ class Scheduler:
 
     def _record(self, profile: Profile, queued: Queued, decision: Decision, took: float) -> None:
         pod = queued.info.pod
-        by_report = profile.capacity is not None and counts(pod)
-        if decision.remark and self.settings.on_stale == "requests":
-            by_report = False
-        free = round(decision.free_before, 3) if decision.node and by_report else None
-        need = round(profile.capacity.need(decision.cycle), 3) if by_report and profile.capacity is not None else None
+        free = decision.figures.free if decision.node else None
         result = "scheduled" if decision.node else "error" if decision.code is Code.ERROR else "unschedulable"
         self.parts.ring.add(
             DecisionRecord(
                 self.clock.wall(), pod.key, pod.uid, profile.name, queued.attempts, decision.node, result,
-                decision.feasible, self.parts.snapshot.node_count, free, units_of(pod),
-                decision.message, round(took * 1e6, 1), need,
+                decision.feasible, self.parts.snapshot.node_count, _rounded(free), units_of(pod),
+                decision.message, round(took * 1e6, 1), _rounded(decision.figures.need),
             )
         )  # fmt: skip
 
@@ -359,7 +353,5 @@ class Scheduler:
         return None if self.watches.is_synced else "the first lists of the API server's objects are not complete"
 
 
-async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+def _rounded(figure: float | None) -> float | None:
+    return None if figure is None else round(figure, 3)

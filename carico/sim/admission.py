@@ -21,7 +21,7 @@ from carico.scheduler.cache.rows import RowIndex
 from carico.scheduler.cache.snapshot import Snapshot
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.contract import Cycle
-from carico.scheduler.plugins.capacity import Capacity, CapacityRules
+from carico.scheduler.plugins.capacity import Capacity, CapacityArgs
 from carico.settings import FULL
 from carico.sim.kubelet import CONTAINER_RUNS
 from carico.sim.machine import OVERHEAD, Hardware
@@ -56,7 +56,7 @@ class Oracle:
     """Uses no reports but the true demand. The limit of starting pods per node is the same as in the scheduler."""
 
     def __init__(self, nodes: Mapping[str, Hardware], clock: Timeline) -> None:
-        self._clock, self._rules = clock, CapacityRules()
+        self._clock, self._args = clock, CapacityArgs()
         self._size = {name: np.array((one.threads, one.memory)) for name, one in nodes.items()}
         self._empty = {name: FULL * self._size[name] - _base(one) for name, one in nodes.items()}  # room without pods
         self._starting = dict.fromkeys(nodes, 0)
@@ -79,7 +79,7 @@ class Oracle:
 
     def _crowded(self, node: str) -> bool:
         usage = FULL - float((self._left_now(node) / self._size[node]).min())
-        few, many = self._rules.startup_limit, self._rules.startup_limit_idle
+        few, many = self._args.startup_limit, self._args.startup_limit_idle
         return self._starting[node] >= max(math.floor(few + (1.0 - usage) * (many - few)), few)
 
     def _left_now(self, node: str) -> Vector:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from carico.backoff import doubled
 from carico.runtime.pods import Member, PodListing, PodTable, Sandbox
 from carico.sim.machine import Machine, later_peak
 from carico.sim.timeline import Timeline
@@ -129,7 +130,7 @@ class SimKubelet:
 
     def _restart(self, placed: PlacedPod, now: float) -> None:
         self.machine.rest(placed.pod.uid, placed.pod.peak, now)
-        start = now + min(BACK_OFF_FIRST * 2.0 ** (placed.starts - 1), BACK_OFF_MOST)
+        start = now + doubled(BACK_OFF_FIRST, BACK_OFF_MOST, placed.starts)
         self._at(start, lambda then: self._create_container(placed, then))
         self._at(start + CONTAINER_RUNS - CONTAINER_CREATED, lambda then: self._run_container(placed, then))
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from grpc import aio
 
+from carico.backoff import doubled, spread
 from carico.clock import Clock
 from carico.errors import CaricoError
 from carico.wire.channel import Dialer
@@ -101,28 +102,30 @@ class StreamClient:
 
     async def run(self) -> None:
         """Never returns; an outage is logged once."""
-        pause, failed = FIRST_PAUSE, False
+        failures, logged = 0, False
         while True:
             address = await self._choose()
             why = await self._converse(address) if address else "the name has no address"
             if why is None:
                 continue
             if self.address is not None:
-                pause, failed = FIRST_PAUSE, False
-            if not failed:
+                failures, logged = 0, False
+            if not logged:
                 log.warning("no stream to %s (%s): %s; trying again", self._dialer.target, address, why)
-            self.address, failed = None, True
-            await self._clock.sleep(max(pause, self._pause_after_silence()) * random.uniform(0.5, 1.0))
-            pause = min(2 * pause, LONGEST_PAUSE)
+            self.address, logged = None, True
+            failures += 1
+            pause = doubled(FIRST_PAUSE, LONGEST_PAUSE, failures)
+            await self._clock.sleep(spread(max(pause, self._pause_after_silence())))
 
     def _pause_after_silence(self) -> float:
         if not self._silences:
             return 0.0
-        return min(PAUSE_AFTER_SILENCE * 2.0 ** (self._silences - 1), LONGEST_PAUSE_AFTER_SILENCE)
+        return doubled(PAUSE_AFTER_SILENCE, LONGEST_PAUSE_AFTER_SILENCE, self._silences)
 
     def _patience_now(self) -> float:
         """The timeout for the next response, s."""
-        return min((self._patience or 0.0) * 2.0**self._silences, max(LONGEST_PATIENCE, self._patience or 0.0))
+        patience = self._patience or 0.0
+        return doubled(patience, max(LONGEST_PATIENCE, patience), self._silences + 1)
 
     async def _converse(self, address: str) -> str | None:
         """Sends and receives until the stream ends; returns what ended it, None if only its age did."""

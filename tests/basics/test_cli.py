@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from running import AgentProcess
 
 from carico import __version__
@@ -29,8 +30,10 @@ def test_version(words: list[str]) -> None:
     assert carico(*words).stdout == f"carico {__version__}\n"
 
 
-def test_version_as_json() -> None:
-    assert json.loads(carico("version", "-o", "json").stdout)["version"] == __version__
+def test_version_as_json_and_yaml() -> None:
+    as_json, as_yaml = (carico("version", "-o", form).stdout for form in ("json", "yaml"))
+    assert json.loads(as_json) == yaml.safe_load(as_yaml)
+    assert json.loads(as_json)["version"] == __version__
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["help"]])
@@ -60,6 +63,11 @@ def test_rare_options_are_in_the_long_help_alone(command: str) -> None:
     assert f"show this help with {len(flags[1] - flags[0])} more options" in re.sub(r"\s+", " ", short)
 
 
+def test_the_long_help_of_a_command_without_rare_options_is_its_help() -> None:
+    for command in ([], ["run"], ["version"]):
+        assert carico(*command, "--help-all").stdout == carico(*command, "--help").stdout != ""
+
+
 def test_an_unknown_command_ends_with_one_short_line() -> None:
     for wrong, end in (("agnet", "did you mean agent?"), ("xyz", "see `carico --help`")):
         done = carico(wrong)
@@ -80,6 +88,11 @@ def test_an_unknown_command_ends_with_one_short_line() -> None:
         (["simulate-placement"], "the following arguments are required: -f/--file; see `carico simulate-placement"),
         (["--config", "x.toml", "version"], "--config: `carico version` reads no settings"),
         (["top", "--seconds", "soon"], "--seconds: 'soon' is not a duration; write it like 30s, 5m, 1h30m or"),
+        (
+            ["cluster", "create", "--simulate", "x"],
+            "--simulate: 'x' is not a whole number; see `carico cluster --help`",
+        ),
+        (["-n", "team", "version"], "there is no option -n; see `carico version --help`"),
         (["top", "--seconds", "0"], "--seconds: '0' is not a time above 0"),
         (["top", "--seconds", "12000d"], "--seconds: '12000d' is more than 30 years"),
         (["scheduler", "--leader-elect=maybe"], "--leader-elect: 'maybe' is neither true nor false"),
@@ -101,6 +114,13 @@ def test_global_flags_stand_before_or_behind_the_command(tmp_path: Path) -> None
         done = carico(*words, "--seconds", "1")
         assert done.returncode == 2
         assert done.stderr == f"carico: {config} [agent] rate_hz: 1000 is more than 100\n"
+
+
+@pytest.mark.parametrize(
+    "before", [["--help"], ["-n", "explain", "-h"], ["--namespace=team", "--help"], ["--context", "c", "--help"]]
+)
+def test_flags_of_a_command_may_stand_before_it_as_for_kubectl(before: list[str]) -> None:
+    assert carico(*before, "explain").stdout == carico("explain", "--help").stdout
 
 
 def test_the_settings_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
@@ -142,6 +162,27 @@ def test_log_lines_as_json_and_stacks_at_a_signal() -> None:
         assert agent.get("/healthz")[0] == 200  # it goes on
     finally:
         assert agent.stop() == 0
+
+
+def test_why_a_process_ends_is_in_the_log_where_that_is_json() -> None:
+    words = ("scheduler", "--plaintext", "--kubeconfig", "/no/such")
+    why = "/no/such: cannot be read (No such file or directory); set --kubeconfig"
+    done = carico(*words, "--log-format", "json")
+    assert done.returncode == 2
+    last = [json.loads(line) for line in done.stderr.splitlines()][-1]
+    assert (last["level"], last["message"]) == ("error", why)
+    assert carico(*words).stderr.splitlines()[-1] == f"carico: {why}"
+
+
+def test_an_error_of_the_program_is_one_line_of_json() -> None:
+    """As a process of its own: it changes the log of the whole process."""
+    broken = "import sys; from carico import cli; from carico.commands import version; version.run = lambda _: 1 / 0; "
+    script = broken + "sys.exit(cli.main(['version', '--log-format', 'json']))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    told = json.loads(done.stderr)
+    assert (told["level"], told["message"]) == ("error", "ZeroDivisionError('division by zero')")
+    assert told["exception"].startswith("Traceback")
 
 
 def test_kubectl_finds_the_plugin(tmp_path: Path) -> None:

@@ -124,7 +124,14 @@ def test_with_keep_it_stays_for_a_look_with_as_many_nodes_as_wanted(demo):
     running.until(lambda: not running.others())
 
 
-@pytest.mark.parametrize("victim", ["itself", "keeper", "keeper of the pods", *PARTS])
+# The other parts are supervised by the same code as these two: they are killed in the long tests.
+KILLED_IN_CI = ("itself", "keeper", "keeper of the pods", "carico.embedded.apiserver", "agent")
+
+
+@pytest.mark.parametrize(
+    "victim",
+    [*KILLED_IN_CI, *(pytest.param(part, marks=pytest.mark.long) for part in PARTS if part not in KILLED_IN_CI)],
+)
 def test_kill_9_of_any_of_its_processes_leaves_nothing_running_and_the_next_start_works(demo, victim):
     running = demo("--pods", "40")
     running.until(running.pods_at_work)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from cluster.fixtures import AnyCluster
+from cluster.fixtures import AnyCluster, only_real
 from faulty import CUT, LOSE, FaultyServer
 
 from carico.clock import SystemClock
@@ -140,6 +140,31 @@ def test_a_watch_delivers_everything_and_survives_cuts(play: Callable[[Scenario]
             await place.until(lambda: set(pods.store) == names)
             assert pods.lists == 1  # resumed where it broke off
             assert pods.watches >= 2
+
+    play(scenario)
+
+
+@only_real
+def test_a_pod_that_is_nested_too_deep_hides_nothing(play: Callable[[Scenario], None]) -> None:
+    """kube-apiserver stores what whoever creates a pod writes into its managedFields, ten thousand levels of it."""
+    deep = b'{"f:a":' * 5000 + b"{}" + b"}" * 5000
+    fields = b'"operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "manager": "x", "fieldsV1": ' + deep
+    meta = b'{"name": "deep", "managedFields": [{' + fields + b"}]}"
+    body = b'{"metadata": ' + meta + b', "spec": {"containers": [{"name": "c", "image": "i"}]}}'
+
+    async def scenario(place: Place) -> None:
+        path, keys = f"/api/v1/namespaces/{place.namespace}/pods", [f"{place.namespace}/{n}" for n in ("deep", "after")]
+        async with place.following() as pods:
+            stored = await place.client.call("POST", path, body)
+            try:
+                with pytest.raises(RecursionError):
+                    msgspec.json.decode(stored)
+                await place.pod("after")
+                await place.until(lambda: list(pods.store) == keys)
+                await pods.refresh()
+                assert (list(pods.store), pods.lists) == (keys, 2)
+            finally:
+                await place.delete("deep")  # the tests' own client cannot read it
 
     play(scenario)
 

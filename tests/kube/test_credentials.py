@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import logging
 import os
 import ssl
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -230,7 +232,28 @@ def test_in_a_pod_the_service_account_is_used(
     with pytest.raises(UsageError, match=r"\$KUBERNETES_SERVICE_PORT: its port is no number"):
         credentials.in_cluster(in_pod(tmp_path, KUBERNETES_SERVICE_PORT="x"))
     monkeypatch.setattr(credentials, "in_cluster", lambda around: ("in cluster", around.environ))
+    monkeypatch.setenv("HOME", str(tmp_path))
     assert credentials.find(None, {"KUBERNETES_SERVICE_HOST": "h"})[0] == "in cluster"  # type: ignore[index]
+
+
+def test_a_pod_without_a_service_account_may_have_a_kubeconfig_at_the_usual_place(
+    tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """automountServiceAccountToken: false. kubectl uses it, too."""
+    (tmp_path / "ca.crt").write_bytes(authority.cert.read_bytes())
+    config = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://from-home"}}],
+    }
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / ".kube" / "config").write_text(json.dumps(config))
+    (tmp_path / "token").write_text("pod-token")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    environ = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+    for account, host in ((tmp_path / "none", "from-home"), (tmp_path, "10.96.0.1")):
+        monkeypatch.setattr(credentials, "Surroundings", partial(Surroundings, service_account=account))
+        assert credentials.find(None, environ).host == host
 
 
 def test_a_service_account_without_its_files_is_one_line(tmp_path: Path) -> None:

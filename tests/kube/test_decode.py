@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from recorded import RECORDED, at, paths, without
 
 from carico.kube import meta, objects, storage
-from carico.kube.decode import decode, decode_patiently, read_remains, text_at, without_nulls
+from carico.kube.decode import decode, decode_patiently, read_remains, text_at, without_depths, without_nulls
 from carico.kube.meta import KubeObject, KubeStruct
 from carico.kube.objects import Node, Pod
 from carico.scheduler.extender.messages import Arguments
@@ -118,6 +118,38 @@ def test_what_is_no_object_at_all_is_an_error_and_has_no_name(data: bytes) -> No
 def test_text_that_is_no_utf_8_is_replaced_as_go_does() -> None:
     node = decode_patiently(Node, b'{"metadata": {"name": "n", "labels": {"a": "\xff"}}}')
     assert node.metadata.labels == {"a": "\ufffd"}
+
+
+def test_what_is_nested_too_deep_is_cut_off_and_the_rest_is_read() -> None:
+    deep = b"[" * 5000 + b'"]"' + b"]" * 5000
+    data = b'{"metadata": {"name": "n", "managedFields": ' + deep + b', "labels": {"a\\"[": "b"}}}'
+    with pytest.raises(RecursionError):
+        msgspec.json.decode(data)
+    assert decode(Node, data).metadata.labels == {'a"[': "b"}
+    assert read_remains(data).metadata.name == "n"
+    wrong = b'{"metadata": {"name": "n", "labels": 5}, "spec": ' + deep + b"}"
+    with pytest.raises(msgspec.DecodeError):
+        decode(Node, wrong)
+    assert read_remains(wrong).metadata.name == "n"
+
+
+JSON = st.recursive(
+    st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+)
+
+
+def cut(value: Any, deepest: int) -> Any:
+    if isinstance(value, list | dict) and not deepest:
+        return None
+    if isinstance(value, dict):
+        return {name: cut(member, deepest - 1) for name, member in value.items()}
+    return [cut(member, deepest - 1) for member in value] if isinstance(value, list) else value
+
+
+@given(JSON, st.integers(0, 4), st.booleans())
+def test_cutting_off_depths_changes_nothing_above_them(value: Any, deepest: int, ascii_only: bool) -> None:
+    data = json.dumps(value, ensure_ascii=ascii_only).encode()
+    assert json.loads(without_depths(data, deepest)) == cut(value, deepest)
 
 
 def test_what_a_kube_scheduler_sends_an_extender_about_a_node_with_a_nameless_image() -> None:

@@ -457,15 +457,17 @@ def test_in_a_pod_it_is_refused_unless_allowed(tmp_path: Path) -> None:
     program(tmp_path, "answer(token='t')")
     known(tmp_path, {"server": "https://x"})
     choice = choose([tmp_path / "config"])
-    (tmp_path / "token").write_text("pod")
     environ = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
-    with pytest.raises(UsageError, match=r"would run .*/plugin inside this pod; .* --exec-in-pod"):
-        credentials.from_choice(choice, Surroundings(environ, service_account=tmp_path))
+    without_token = Surroundings(environ, service_account=tmp_path)  # automountServiceAccountToken: false
+    with_token = Surroundings(environ, service_account=tmp_path / "account")
+    with_token.service_account.mkdir()
+    (with_token.service_account / "token").write_text("pod")
+    for around in (without_token, with_token):
+        with pytest.raises(UsageError, match=r"would run .*/plugin inside this pod; .* --exec-in-pod"):
+            credentials.from_choice(choice, around)
+    assert runs(tmp_path) == 0
     allowed = Surroundings(environ, exec_in_pod=True, service_account=tmp_path)
     assert asyncio.run(credentials.from_choice(choice, allowed).identity()).headers
-    # On a machine where only the variable is set nothing is refused.
-    elsewhere = Surroundings(environ, service_account=tmp_path / "none")
-    assert asyncio.run(credentials.from_choice(choice, elsewhere).identity()).headers
 
 
 def test_a_failing_one_is_an_error_that_callers_try_again_after(tmp_path: Path) -> None:

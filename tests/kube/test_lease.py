@@ -117,6 +117,21 @@ def test_a_leader_that_cannot_renew_leads_for_the_time_of_renew_and_no_longer(fa
     play(scenario)
 
 
+def test_a_leader_whose_event_loop_stood_still_knows_at_once_that_it_may_lead_no_longer() -> None:
+    """Whatever runs first afterwards asks `leading`, before any task of the election has run."""
+
+    async def scenario(api: Api, clock: ManualClock) -> None:
+        leader = election(api, clock)
+        await leader.acquire()
+        keep = asyncio.create_task(leader.keep())
+        await clock.turn(1)
+        clock.advance(leader.times.renew)
+        assert (leader.elected, leader.leading) == (True, False)
+        await ended(keep)
+
+    play(scenario)
+
+
 def test_a_short_fault_costs_nothing() -> None:
     async def scenario(api: Api, clock: ManualClock) -> None:
         leader = election(api, clock)

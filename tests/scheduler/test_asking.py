@@ -93,6 +93,16 @@ def test_the_namespace_is_that_of_the_context(stage: Stage, tmp_path: Path) -> N
     assert (done.returncode, "none" in done.stderr) == (2, True)
 
 
+def test_a_server_of_the_environment_may_be_that_of_another_cluster(stage: Stage) -> None:
+    """It stays set in the shell in which an embedded cluster was created."""
+    named, warning = ("--kubeconfig", str(stage.kubeconfig)), "whatever --kubeconfig says; unset $CARICO_SERVER to"
+    done = carico(stage, "explain", "web", *named, CARICO_SERVER=server(stage))
+    assert done.returncode == 0
+    assert f"the scheduler is that of $CARICO_SERVER, http://{server(stage)}, {warning}" in done.stderr
+    assert carico(stage, "explain", "web", *named, "--server", server(stage), CARICO_SERVER="x:1").stderr == ""
+    assert carico(stage, "explain", "web", CARICO_SERVER=server(stage)).stderr == ""
+
+
 def test_forms_of_the_answer(stage: Stage) -> None:
     def out(form: str) -> str:
         done = carico(stage, "explain", "web", "-o", form, CARICO_SERVER=server(stage))
@@ -233,6 +243,42 @@ def test_without_a_cluster_it_is_one_line(tmp_path: Path, stage: Stage) -> None:
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
     assert "no scheduler was found" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["explain", "web"], ["decisions"], ["classes"], ["doctor"]])
+def test_inside_a_pod_a_credential_plugin_needs_a_flag(tmp_path: Path, stage: Stage, words: list[str]) -> None:
+    plugin, ran = tmp_path / "plugin", tmp_path / "ran"
+    plugin.write_text(f"#!/bin/sh\necho >> {ran}\nexit 1\n")
+    plugin.chmod(0o755)
+    config = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [
+            {"name": "u", "user": {"exec": {"command": str(plugin), "apiVersion": "client.authentication.k8s.io/v1"}}}
+        ],
+    }
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    environ = {"KUBECONFIG": str(tmp_path / "kubeconfig"), "KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+    done = carico(stage, *words, **environ)
+    assert f"would run {plugin} inside this pod; " in done.stdout + done.stderr
+    assert "--exec-in-pod" in done.stdout + done.stderr
+    assert not ran.exists()
+    carico(stage, *words, "--exec-in-pod", **environ)
+    assert ran.exists()
+
+
+@pytest.mark.parametrize("command", [["explain", "web"], ["simulate-placement", "-f"], ["decisions"], ["classes"]])
+def test_an_api_server_that_does_not_answer_is_one_line(tmp_path: Path, stage: Stage, command: list[str]) -> None:
+    config = json.loads(stage.kubeconfig.read_text())
+    config["clusters"][0]["cluster"] = {"server": "https://127.0.0.1:1"}
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    (tmp_path / "pod.json").write_text('{"kind": "Pod", "metadata": {"name": "x"}, "spec": {"containers": []}}')
+    file = [str(tmp_path / "pod.json")] if "-f" in command else []
+    done = carico(stage, *command, *file, "--kubeconfig", str(tmp_path / "kubeconfig"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "the API server at 127.0.0.1:1 cannot be reached: connection refused" in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
 def test_a_pod_that_is_not_there_is_named_with_its_namespace(stage: Stage) -> None:

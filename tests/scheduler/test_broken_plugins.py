@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from binding_world import a_claim, a_class, a_volume, of_claim
@@ -14,6 +16,7 @@ from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.cycle.scheduling_cycle import decide
 from carico.scheduler.framework.cluster_events import Action, EventInterest
 from carico.scheduler.framework.contract import OK, Cycle, Reuse, Status, Verdict
+from carico.scheduler.framework.needs import Need, Needs
 from carico.scheduler.plugins import registry
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
@@ -92,6 +95,72 @@ def test_a_check_that_raises_keeps_its_pod_out_and_lets_the_others_in(parts: Com
     assert worse.gate.status.message == "Broken broke: a bug in a check"
     parts.cluster.pod_changed(make_pod("worse"), None)
     assert "uid-worse" not in parts.queue
+
+
+class Shelf:
+    """Every pod needs a piece of what a node has; it raises where a test says so."""
+
+    name, reuse, supply = "Shelf", Reuse.NEVER, "shelf"
+    interests: tuple[EventInterest, ...] = ()
+    pieces, breaks = 0.0, False
+
+    def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
+        count = len(cycle.snapshot) if rows is None else len(rows)
+        return Verdict.refuse(np.full(count, self.pieces < 1, dtype=np.bool_), "had no piece")
+
+    def needs(self, _: Cycle) -> Needs:
+        return (Need(self.supply, "pieces", 1, 1),)
+
+    def available(self, _: str, __: int) -> float:
+        if self.breaks:
+            raise RuntimeError("a bug in an amount")
+        return self.pieces
+
+
+def test_an_amount_that_raises_wakes_those_who_need_it_and_leaves_no_reservation(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    shelf = Shelf()
+    monkeypatch.setitem(registry.BUILT_IN, "Shelf", lambda _: shelf)
+    parts = assemble(
+        SchedulerSettings(on_stale="requests", profiles={"carico": {"enable": ["Shelf"]}}), ManualClock(), None
+    )
+    parts.cluster.node_changed(None, make_node("a"))
+    parts.cluster.pod_changed(None, make_pod("waits"))
+    assert attempt(parts) == "waits"
+    shelf.breaks, shelf.pieces = True, 1.0
+    other = make_pod("other", node="a")
+    parts.cluster.pod_changed(None, other)
+    parts.cluster.pod_changed(other, None)
+    assert parts.queue.counts()["active"] == 1
+    parts.cluster.pod_changed(None, make_pod("waits too"))
+    queued = parts.queue.pop(0.0)
+    assert queued is not None
+    assert decide(parts.profiles["carico"], parts.cluster, queued.info, np.random.default_rng(1)).node == "a"
+    assert parts.metrics.plugin_errors.labels("Shelf")._value.get() >= 1
+    assert caplog.text.count("plugin Shelf broke: a bug in an amount") == 1
+
+
+def test_a_pod_whose_sort_key_raises_goes_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Sort:
+        name = "Sort"
+        interests: tuple[EventInterest, ...] = ()
+
+        def sort_key(self, pod: PodInfo, _: float) -> tuple[Any, ...]:
+            if pod.pod.name.startswith("bad"):
+                raise RuntimeError("a bug in a sort key")
+            return (-pod.priority,)
+
+    monkeypatch.setitem(registry.BUILT_IN, "Sort", lambda _: Sort())
+    rules = {"disable": ["PrioritySort"], "enable": ["Sort", "Broken"]}
+    monkeypatch.setitem(registry.BUILT_IN, "Broken", lambda _: Broken())
+    parts = assemble(SchedulerSettings(on_stale="requests", profiles={"carico": rules}), ManualClock(), None)
+    for name, priority in (("bad-1", 9), ("low", 1), ("bad-2", 9), ("high", 5)):
+        parts.cluster.pod_changed(None, make_pod(name, priority=priority))
+    assert [attempt(parts) for _ in range(4)] == ["high", "low", "bad-1", "bad-2"]
+    parts.cluster.node_changed(None, make_node("a"))
+    assert attempt(parts) == "high"
+    assert parts.metrics.plugin_errors.labels("Sort")._value.get() >= 2
 
 
 def test_a_reserve_that_raises_takes_back_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:

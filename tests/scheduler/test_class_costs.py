@@ -145,6 +145,15 @@ def test_what_is_kept_of_reports_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     assert {key.family for key, _ in table} == {"default/c7", "default/c8", "default/c9"}
 
 
+def test_revisions_that_are_never_measured_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("carico.scheduler.cache.class_costs.CHARGES", 10)
+    table = ClassCostTable()
+    table.aggregated({WEB: web(0.5, 1e9)}, RESOURCES, now=0)
+    for number in range(100):
+        assert charged(table, Claim(WEB._replace(revision=str(number)))) == charged(table)
+    assert len(table._charges) <= 10
+
+
 def test_a_pods_claim_is_its_class_its_units_and_its_requests() -> None:
     table = ClassCostTable()
     info = PodInfo(make_pod("web-1", labels={"app": "web", "pod-template-hash": "5d"}, cpu="500m"))

@@ -6,6 +6,7 @@ from offline import World
 from scheduling import make_node, make_pod
 
 from carico.scheduler.framework.contract import Nomination
+from carico.scheduler.plugins.capacity import Capacity
 
 
 def test_the_freest_node_is_chosen_until_others_are_freer() -> None:
@@ -118,7 +119,7 @@ def test_stale_nodes_by_each_rule() -> None:
         world.see(make_pod("p"))
         decision = world.attempt()[1]
         assert decision.node == node, rule
-        assert ("stale" in decision.remark) == (node != "")
+        assert ("stale" in decision.figures.remark) == (node != "")
 
 
 def test_ignore_still_obeys_the_last_report() -> None:
@@ -181,8 +182,9 @@ def test_the_report_profile_has_nothing_but_capacity() -> None:
     world = World({"a": 2.0}, profiles={"carico": {}, "report": {}})
     profile = world.parts.profiles["report"]
     assert [plugin.name for plugin in profile.plugins] == ["PrioritySort", "Capacity"]
-    assert profile.capacity is not None
-    assert profile.capacity.rules.release == "pending"
+    capacity = profile.plugins[1]
+    assert isinstance(capacity, Capacity)
+    assert capacity.args.release == "pending"
     world.see(make_pod("p", schedulerName="report", nodeSelector={"no": "such"}))
     assert world.attempt()[1].node == "a"
 

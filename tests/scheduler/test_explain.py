@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import numpy as np
+import pytest
 from scheduling import make_node, make_pod, make_report
 
 from carico.scheduler.assembly import Components, assemble
 from carico.scheduler.cache.object_store import KINDS
+from carico.scheduler.cache.rows import RowArray
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.cycle.scheduling_cycle import decide
+from carico.scheduler.framework.contract import Cycle, DecisionFigures, Explain, ExplainRows, Filter, Reuse, Verdict
 from carico.scheduler.http.explain import SLICE, WAITING, Busy, Explainer, explain, judge
 from carico.scheduler.http.explanation import Explanation, as_table
 from carico.scheduler.http.manifest import as_stranger
+from carico.scheduler.plugins import registry
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock
 
@@ -131,8 +139,46 @@ def test_the_pods_that_have_been_starting_longest_are_named() -> None:
     parts.ledger.report(make_report("a", 100.0), clock.monotonic())
     (verdict,) = explain(parts, make_pod("q"), now=clock.monotonic()).nodes
     assert verdict.reasons == {"Capacity": ["had too many pods starting"]}
-    assert verdict.starting == ["default/p0 for 132 s", "default/p1 for 131 s", "default/p2 for 130 s"]
+    oldest = ["default/p0 for 132 s", "default/p1 for 131 s", "default/p2 for 130 s"]
+    assert verdict.details == {"Capacity": oldest}
     assert "had too many pods starting (default/p0 for 132 s, " in as_table(explain(parts, make_pod("q"), now=133.0))
+
+
+class Rack(Filter, Explain, ExplainRows):
+    """A plugin of another package that explains itself with words and numbers."""
+
+    name, interests, reuse = "Rack", (), Reuse.NODE
+
+    def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
+        asked = cycle.snapshot.all_rows() if rows is None else rows
+        return Verdict.refuse(np.array([cycle.snapshot.name(int(row)) == "b" for row in asked]), "was too warm")
+
+    def explain_need(self, _: PodInfo, *, exact: bool) -> str:
+        return "needs 300 W" if exact else "needs some W"
+
+    def explain_decision(self, _: Cycle, row: int | None) -> DecisionFigures:
+        return DecisionFigures(300, None if row is None else 450.0, " (by the rack's own meter)")
+
+    def explain_rows(self, cycle: Cycle, rows: RowArray) -> Callable[[int], list[str]]:
+        names = [cycle.snapshot.name(int(row)) for row in rows]
+        return lambda index: [f"{names[index]} has 31.5 °C"]
+
+
+def test_any_plugin_can_explain_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.BUILT_IN, "Rack", lambda _: Rack())
+    profiles = {"carico": {"enable": ["Rack"], "disable": ["Capacity"]}}
+    parts = assemble(SchedulerSettings(profiles=profiles), ManualClock(), None)
+    for name in "ab":
+        parts.cluster.node_changed(None, make_node(name))
+    result = explain(parts, make_pod("p"), now=1.0)
+    assert result.needs == "needs 300 W"
+    assert [verdict.details for verdict in result.nodes] == [{}, {"Rack": ["b has 31.5 °C"]}]
+    assert "Rack: was too warm (b has 31.5 °C)" in as_table(result)
+    profile, rng = parts.profiles["carico"], np.random.default_rng(1)
+    decision = decide(profile, parts.cluster, PodInfo(make_pod("p")), rng)
+    assert (decision.node, decision.figures) == ("a", (300, 450.0, " (by the rack's own meter)", ""))
+    refused = decide(profile, parts.cluster, PodInfo(make_pod("q", nodeSelector={"kubernetes.io/hostname": "b"})), rng)
+    assert refused.figures == (300, None, " (by the rack's own meter)", "")
 
 
 def test_evicting_is_thought_through_for_a_bounded_number_of_nodes() -> None:

@@ -49,7 +49,8 @@ class Tandem:
         self.clock, self.server = ManualClock(), ApiServer()
         self.pods: dict[str, Pod] = {}  # as the watch has them
         self.leads = True
-        self.parts: Components = assemble(SchedulerSettings(validate=True, **settings), self.clock, None)
+        self.settings = SchedulerSettings(validate=True, **settings)
+        self.parts: Components = assemble(self.settings, self.clock, None)
         for name, capacity in nodes.items():
             self.parts.cluster.node_changed(None, make_node(name))
             self.report(name, capacity)
@@ -58,7 +59,7 @@ class Tandem:
         self.extender = self.new_extender()
 
     def new_extender(self) -> Extender:
-        return Extender(self.parts, self.clock, self.pods, self.client, self.writer, lambda: self.leads)
+        return Extender(self.parts, self.clock, self.pods, self.client, self.writer, lambda: self.leads, self.settings)
 
     def pod(self, name: str, **options: Any) -> Pod:
         """One of the stock scheduler, which the watch knows."""
@@ -113,6 +114,12 @@ def test_it_filters_and_scores_by_the_ledger() -> None:
 def test_evicting_helps_only_if_it_may() -> None:
     answer = Tandem({"a": 0.0}, preempt_for_capacity=True).ask("filter", make_pod("p"), ["a"])
     assert (answer["FailedNodes"], answer["FailedAndUnresolvableNodes"]) == ({"a": "had no free capacity"}, {})
+
+
+def test_without_a_profile_that_has_capacity_the_schedulers_own_settings_apply() -> None:
+    without: dict[str, Any] = {"carico": {"disable": ["Capacity"]}}
+    assert Tandem({"a": 1.5}, profiles=without).ask("filter", make_pod("p"), ["a"])["NodeNames"] == ["a"]
+    assert Tandem({"a": 1.5}, profiles=without, threshold=2.0).ask("filter", make_pod("p"), ["a"])["NodeNames"] == []
 
 
 def test_nodes_without_a_report_follow_the_rule_for_stale_ones() -> None:

@@ -34,7 +34,9 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def arguments(
     kubeconfig: Path | None = None, ca: Path | None = None, token_file: Path | None = None
 ) -> argparse.Namespace:
-    return argparse.Namespace(kubeconfig=kubeconfig, context=None, server_ca=ca, token_file=token_file)
+    return argparse.Namespace(
+        kubeconfig=kubeconfig, context=None, exec_in_pod=False, server_ca=ca, token_file=token_file
+    )
 
 
 def running(scenario: Callable[[], Awaitable[None]]) -> None:

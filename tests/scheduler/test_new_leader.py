@@ -9,9 +9,11 @@ from time import perf_counter
 from typing import Any
 
 import msgspec
+from binding_world import BindingWorld
 from cluster.ports import free_port
 from grpc import aio
 from report_streams import running
+from scheduling import make_pod
 
 from carico.clock import SystemClock
 from carico.embedded.apiserver.server import ApiServer
@@ -19,6 +21,7 @@ from carico.kube import credentials
 from carico.kube.binding import rfc3339
 from carico.kube.client import Client
 from carico.scheduler.process import Scheduler
+from carico.scheduler.queue.unschedulable import Diagnosis
 from carico.settings import SchedulerSettings
 from carico.wire.report_server import METHOD
 from carico.wire.v1 import capacity_pb2 as pb
@@ -55,7 +58,8 @@ async def flood(call: Any) -> None:
 async def test_an_agent_that_does_not_read_keeps_no_leader_from_scheduling(tmp_path: Path) -> None:
     clock, kubeconfig = SystemClock(), tmp_path / "kubeconfig"
     settings = SchedulerSettings(
-        kubeconfig=kubeconfig, listen="127.0.0.1:0", grpc_listen=f"127.0.0.1:{free_port()}", plaintext=True,
+        kubeconfig=kubeconfig, listen="127.0.0.1:0", debug_listen="127.0.0.1:0",
+        grpc_listen=f"127.0.0.1:{free_port()}", plaintext=True,
         on_stale="requests", leader_elect_retry_period=0.1,
     )  # fmt: skip
     async with ApiServer(clock) as api:
@@ -85,3 +89,31 @@ async def test_an_agent_that_does_not_read_keeps_no_leader_from_scheduling(tmp_p
         end.set()
         await running
         await client.close()
+
+
+def test_before_it_decides_it_lists_pods_anew_awaits_reports_and_tries_every_pod() -> None:
+    async def scenario() -> None:
+        world, done = BindingWorld({"a": 5.0}, heartbeat=7.0), []
+        scheduler, now = world.scheduler, world.clock.monotonic()
+        world.see(make_pod("waits"))
+        queued = world.queue.pop(now)
+        assert queued is not None
+        world.queue.fail(queued, Diagnosis(frozenset({"X"})), now)
+
+        async def refresh() -> None:
+            done.append("listed")
+            assert world.place("waits") == "waiting"
+
+        async def schedule() -> None:
+            done.append("decides")
+            assert world.ledger.is_expected(now + 6.9)
+            assert not world.ledger.is_expected(now + 7.0)
+            assert world.place("waits") == "active"
+
+        scheduler.watches.pods.refresh = refresh  # type: ignore[method-assign]
+        scheduler._schedule = schedule  # type: ignore[method-assign]
+        await scheduler._led()
+        assert done == ["listed", "decides"]
+        await world.stop()
+
+    asyncio.run(scenario())

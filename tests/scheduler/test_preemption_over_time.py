@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from resting import World, node
+from resting import COSTS, World, node
 
 
-def pod(name: str, cpu: str, priority: int = 0, on: str = "", **meta: Any) -> dict[str, Any]:
-    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+def pod(name: str, cpu: str, priority: int = 0, on: str = "", image: str = "light", **meta: Any) -> dict[str, Any]:
+    container = {"name": "c", "image": image, "resources": {"requests": {"cpu": cpu}}}
     spec = {"schedulerName": "carico", "priority": priority, "containers": [container]}
     return {
         "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", **meta},
@@ -216,6 +216,50 @@ def test_a_pod_of_higher_priority_takes_the_node_over_and_the_other_one_is_told(
             for step in range(30):
                 await second(world, step)
             assert world.api.pods["higher"]["spec"].get("nodeName") == "n0"
+            assert len(world.api.deleted) == 4
+
+    asyncio.run(story())
+
+
+def test_a_pod_whose_nominated_node_is_deleted_is_tried_at_once() -> None:
+    async def story() -> None:
+        async with full_nodes(2) as world:
+            create(world, pod("high", "2", priority=1000))
+            for step in range(3):
+                await second(world, step)
+            queued = world.parts.queue.get("uid-high")
+            assert queued is not None
+            assert queued.place == "waiting"
+            world.api.set_node(world.parts.snapshot.nominated["uid-high"].node, None)
+            world.deliver()
+            assert queued.place in ("active", "backoff")
+
+    asyncio.run(story())
+
+
+def test_a_node_that_does_not_hold_it_after_all_is_given_up_when_reports_show_it() -> None:
+    """Somebody else's pod takes the memory that nobody requests; by requests the node would hold it."""
+
+    async def story() -> None:
+        async with World() as world:
+            names = ("n0", "n1")
+            world.with_room.update(names)
+            for name in names:
+                world.api.set_node(name, node(name, "4"))
+                for j in range(4):
+                    create(world, pod(f"low-{name}-{j}", "1", on=name))
+            for image in COSTS:
+                world.aggregate(image, 1.0)
+            world.deliver()
+            for name in names:
+                world.report(name)
+            create(world, pod("high", "2", priority=1000))
+            world.deliver()
+            await world.schedule()
+            first = world.parts.snapshot.nominated["uid-high"].node
+            create(world, pod("intruder", "0", priority=2000, on=first, image="fat"))
+            await world.rest(60)
+            assert world.api.pods["high"]["spec"].get("nodeName") not in (None, first)
             assert len(world.api.deleted) == 4
 
     asyncio.run(story())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -136,9 +137,9 @@ def test_a_gated_pod_enters_when_its_gate_opens() -> None:
 class Shelf:
     """Amounts per row, and a queue of pods that need them."""
 
-    def __init__(self, *amounts: float) -> None:
+    def __init__(self, *amounts: float, **changes: Any) -> None:
         self.amounts = list(amounts)
-        self.queue = queue()
+        self.queue = queue(**changes)
         self.queue.supplies["shelf"] = lambda _, row: self.amounts[row]
 
     def refuse(self, name: str, need: float = 1.0, *, rows: bytes | None = None, **changes: Any) -> None:
@@ -243,6 +244,44 @@ def test_pods_behind_one_that_fails_for_a_reason_of_its_own_get_their_turn() -> 
     assert popped(waiting, 50).info.pod.name == "b"
 
 
+def quota(shut: set[str]) -> Callable[[PodInfo], Gate | None]:
+    """A gate that may shut at any time."""
+    gate = Gate("Quota", unschedulable("shut"), ())
+    return lambda pod: gate if pod.pod.name in shut else None
+
+
+EARLY, LATE = 0.5, 1.5  # before and after the end of the first back-off
+
+
+@pytest.mark.parametrize("now", [EARLY, LATE])
+def test_a_pod_whose_gate_shuts_during_its_back_off_keeps_no_change_from_the_others(now: float) -> None:
+    shut: set[str] = set()
+    waiting = queue(gate=quota(shut))
+    alike = Diagnosis(frozenset({"X"}), (EventInterest("Node", Action.ADD),), scope=Scope.TEMPLATE)
+    for name in "ab":
+        waiting.add(info(name), now=0)
+        waiting.fail(popped(waiting, 0), alike, now=0)
+    change = ClusterEvent("Node", Action.ADD, None, make_node("n"))
+    assert waiting.on_change(change, now=EARLY)
+    shut.add("a")
+    waiting.fail(popped(waiting, now), alike, now=now)
+    assert (waiting.counts()["gated"], waiting.counts()["waiting"]) == (1, 1)
+    assert waiting.on_change(change, now=50) == 1
+    assert popped(waiting, 50).info.pod.name == "b"
+
+
+@pytest.mark.parametrize("now", [EARLY, LATE])
+def test_a_pod_whose_gate_shuts_during_its_back_off_keeps_no_room(now: float) -> None:
+    shut: set[str] = set()
+    shelf = Shelf(0.0, gate=quota(shut))
+    shelf.refuse("a")
+    shelf.refuse("b")
+    shelf.amounts[0] = 1.0
+    shelf.queue.on_row(0, now=EARLY)
+    shut.add("a")
+    assert popped(shelf.queue, now).info.pod.name == "b"
+
+
 @pytest.mark.parametrize("kind", ["Node", "Service"])
 def test_a_pod_that_is_rejected_after_a_wait_looks_at_what_happened_meanwhile(kind: str) -> None:
     waiting = queue()
@@ -320,7 +359,7 @@ def test_memory_is_bounded_however_often_a_pod_fails() -> None:
     waiting.add(info("a"), now=0)
     for _ in range(1000):
         waiting.fail(popped(waiting, 0), BY_NODE, now=0)
-        waiting.activate_all()
+        waiting.activate_all(now=0)
     assert len(waiting._active) < 100
     assert sum(len(group._heap) for group in waiting._unschedulable) < 100
 

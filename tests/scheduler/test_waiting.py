@@ -235,6 +235,27 @@ def test_pods_that_all_stop_waiting_at_once_still_take_slots() -> None:
     playing(scenario, {"a": 50.0}, binders=4)
 
 
+def test_what_happens_while_a_pod_waits_for_a_slot_counts() -> None:
+    async def scenario(world: BindingWorld) -> None:
+        await hang(world, 8)
+        world.server.open.clear()
+        for i in range(8):
+            world.see_thing(a_volume(f"v{i}", claim=f"c{i}"))
+            world.see_thing(a_claim(f"c{i}", bound=f"v{i}", node="a", version="9"))
+        await world.clock.turn(0)
+        sent = set(world.server.posts)
+        late = sorted({f"db{i}" for i in range(8)} - sent)
+        assert len(sent) == 4
+        world.see_deleted(late[0])
+        world.parts.waiting.close()  # this process ends
+        world.server.open.set()
+        await world.clock.turn(0)
+        assert set(world.server.posts) == sent
+        assert world.binder.in_flight == 0
+
+    playing(scenario, {"a": 50.0}, binders=4)
+
+
 # --- permissions ---
 
 

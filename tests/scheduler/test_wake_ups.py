@@ -57,6 +57,7 @@ def test_as_many_are_woken_as_may_start_when_the_node_calms_down() -> None:
     assert len(world.drain()) == 8
     world.clock.advance(4)
     world.report("a", 500.0, usage=(0.0, 0.0))
+    assert world.queue.counts()["waiting"] == 40 - 8 - 24
     assert len(world.drain()) == 24
 
 
@@ -169,13 +170,21 @@ def test_room_of_a_pod_that_was_never_bound_is_free_again(how: str, want: str) -
     assert world.drain() == ["second"]
 
 
-def test_room_that_was_kept_is_free_when_the_nominated_pod_goes() -> None:
+@pytest.mark.parametrize("how", ["it is deleted", "its nomination is cleared", "it is bound elsewhere"])
+def test_room_that_was_kept_is_free_when_the_nomination_ends(how: str) -> None:
     world = World({"a": 50.0}, cpu="2")
+    world.cluster.node_changed(None, make_node("tiny", cpu="0"))
     world.see(make_pod("high", cpu="2", priority=1000, nominated="a", schedulerName="other"))
     world.refuse(make_pod("low", cpu="2"))
-    world.clock.advance(12)
+    world.clock.advance(11)
     world.report("a", 50.0)
-    world.see(None, "default/high")
+    assert world.drain() == []
+    assert world.place("low") == "waiting", "what woke it was the report"
+    if how == "it is deleted":
+        world.see(None, "default/high")
+    else:
+        changes = {"node": "tiny"} if how == "it is bound elsewhere" else {}
+        world.see(make_pod("high", cpu="2", priority=1000, schedulerName="other", **changes))
     assert world.drain() == ["low"]
 
 
@@ -205,9 +214,12 @@ def test_a_container_that_starts_wakes_no_pod() -> None:
     assert world.queue.counts()["waiting"] == 20
 
 
-def test_a_pod_that_is_resized_to_less_makes_room() -> None:
+@pytest.mark.parametrize("owner", ["ReplicaSet", "DaemonSet"])
+def test_a_pod_that_is_resized_to_less_makes_room(owner: str) -> None:
+    """Also one that is not in the ledger, as those of DaemonSets."""
+
     def running(cpu: str) -> Pod:
-        plain = msgspec.to_builtins(make_pod("running", cpu=cpu, node="a"))
+        plain = msgspec.to_builtins(make_pod("running", cpu=cpu, node="a", owner=owner))
         kept = {"name": "c", "allocatedResources": {"cpu": cpu}, "resources": {"requests": {"cpu": cpu}}}
         plain["status"] = {"phase": "Running", "containerStatuses": [kept]}
         return msgspec.convert(plain, Pod)
@@ -234,6 +246,21 @@ def test_a_cluster_without_nodes_waits_for_one() -> None:
     world.drain()
     world.report("a", 5.0)
     assert world.drain() == ["p"]
+
+
+# --- profiles that differ in Capacity ---
+
+
+def test_a_pod_is_woken_by_the_arguments_of_its_own_profile() -> None:
+    careful = {"args": {"Capacity": {"threshold": 3}}}
+    world = World({"a": 0.5}, profiles={"carico": {}, "careful": careful})
+    world.refuse(make_pod("p"), make_pod("q", schedulerName="careful"))
+    world.clock.advance(11)
+    world.report("a", 2.5)
+    assert world.drain() == ["p"]
+    world.clock.advance(11)
+    world.report("a", 4.5)
+    assert world.drain() == ["q"]
 
 
 # --- a profile without Capacity ---

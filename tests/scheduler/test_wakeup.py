@@ -87,6 +87,19 @@ def test_a_node_that_rises_while_no_pod_waits_is_left_alone() -> None:
     play(scenario)
 
 
+def test_pods_that_are_refused_while_no_node_reports_are_forgotten() -> None:
+    async def scenario(stage: Stage) -> None:
+        for i in range(50):
+            stage.refused(f"p{i}", 2.0)
+            await stage.clock.turn(FORGET / 10)
+        assert len(stage.wakeup._refused) <= 11
+        stage.free("a", 5.0)
+        await stage.clock.turn(5)
+        assert stage.annotated() == ["a"]
+
+    play(scenario)
+
+
 def test_a_node_whose_reports_come_again_is_news() -> None:
     async def scenario(stage: Stage) -> None:
         stage.refused("p", 2.0)

@@ -58,6 +58,11 @@ def test_a_new_class_is_tried_before_a_node_is_filled_with_it() -> None:
     assert run.work_known >= 0.93 * peak.work_known
 
 
+def test_a_node_is_not_filled_while_the_cost_of_a_pod_there_is_a_guess() -> None:
+    """With this seed the first heavy pod once started with forty light ones: a demand of 1.06."""
+    assert follow(short("mix 4:1", 40.0), DEFAULT, 1005).demand.max() <= 1.0
+
+
 @pytest.mark.parametrize("name", ["cold cpu 7 s", "cold memory", "short 1/s", "light idle heavy", "1 core"])
 def test_without_accounting_of_pods_a_new_class_is_tried_before_a_node_is_filled(name: str) -> None:
     case = case_named(name)

@@ -66,3 +66,14 @@ def test_demand_of_busy_processes_past_saturation(told: Any) -> None:
     assert busy["measured"][DEMAND][0] == pytest.approx(busy["wanted"], rel=0.25)
     assert busy["measured"][USE][0] <= 1.1
     assert not busy["measured"][EXACT]
+
+
+def test_a_process_measures_itself_against_the_limits_above_its_own_group(told: Any) -> None:
+    """Half a processor and 160 MiB; the counters around both readings are the oracle, over 100 s as told."""
+    own = told["own_limits"]
+    assert (own["cores"], own["bytes"]) == (0.5, 160 * MIB)
+    before, first, last, after = own["counted"]
+    for name, i in (("util", 0), ("psi", 1)):
+        assert (last[i] - first[i]) / 50 - 1e-9 <= own[name] <= (after[i] - before[i]) / 50 + 1e-9
+        assert own[name] >= 0.01
+    assert 32 / 160 <= own["mem"] <= 0.9

@@ -42,6 +42,31 @@ with open(path, "wb+") as file:
     sys.stdin.readline()
 """
 BUSY = "while True: pass"
+# Measures itself against the limits of its own groups. The instants are given, so that only counters decide.
+OWN_LIMITS = """
+import json, sys, threading, time
+from carico.settings import TelemetrySettings
+from carico.telemetry.sampler import Sampler
+held = bytearray(b"x") * (int(sys.argv[1]) << 20)
+def busy():
+    while True: pass
+for _ in range(2): threading.Thread(target=busy, daemon=True).start()
+def counted():
+    words = open(sys.argv[2] + "/cpu.stat").read().split()
+    stat = dict(zip(words[::2], map(int, words[1::2])))
+    return [stat["usage_usec"] / 1e6, stat["throttled_usec"] / 1e6]
+sampler = Sampler(TelemetrySettings(own_limits=True))
+around = [counted()]
+sampler.read(0.0)
+around.append(counted())
+end = time.monotonic() + float(sys.argv[3])
+while min(b - a for a, b in zip(around[1], counted())) < 0.5 and time.monotonic() < end: time.sleep(0.1)
+around.append(counted())
+sampler.read(100.0)
+around.append(counted())
+size = sampler.size()
+print(json.dumps({"cores": size.cores, "bytes": size.memory_bytes, **sampler.raw, "counted": around}), flush=True)
+"""
 
 
 class Pod:
@@ -64,9 +89,11 @@ class Pod:
         for name, value in limits.items():
             (folder / name.replace("_", ".")).write_text(value)
 
-    def run(self, program: str, *arguments: str, wait: bool = True) -> subprocess.Popen[bytes]:
+    def run(
+        self, program: str, *arguments: str, wait: bool = True, flags: tuple[str, ...] = ("-S",)
+    ) -> subprocess.Popen[bytes]:
         entering = f"open('{self.container}/cgroup.procs', 'w').write('0')\n"
-        command = [sys.executable, "-S", "-c", entering + program, *arguments]
+        command = [sys.executable, *flags, "-c", entering + program, *arguments]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.processes.append(process)
         if wait:
@@ -174,6 +201,15 @@ def busy(stats: CgroupStats, count: int) -> dict[str, object]:
     return {"measured": measured, "wanted": wanted}
 
 
+def own_limits() -> dict[str, object]:
+    """A process under limits of the group above its own, as `carico top` in a container of a limited pod."""
+    pod = Pod("own", cpu_max="50000 100000", memory_max=str(160 * MIB))
+    process = pod.run(OWN_LIMITS, "32", str(pod.folder), str(PATIENCE), wait=False, flags=())
+    told, _ = process.communicate(timeout=2 * PATIENCE)
+    pod.end()
+    return dict(json.loads(told))
+
+
 def delays(pid: int) -> tuple[float, float]:
     """s run and waited; nothing where the kernel does not report it."""
     try:
@@ -192,6 +228,7 @@ def main() -> None:
         "limited": throttled(stats, container=False),
         "container": throttled(stats, container=True),
         "busy": busy(stats, 3),
+        "own_limits": own_limits(),
     }
     print("carico-uml: " + json.dumps(result), flush=True)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import signal
 import sys
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from carico.embedded.apiserver.logs import in_folder
 from carico.embedded.apiserver.server import ApiServer
 from carico.errors import CaricoError, UsageError
 from carico.http.address import is_loopback, split_address
+from carico.process import run_until_signal
 
 log = logging.getLogger("carico.embedded.apiserver")
 
@@ -34,23 +34,20 @@ def main(argv: list[str] | None = None) -> int:
             raise UsageError(f"--plaintext: the token could be read on the way to {args.listen}; listen on loopback")
         logs.start()
         logs.dump_stacks_on_signal()
-        asyncio.run(_serve(args))
+        run_until_signal(lambda stop: _serve(args, stop))
     except CaricoError as error:
         print(f"carico: {error}", file=sys.stderr)
         return error.exit_code
     return 0
 
 
-async def _serve(args: argparse.Namespace) -> None:
-    over = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, over.set)
+async def _serve(args: argparse.Namespace, stop: asyncio.Event) -> None:
     async with ApiServer(SystemClock(), args.listen, tls=not args.plaintext) as server:
         if args.logs is not None:
             server.logs = in_folder(args.logs)
         server.kubeconfig(args.kubeconfig)
         log.info("API server at %s, kubeconfig in %s", server.address, args.kubeconfig)
-        await over.wait()
+        await stop.wait()
 
 
 if __name__ == "__main__":

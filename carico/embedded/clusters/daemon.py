@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -19,6 +18,7 @@ from carico.embedded.cluster import LocalCluster
 from carico.embedded.clusters.home import ClusterFolder
 from carico.embedded.supervisor.guard import Guard
 from carico.errors import CaricoError
+from carico.process import call_on_stop_signals
 
 log = logging.getLogger("carico.embedded.clusters")
 
@@ -40,8 +40,7 @@ def main(argv: list[str]) -> int:
 
 async def _until_stopped(home: ClusterFolder, simulated: int) -> None:
     serving = asyncio.create_task(_serve(home, simulated))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
+    call_on_stop_signals(serving.cancel)
     try:
         await serving
     except asyncio.CancelledError:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from carico.backoff import doubled
 from carico.clock import Clock
 from carico.embedded.node.command import command_of
 from carico.embedded.node.objects import RunContainer, RunPod
@@ -59,7 +60,7 @@ class LocalContainer:
         self._pod, self._guard, self._runtime, self._clock, self._changed = pod, guard, runtime, clock, changed
         self._process: ChildProcess | None = None
         self._stopping = asyncio.Event()
-        self._backoff = 0.0
+        self._failures = 0  # restarts in a row of a container that soon ended again
 
     async def run(self, sandbox: str, folder: Path, log_file: Path, restart: Callable[[int], bool]) -> None:
         """`restart` returns whether the container is restarted after an exit code."""
@@ -97,14 +98,15 @@ class LocalContainer:
 
     async def _back_off(self, end: Terminated) -> None:
         if end.finished - end.started > FORGIVEN_AFTER:
-            self._backoff = 0.0
-        if self._backoff:
-            why = f"back-off {self._backoff:.0f}s restarting failed container={self.spec.name}"
+            self._failures = 0
+        if self._failures:
+            pause = doubled(FIRST_BACKOFF, LONGEST_BACKOFF, self._failures)
+            why = f"back-off {pause:.0f}s restarting failed container={self.spec.name}"
             state = self.state
             self.state = ContainerState(state.id, state.restarts, waiting="CrashLoopBackOff", message=why, last=end)
             self._changed()
-            await self._wait_or_stop(self._backoff)
-        self._backoff = min(LONGEST_BACKOFF, 2 * self._backoff) or FIRST_BACKOFF
+            await self._wait_or_stop(pause)
+        self._failures += 1
         self.state.restarts += 1
 
     async def _wait_or_stop(self, seconds: float) -> None:

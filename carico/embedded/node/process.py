@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import logging
 import platform
-import signal
 import sys
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from carico.embedded.supervisor.guard import Guard, sweep
 from carico.errors import CaricoError
 from carico.kube import credentials
 from carico.kube.client import Client
+from carico.process import run_parts, run_until_signal
 from carico.settings import TelemetrySettings
 from carico.telemetry.sampler import Sampler
 from carico.types import NodeSize
@@ -41,17 +41,14 @@ def main(argv: list[str] | None = None) -> int:
     logs.start()
     logs.dump_stacks_on_signal()
     try:
-        asyncio.run(_run(args))
+        run_until_signal(lambda stop: _run(args, stop))
     except CaricoError as error:
         print(f"carico: {error}", file=sys.stderr)
         return error.exit_code
     return 0
 
 
-async def _run(args: argparse.Namespace) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+async def _run(args: argparse.Namespace, stop: asyncio.Event) -> None:
     await asyncio.to_thread(sweep)
     await run(args.kubeconfig, args.name, args.cri_socket, args.dir, stop)
 
@@ -77,15 +74,9 @@ async def run(
                 group.create_task(registration.run())
                 group.create_task(kubelet.run())
 
-        tasks = [asyncio.create_task(work()), asyncio.create_task(stop.wait())]
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if tasks[0].done():
-                tasks[0].result()
+            await run_parts(stop, [work()])
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             await cri.stop()
             await client.close()
     log.info("stopped")

@@ -14,7 +14,6 @@ import contextlib
 import dataclasses
 import logging
 import random
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from carico.errors import CaricoError
 from carico.kube import credentials, nodes
 from carico.kube.binding import rfc3339
 from carico.kube.client import ApiError, Client
+from carico.process import call_on_stop_signals
 from carico.settings import TlsFiles
 from carico.types import NodeSize
 from carico.wire.channel import Dialer
@@ -168,8 +168,7 @@ async def _play(plan: Plan, kubeconfig: Path, schedulers: list[str], tls: TlsFil
     client = Client(credentials.from_kubeconfig(kubeconfig), agent="carico-simulated")
     nodes = SimulatedNodes(client, plan, schedulers, tls, SystemClock())
     playing = asyncio.create_task(nodes.run())
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, playing.cancel)
+    call_on_stop_signals(playing.cancel)
     announcing = asyncio.create_task(_announce(nodes, len(plan.rooms)))
     try:
         await playing

@@ -32,6 +32,7 @@ CLASSES = 5000  # classes whose reports are kept; the least recently reported is
 NODES = 16  # nodes whose figures are kept, per class
 MOVED = 0.02  # relative change of a cost at which pods are charged again
 GUESSES = 1000  # charges of unmeasured classes that are kept
+CHARGES = 20_000  # charges of measured families that are kept: every roll-out has a revision of its own
 LOOK_EVERY = 1.0  # s between two merges of node reports, for classes that are known already
 
 
@@ -85,6 +86,8 @@ class ClassCostTable:
                 return self._guessed(claim)
             itself = family.get(claim.key.revision)
             price = itself[1] if itself is not None else _price(_of_family(claim.key, family.values()))
+            if len(self._charges) >= CHARGES:
+                self._charges.clear()
             charge = self._charges[claim.key] = Charge(1.0, tuple(price.tolist()))
         return charge
 

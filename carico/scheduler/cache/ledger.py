@@ -329,8 +329,10 @@ class Ledger(RoomColumns):
         row = self._accounts[entry.node].row
         if entry.probe is not None:
             self.probes.remove(entry.probe, row)
+            self.unmeasured[row] -= 1
         if wanted is not None:
             self.probes.add(wanted, row)
+            self.unmeasured[row] += 1
         entry.probe = wanted
 
     def _set_expiry(self, account: Account) -> None:
@@ -356,6 +358,9 @@ class Ledger(RoomColumns):
             self._validate_sums(node, account)
         counted = {(key, row): pods for key, row, pods in self.probes}
         assert counted == probes, f"unmeasured pods are {counted}, should be {probes}"
+        there = {row: pods for row, pods in enumerate(self.unmeasured.tolist()) if pods}
+        by_row = Counter(row for _, row in probes.elements())
+        assert there == by_row, f"unmeasured pods by row are {there}, should be {by_row}"
 
     def _validate_sums(self, node: str, account: Account) -> None:
         left, free = self.after(account.row, account.sum_open())

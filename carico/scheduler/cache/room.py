@@ -14,7 +14,7 @@ from carico.scheduler.cache.charge import RESOURCES, Sum, in_order
 from carico.scheduler.cache.rows import Mask, grown
 from carico.types import Matrix, NodeReport, Vector
 
-PODS = ("pod_capacity", "reserved", "free", "free_pending", "usage", "starting")
+PODS = ("pod_capacity", "reserved", "free", "free_pending", "usage", "starting", "unmeasured")
 REPORTED = ("room", "mean")  # rows × resources: only single rows are used, at every event
 LEFT = ("left", "left_pending")  # resources × rows: whole columns are used, in every scheduling cycle
 
@@ -30,6 +30,7 @@ class RoomColumns:
         self.usage: Vector = np.zeros(0)  # of the fullest resource
         # Pods that were reserved or bound recently and are still Pending.
         self.starting: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+        self.unmeasured: NDArray[np.int32] = np.zeros(0, dtype=np.int32)  # pods whose cost is a guess (probes.py)
         self.has_room: Mask = np.zeros(0, dtype=np.bool_)  # the last report has room per resource
         self.nodes_with_room = 0
         self.version = 0  # incremented when a column changes, so that results over all rows can be cached

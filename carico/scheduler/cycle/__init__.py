@@ -4,6 +4,7 @@
                     └─► failures ─► evictions
 
 profiles          a profile: the plugins and weights for one schedulerName
+profile_settings  reads and validates the profiles of the settings file
 scheduling_cycle  the scheduling cycle of one pod
 failures          unschedulable pods: preemption, condition, Event, requeue
 evictions         evicts the victims of nominated pods

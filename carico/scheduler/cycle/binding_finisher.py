@@ -96,7 +96,7 @@ class BindingFinisher:
         pod, node = attempt.info.pod, attempt.node
         self._cluster.queue.done(pod.uid, self._clock.monotonic())
         self.bound += 1
-        note = f"Successfully assigned {pod.key} to {node}{attempt.decision.remark}"
+        note = f"Successfully assigned {pod.key} to {node}{attempt.decision.figures.remark}"
         self._recorder.put(Event(pod, "Normal", "Scheduled", "Binding", note))
         self._count(attempt, "scheduled")
         for plugin in attempt.profile.post_binds:

@@ -15,9 +15,9 @@ import numpy as np
 from carico.scheduler.cache.rows import Mask
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.cluster_cache import ClusterCache
-from carico.scheduler.cycle.profiles import Profile
+from carico.scheduler.cycle.profiles import NO_FIGURES, Profile
 from carico.scheduler.framework.cluster_events import Action, EventInterest
-from carico.scheduler.framework.contract import Code, Cycle, Nomination, Status, Wait
+from carico.scheduler.framework.contract import Code, Cycle, DecisionFigures, Nomination, Status, Wait
 from carico.scheduler.framework.filtering import FilterResult
 from carico.scheduler.queue.unschedulable import Diagnosis, Scope
 from carico.types import Vector
@@ -34,8 +34,7 @@ class Decision:
     message: str = ""
     code: Code = Code.SUCCESS  # UNSCHEDULABLE, or ERROR when a plugin failed
     feasible: int = 0  # nodes that could have taken the pod
-    free_before: float = 0.0  # pods of free capacity on the chosen node
-    remark: str = ""  # for the Event, when the node was chosen without a recent report
+    figures: DecisionFigures = NO_FIGURES
     refusal: Diagnosis | None = None
     preemption: Nomination | Wait | None = None  # evict pods, wait for terminating victims, or neither
 
@@ -72,10 +71,7 @@ def _best(scores: Vector, rng: np.random.Generator) -> int:
 def _commit(profile: Profile, cluster: ClusterCache, cycle: Cycle, row: int, feasible: int) -> Decision:
     """Runs Reserve and assumes the pod; on failure the decision names the plugin that rejected it."""
     node = cycle.snapshot.name(row)
-    free, remark = 0.0, ""
-    if profile.capacity is not None:
-        free = float(profile.capacity.free(cycle, np.array([row]))[0])
-        remark = profile.capacity.remark(row)
+    figures = profile.figures(cycle, row)
     try:
         with profile.timed("Reserve"):
             for plugin in profile.reserves:
@@ -85,18 +81,18 @@ def _commit(profile: Profile, cluster: ClusterCache, cycle: Cycle, row: int, fea
                     status = cycle.times.call("Reserve", plugin.name, plugin.reserve, cycle, node)
                 if not status.ok:
                     unreserve(profile, cycle, node)
-                    return _not_reserved(profile, cycle, plugin.name, status)
+                    return _not_reserved(profile, cycle, plugin.name, status, figures)
     except BaseException:
         unreserve(profile, cycle, node)
         raise
     cluster.assume(cycle.pod, node)
-    return Decision(cycle, node, feasible=feasible, free_before=free, remark=remark)
+    return Decision(cycle, node, feasible=feasible, figures=figures)
 
 
-def _not_reserved(profile: Profile, cycle: Cycle, plugin: str, status: Status) -> Decision:
+def _not_reserved(profile: Profile, cycle: Cycle, plugin: str, status: Status, figures: DecisionFigures) -> Decision:
     code = Code.ERROR if status.code is Code.ERROR else Code.UNSCHEDULABLE
     refusal = Diagnosis(frozenset({plugin}), profile.interests({plugin}))
-    return Decision(cycle, message=status.message, code=code, refusal=refusal)
+    return Decision(cycle, message=status.message, code=code, figures=figures, refusal=refusal)
 
 
 def unreserve(profile: Profile, cycle: Cycle, node: str) -> None:
@@ -110,7 +106,8 @@ def unreserve(profile: Profile, cycle: Cycle, node: str) -> None:
 
 def _refused(profile: Profile, cycle: Cycle, feasibility: FilterResult) -> Decision:
     code = Code.ERROR if feasibility.status.code is Code.ERROR else Code.UNSCHEDULABLE
-    decision = Decision(cycle, message=_message(profile, cycle, feasibility), code=code)
+    message, figures = _message(profile, cycle, feasibility), profile.figures(cycle, None)
+    decision = Decision(cycle, message=message, code=code, figures=figures)
     if code is not Code.ERROR:
         with profile.timed("PostFilter"):
             decision.preemption = _post_filter(profile, cycle, feasibility)
@@ -119,10 +116,10 @@ def _refused(profile: Profile, cycle: Cycle, feasibility: FilterResult) -> Decis
 
 
 def _message(profile: Profile, cycle: Cycle, feasibility: FilterResult) -> str:
-    """Why there is no node, one clause per reason, and what the pod needs where Capacity rejected nodes."""
+    """Why there is no node, one clause per reason, and what the pod needs of the plugins that rejected nodes."""
     message = feasibility.message()
-    if profile.capacity is not None and profile.capacity.name in feasibility.refusing and feasibility.verdicts:
-        message += profile.capacity.sentence(cycle.pod)
+    if feasibility.verdicts and (need := profile.explain_need(cycle.pod, exact=False, of=feasibility.refusing)):
+        message += f" The pod {need}."
     return message
 
 

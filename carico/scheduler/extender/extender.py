@@ -56,7 +56,8 @@ from carico.scheduler.extender.reservations import BOUND, UNTIL_KNOWN, ExtenderR
 from carico.scheduler.extender.wakeup import ExtenderWakeup
 from carico.scheduler.framework.contract import Code, Cycle
 from carico.scheduler.framework.in_flight import InFlightPod
-from carico.scheduler.plugins.capacity import NO_REPORT, Capacity
+from carico.scheduler.plugins.capacity import NO_REPORT, Capacity, CapacityArgs
+from carico.settings import CapacitySettings
 
 HIGHEST = 10  # an extender scores from 0 to this
 REMEMBERED = 1000  # filtered pods for which a bind request may follow
@@ -73,8 +74,9 @@ class Extender:
         client: Client | None = None,
         writer: ApiWriter | None = None,
         may_bind: Callable[[], bool] = lambda: True,
+        settings: CapacitySettings | None = None,
     ) -> None:
-        """`pods` is the watch's cache, by namespace/name."""
+        """`pods` is the watch's cache, by namespace/name; `settings` apply if no profile has the plugin Capacity."""
         self._parts, self._clock, self._pods, self._client = parts, clock, pods, client
         self._may_bind = may_bind
         self.reservations = ExtenderReservations(parts.ledger, parts.classes, clock.monotonic)
@@ -85,8 +87,10 @@ class Extender:
         self._settled = asyncio.Event()  # a binding's outcome became known
         self._draining = False
         parts.cluster.on_room, parts.cluster.on_reprice = self.wakeup.changed, self.wakeup.repriced
-        found = next((p.capacity for p in parts.profiles.values() if p.capacity is not None), None)
-        self._capacity = found or Capacity(parts.ledger, clock.monotonic, classes=parts.classes)
+        plugins = (plugin for profile in parts.profiles.values() for plugin in profile.plugins)
+        found = next((plugin for plugin in plugins if isinstance(plugin, Capacity)), None)
+        args = CapacityArgs() if settings is None else CapacityArgs.of(settings)
+        self._capacity = found or Capacity(parts.ledger, clock.monotonic, args, parts.classes)
 
     def routes(self) -> dict[str, Route]:
         return {
@@ -260,7 +264,7 @@ class Extender:
                 where = answer.hopeless if any(reason.unresolvable for reason in reasons) else answer.failed
                 where[name] = ", ".join(reason.text for reason in reasons)
         for name in set(names).difference(known):  # nodes that the watch has not delivered yet
-            if self._capacity.rules.on_stale == "requests":
+            if self._capacity.args.on_stale == "requests":
                 answer.good.append(name)
             else:
                 answer.hopeless[name] = NO_REPORT

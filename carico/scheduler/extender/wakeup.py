@@ -53,6 +53,7 @@ class ExtenderWakeup:
 
     def refused(self, uid: str, least: Callable[[], Vector], family: str = "") -> None:
         """No node had what this pod needs."""
+        self._forget()  # also here: as long as no node has more than before there is no round
         if not self._refused:
             self._low.clear()  # this pod was rejected with the present amounts
         self._refused.pop(uid, None)
@@ -89,15 +90,19 @@ class ExtenderWakeup:
 
     def round(self) -> None:
         """Annotates the nodes whose amounts rose to what a rejected pod needs."""
-        oldest = self._clock.monotonic() - FORGET
-        while self._refused and next(iter(self._refused.values())).at < oldest:
-            self._refused.popitem(last=False)
+        self._forget()
         risen = self._risen()
         for node in risen[:MOST]:
             self._low[node] = self._has[node]
             self._annotate(node)
         if len(risen) > MOST:
             self._news.set()
+
+    def _forget(self) -> None:
+        """Drops pods that were not seen for so long that they no longer wait."""
+        oldest = self._clock.monotonic() - FORGET
+        while self._refused and next(iter(self._refused.values())).at < oldest:
+            self._refused.popitem(last=False)
 
     def _risen(self) -> list[str]:
         """Nodes that have what one of the pods needs, and had less in the meantime."""

@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from carico.kube.objects import Node
+from carico.scheduler.cache import requests
 from carico.scheduler.cache.charge import NUMBER, RESOURCES, Charge, Claim
 from carico.scheduler.cache.class_costs import ClassCostTable, ClassFigures
+from carico.types import NodeReport
 
 SCALES = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 PRESSURES = ("memory_pressure", "io_pressure")
@@ -51,6 +54,16 @@ def told_all(amounts: Iterable[tuple[str, float]]) -> str:
     """
     parts = [told(resource, amount) for resource, amount in amounts]
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def busy(report: NodeReport | None, node: Node | None) -> str:
+    """ "; 3.8 of 4 cores busy": use; room is demand, of which a node with `cpu: mean` holds twice its cores."""
+    if report is None or node is None or "cpu" not in report.dimensions or not report.full or not report.estimate.room:
+        return ""
+    number = report.dimensions.index("cpu")
+    all_cores = requests.allocatable(node.status.allocatable).get(requests.CPU, 0) / 1000
+    used = min(all_cores, max(0.0, report.full[number] - report.estimate.room[number]))
+    return f"; {used:.1f} of {all_cores:g} cores busy" if all_cores else ""
 
 
 def shown_cost(charge: Charge, figures: ClassFigures | None) -> list[float]:

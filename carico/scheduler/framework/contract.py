@@ -1,7 +1,9 @@
 """The contract between the scheduler and its plugins.
 
-A plugin is any object with a `name` and one or more of the methods below; each method is one extension point, named as
-in kube-scheduler. They are called in this order (cycle/scheduling_cycle.py, cycle/binding_cycle.py):
+A plugin is an object with a `name`, its `interests` and one or more of the methods below; each method is one extension
+point, named as in kube-scheduler. A plugin inherits the protocols that it implements, so that one without a method of
+theirs, because its name is misspelt, is a type error and cannot be made. An object with the right methods that does not
+inherit works too. They are called in this order (cycle/scheduling_cycle.py, cycle/binding_cycle.py):
 
     pre_enqueue ─ sort_key ─ pre_filter ─ filter ─(no node)─ post_filter
                                             └ pre_score ─ score ─ reserve ─ permit ─ │ pre_bind ─ bind ─ post_bind
@@ -14,6 +16,8 @@ vector has one entry for each of them. Nothing here awaits before `pre_bind`: sn
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
@@ -130,84 +134,101 @@ class Plugin(Protocol):
     """Common to all plugins. `interests` lists the events that could make this plugin accept a rejected pod."""
 
     @property
+    @abstractmethod
     def name(self) -> str: ...
     @property
+    @abstractmethod
     def interests(self) -> tuple[EventInterest, ...]: ...
 
 
 @runtime_checkable
-class PreEnqueue(Protocol):
+class PreEnqueue(Plugin, Protocol):
     """Called before a pod enters the active queue; a rejected pod stays gated until an event of its `interests`."""
 
-    name: str
-
+    @abstractmethod
     def pre_enqueue(self, pod: PodInfo) -> Status: ...
 
 
 @runtime_checkable
-class QueueSort(Protocol):
+class QueueSort(Plugin, Protocol):
     """The order of the active queue; exactly one plugin of a profile has it."""
 
-    name: str
-
+    @abstractmethod
     def sort_key(self, pod: PodInfo, queued_at: float) -> tuple[Any, ...]:
         """Pods with smaller keys go first. `queued_at` is when the pod was first seen, in s."""
         ...
 
 
 @runtime_checkable
-class PreFilter(Protocol):
+class PreFilter(Plugin, Protocol):
     """Called once per cycle, before the filters: compute what does not depend on the node."""
 
-    name: str
-
+    @abstractmethod
     def pre_filter(self, cycle: Cycle) -> Status:
         """SKIP: this plugin's `filter` is not called. Anything but OK or SKIP ends the cycle."""
         ...
 
 
 @runtime_checkable
-class PreFilterExtensions(Protocol):
+class PreFilterExtensions(Plugin, Protocol):
     """For a filter that depends on other rows: called for pods that are hypothetically added or removed.
 
     The snapshot's row has been changed already. Every call is undone by its opposite before the cycle ends.
     """
 
-    name: str
-
+    @abstractmethod
     def add_pod(self, cycle: Cycle, pod: PodInfo, row: int) -> None: ...
+    @abstractmethod
     def remove_pod(self, cycle: Cycle, pod: PodInfo, row: int) -> None: ...
 
 
 @runtime_checkable
-class Filter(Protocol):
+class Filter(Plugin, Protocol):
     """Which nodes are feasible for the pod. Must not have side effects."""
 
-    name: str
     reuse: Reuse
 
+    @abstractmethod
     def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
         """A result for each of `rows`; None means every row of the snapshot, 0 … len − 1."""
         ...
 
 
 @runtime_checkable
-class Supply(Protocol):
+class CostlyFilter(Filter, Protocol):
+    """A filter that works node by node: if `costly`, it is called only for rows that are feasible so far."""
+
+    costly: bool
+
+
+@runtime_checkable
+class Supply(Filter, Protocol):
     """A filter that rejects a row exactly when the row has less of something than the pod needs.
 
     Pods that it rejected are woken up by amounts instead of queueing hints (needs.py): whenever a row changes, those
     that the row can hold. `filter` and `available` must agree, or the pod waits for the next event that a hint accepts.
     """
 
-    name: str
     supply: str  # name of the amounts in Need.supply; the same for plugins with equal results
 
+    @abstractmethod
     def needs(self, cycle: Cycle) -> Needs:
         """What the pod of this cycle needs; the pre-filter has run."""
         ...
 
+    @abstractmethod
     def available(self, resource: str, row: int) -> float:
         """What the row has; −inf where the filter would reject the row for any need."""
+        ...
+
+
+@runtime_checkable
+class PricedSupply(Supply, Protocol):
+    """A supply of which a pod may need another amount later, because the cost of its class changes."""
+
+    @abstractmethod
+    def needs_of(self, pod: PodInfo) -> Needs:
+        """What a waiting pod needs now, outside of a cycle."""
         ...
 
 
@@ -227,47 +248,44 @@ WAIT = Wait()
 
 
 @runtime_checkable
-class PostFilter(Protocol):
+class PostFilter(Plugin, Protocol):
     """Called when no node was feasible, to make room by preemption.
 
     A `Nomination` evicts pods, WAIT keeps the nomination that the pod has, None clears it.
     """
 
-    name: str
-
+    @abstractmethod
     def post_filter(self, cycle: Cycle, feasibility: FilterResult) -> Nomination | Wait | None: ...
 
 
 @runtime_checkable
-class PreScore(Protocol):
+class PreScore(Plugin, Protocol):
     """Called once, when the feasible rows are known. SKIP: this plugin's `score` is not called."""
 
-    name: str
-
+    @abstractmethod
     def pre_score(self, cycle: Cycle, rows: RowArray) -> Status: ...
 
 
 @runtime_checkable
-class Score(Protocol):
+class Score(Plugin, Protocol):
     """How good each feasible node is."""
 
-    name: str
-
+    @abstractmethod
     def score(self, cycle: Cycle, rows: RowArray) -> Vector:
         """One finite score in [0, MAX_SCORE] per row, higher is better; the profile multiplies it by a weight."""
         ...
 
 
 @runtime_checkable
-class Reserve(Protocol):
+class Reserve(Plugin, Protocol):
     """Reserves what the pod will need on the chosen node, and releases it if a later step fails.
 
     `unreserve` is called for every plugin if any `reserve` failed, so it must be idempotent and harmless.
     """
 
-    name: str
-
+    @abstractmethod
     def reserve(self, cycle: Cycle, node: str) -> Status: ...
+    @abstractmethod
     def unreserve(self, cycle: Cycle, node: str) -> None: ...
 
 
@@ -282,39 +300,94 @@ class PermitWait:
 
 
 @runtime_checkable
-class Permit(Protocol):
+class Permit(Plugin, Protocol):
     """The last check before the binding cycle. A rejected pod waits for the plugin's `interests`; ERROR is retried."""
 
-    name: str
-
+    @abstractmethod
     def permit(self, cycle: Cycle, node: str) -> Status | PermitWait: ...
 
 
 @runtime_checkable
-class PreBind(Protocol):
+class PreBind(Plugin, Protocol):
     """Prepares the cluster for the binding, such as the pod's volumes.
 
     A plugin that waits here must use `InFlightPod.news` (in_flight.py), and stop when `ended` is set there.
     """
 
-    name: str
-
+    @abstractmethod
     async def pre_bind(self, cycle: Cycle, node: str) -> Status: ...
 
 
 @runtime_checkable
-class Bind(Protocol):
+class Bind(Plugin, Protocol):
     """Binds the pod; SKIP passes it to the next plugin. The first other result is final."""
 
-    name: str
-
+    @abstractmethod
     async def bind(self, cycle: Cycle, node: str) -> Status: ...
 
 
 @runtime_checkable
-class PostBind(Protocol):
+class PostBind(Plugin, Protocol):
     """Called after the pod was bound."""
 
-    name: str
-
+    @abstractmethod
     def post_bind(self, cycle: Cycle, node: str) -> None: ...
+
+
+class DecisionFigures(NamedTuple):
+    """What a decision was based on, for the decision log and the Event of the binding."""
+
+    need: float | None = None  # how much the pod takes
+    free: float | None = None  # how much of it the chosen node had
+    remark: str = ""  # for the Event
+    stale_rule: str = ""  # the rule by which a node without recent figures was chosen, for a metric
+
+
+@runtime_checkable
+class Explain(Plugin, Protocol):
+    """Says in words and numbers what the pod needs, and what its node has."""
+
+    @abstractmethod
+    def explain_need(self, pod: PodInfo, *, exact: bool) -> str:
+        """What the pod needs of a node, as in "needs 2 cores"; empty if nothing. Not `exact`: for its condition."""
+        ...
+
+    @abstractmethod
+    def explain_decision(self, cycle: Cycle, row: int | None) -> DecisionFigures | None:
+        """Called before the pod is reserved on the chosen row, or without one; not if `pre_filter` was SKIP."""
+        ...
+
+
+@runtime_checkable
+class ExplainRows(Plugin, Protocol):
+    """Adds numbers to its verdict about rows that it rejected, for `carico explain`."""
+
+    @abstractmethod
+    def explain_rows(self, cycle: Cycle, rows: RowArray) -> Callable[[int], list[str]]:
+        """Returns a function from an index of `rows` to texts about that row.
+
+        It is called later, when snapshot and ledger may have changed, so that it needs copies of what it tells.
+        """
+        ...
+
+
+EXTENSION_POINTS: tuple[type[Plugin], ...] = (
+    PreEnqueue,
+    QueueSort,
+    PreFilter,
+    PreFilterExtensions,
+    Filter,
+    CostlyFilter,
+    Supply,
+    PricedSupply,
+    PostFilter,
+    PreScore,
+    Score,
+    Reserve,
+    Permit,
+    PreBind,
+    Bind,
+    PostBind,
+    Explain,
+    ExplainRows,
+)

@@ -20,6 +20,7 @@ from carico.scheduler.cache.template import PodInfo, PodTemplate
 from carico.scheduler.framework.contract import (
     OK,
     Code,
+    CostlyFilter,
     Cycle,
     Filter,
     Plugin,
@@ -134,6 +135,7 @@ class FilterRunner:
         self._filters = [p for p in plugins if isinstance(p, Filter)]
         # Amounts that nodes report: they lag behind the API server, and recover without an event.
         self.measured = {p.name for p in self._filters if isinstance(p, Supply) and p.reuse is Reuse.NEVER}
+        self.costly = {p.name for p in self._filters if isinstance(p, CostlyFilter) and p.costly}
         self._extensions = [p for p in plugins if isinstance(p, PreFilterExtensions)]
         self._kept: OrderedDict[PodTemplate, _Kept] = OrderedDict()
         self.hits = 0  # cycles with and without cached verdicts
@@ -177,7 +179,7 @@ class FilterRunner:
 
     def _asked(self, plugin: Filter, cycle: Cycle, alive: Mask, everywhere: bool) -> Verdict:
         """Runs a filter; a costly one, which goes node by node, only on rows that are still feasible."""
-        if everywhere or not getattr(plugin, "costly", False):
+        if everywhere or plugin.name not in self.costly:
             return _filtered(plugin, cycle, None)
         rows = np.flatnonzero(alive)
         answer = _filtered(plugin, cycle, rows)
@@ -277,6 +279,15 @@ class FilterRunner:
                     plugin.add_pod(cycle, pod, row)
                     undo.callback(plugin.remove_pod, cycle, pod, row)
             yield
+
+    def give_back(self, cycle: Cycle, row: int) -> None:
+        """Without the cycle's pod, which reports count on this row; for the rest of the cycle.
+
+        The snapshot does not have the pod any more. The plugins whose amounts nodes report do not follow the snapshot.
+        """
+        for plugin in self._extensions:
+            if plugin.name in self.measured:
+                plugin.remove_pod(cycle, cycle.pod, row)
 
     def fits(self, cycle: Cycle, row: int) -> bool:
         """Whether one node can take the pod in the present snapshot; the pre-filters have run."""

@@ -21,21 +21,19 @@ import numpy as np
 from carico.clock import Clock
 from carico.kube.objects import Pod
 from carico.scheduler.assembly import Components
-from carico.scheduler.cache import requests
 from carico.scheduler.cache.accounts import Account
 from carico.scheduler.cache.charge import RESOURCES, Sum
 from carico.scheduler.cache.rows import Mask, RowArray
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.cache.units import counts, units_of
-from carico.scheduler.cycle.profiles import Profile
+from carico.scheduler.cycle.profiles import Profile, RowTexts
 from carico.scheduler.framework import amounts
 from carico.scheduler.framework.contract import Cycle, Nomination, Reason, Verdict
 from carico.scheduler.framework.filtering import FilterResult
-from carico.scheduler.http.explanation import Explanation, NodeVerdict
-from carico.scheduler.plugins.capacity import STARTING
+from carico.scheduler.http.explanation import Explanation, NodeVerdict, rounded
+from carico.scheduler.plugins.capacity_explained import room_left
 
 SLICE = 200  # nodes per step of the event loop
-OLDEST = 3  # starting pods that are named
 PREEMPTION_ROWS = 50  # nodes on which evicting pods is simulated, at some 2 ms each
 WAITING = 8  # explanations that may wait while another is in progress
 
@@ -100,7 +98,7 @@ class PluginResults:
     scores: list[tuple[str, dict[str, float]]]  # plugin, and weighted score by node
     totals: dict[str, float]
     nominated: dict[str, str]  # nodes that are nominated for another pod, and why
-    starting: dict[str, list[str]]
+    details: list[tuple[str, dict[str, int], RowTexts]]  # plugin, index by node that it rejected, and its texts
     figures: _Figures
 
     def slices(self) -> Iterator[None]:
@@ -117,16 +115,17 @@ class PluginResults:
             reasons["Nominated"] = [self.nominated[name]]
         scores = {plugin: by_node[name] for plugin, by_node in self.scores if name in by_node}
         verdict = NodeVerdict(name, self.feasible[i], reasons, scores, self.totals.get(name, 0.0))
-        verdict.starting = self.starting.get(name, [])
+        texts = {plugin: told(by_node[name]) for plugin, by_node, told in self.details if name in by_node}
+        verdict.details = {plugin: found for plugin, found in texts.items() if found}
         verdict.stale = not (figures.known[i] and figures.fresh[i])
-        verdict.reserved = round(figures.reserved[i], 3) if figures.known[i] else 0.0
+        verdict.reserved = rounded(figures.reserved[i]) if figures.known[i] else 0.0
         sampled = figures.sampled[i]
         if sampled is not None:
-            verdict.capacity, verdict.free = round(figures.capacity[i], 3), round(figures.free[i], 3)
+            verdict.capacity, verdict.free = rounded(figures.capacity[i]), rounded(figures.free[i])
             verdict.report_age = round(self.now - sampled, 1)
         if (left := figures.left[i]) is not None:
             verdict.left = {name: amount for name, amount in zip(RESOURCES, left, strict=True) if amount < math.inf}
-            verdict.room = amounts.told_all((n, max(0.0, a)) for n, a in verdict.left.items()) + figures.busy[i]
+            verdict.room = room_left(verdict.left) + figures.busy[i]
         return verdict
 
 
@@ -166,7 +165,7 @@ def judge(parts: Components, pod: Pod, now: float) -> PluginResults:
             scores=scores,
             totals=totals,
             nominated={parts.snapshot.name(row): why for row, why in feasibility.nominated.items()},
-            starting=_starting(parts, feasibility, info.uid, now),
+            details=_details(profile, cycle, feasibility),
             figures=_figures(parts, rows, given_back, now),
         )
 
@@ -191,10 +190,10 @@ def _release_reservation(parts: Components, profile: Profile, cycle: Cycle) -> I
     """Counts the pod's own charge in the ledger as free while the context lasts; returns it by row."""
     entry = parts.ledger.entry(cycle.pod.uid)
     account = parts.ledger.account(entry.node) if entry is not None else None
-    if entry is None or account is None or profile.capacity is None or not counts(cycle.pod.pod):
+    if entry is None or account is None or not profile.feasible.measured or not counts(cycle.pod.pod):
         yield {}
         return
-    profile.capacity.remove_pod(cycle, cycle.pod, account.row)
+    profile.feasible.give_back(cycle, account.row)
     parts.ledger.starting[account.row] -= entry.starting
     released = Sum()
     released.add(entry.charge, -1)
@@ -206,8 +205,7 @@ def _release_reservation(parts: Components, profile: Profile, cycle: Cycle) -> I
 
 def _opening(parts: Components, profile: Profile, info: PodInfo) -> Explanation:
     result = Explanation(info.pod.key, profile.name, units_of(info.pod), bound_to=info.pod.spec.node_name)
-    if profile.capacity is not None and counts(info.pod) and parts.ledger.nodes_with_room:
-        result.needs = amounts.need(parts.classes, parts.classes.claim(info))
+    result.needs = profile.explain_need(info, exact=True)
     queued = parts.queue.get(info.uid)
     if queued is not None:
         result.waits_in = queued.place
@@ -255,7 +253,7 @@ def _limited(feasibility: FilterResult) -> tuple[FilterResult, int]:
 def _partly_run(profile: Profile, feasibility: FilterResult) -> list[str]:
     """Notes about costly plugins, which are not called for nodes that are rejected already."""
     asked = {name for name, _ in feasibility.verdicts}
-    costly = [p.name for p in profile.plugins if getattr(p, "costly", False) and p.name in asked]
+    costly = [p.name for p in profile.plugins if p.name in profile.feasible.costly & asked]
     others = [verdict.bits for name, verdict in feasibility.verdicts if name not in costly]
     if not any((bits[feasibility.snapshot.present] != 0).any() for bits in others):
         return []
@@ -283,31 +281,13 @@ def _figures(parts: Components, rows: RowArray, given_back: dict[int, Sum], now:
 
 
 def _busy(parts: Components, account: Account | None) -> str:
-    """ "; 3.8 of 4 cores busy": use; room is demand, of which a node with `cpu: mean` holds twice its cores."""
-    report = account.report if account is not None else None
-    node = parts.snapshot.nodes[account.row] if account is not None and account.row < len(parts.snapshot) else None
-    if report is None or node is None or "cpu" not in report.dimensions or not report.full or not report.estimate.room:
-        return ""
-    number = report.dimensions.index("cpu")
-    cores = requests.allocatable(node.status.allocatable).get(requests.CPU, 0) / 1000
-    used = min(cores, max(0.0, report.full[number] - report.estimate.room[number]))
-    return f"; {used:.1f} of {cores:g} cores busy" if cores else ""
+    known = account is not None and account.row < len(parts.snapshot)
+    return amounts.busy(account.report, parts.snapshot.nodes[account.row]) if account is not None and known else ""
 
 
-def _starting(parts: Components, feasibility: FilterResult, itself: str, now: float) -> dict[str, list[str]]:
-    """For nodes that are rejected because too many pods are starting there: the oldest of these pods."""
-    found: dict[str, list[str]] = {}
-    for _, verdict in feasibility.verdicts:
-        wanted = sum(1 << i for i, reason in enumerate(verdict.reasons) if reason.text == STARTING)
-        crowded = np.flatnonzero(verdict.bits & verdict.bits.dtype.type(wanted)) if wanted else ()
-        for node in (parts.snapshot.name(int(row)) for row in crowded):
-            account = parts.ledger.account(node)
-            others = [entry for entry in account.pods.values() if entry.uid != itself] if account is not None else []
-            oldest = sorted((entry for entry in others if entry.pending), key=lambda entry: entry.since)[:OLDEST]
-            found[node] = [f"{_key(parts, entry.uid)} for {now - entry.since:.0f} s" for entry in oldest]
-    return found
-
-
-def _key(parts: Components, uid: str) -> str:
-    known = parts.snapshot.pods.get(uid)
-    return known[0].pod.key if known is not None else f"pod {uid}"
+def _details(profile: Profile, cycle: Cycle, feasibility: FilterResult) -> list[tuple[str, dict[str, int], RowTexts]]:
+    name = cycle.snapshot.name
+    return [
+        (plugin, {name(row): index for index, row in enumerate(rows.tolist())}, texts)
+        for plugin, rows, texts in profile.explain_rows(cycle, feasibility)
+    ]

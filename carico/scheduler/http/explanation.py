@@ -29,7 +29,7 @@ class NodeVerdict(msgspec.Struct, omit_defaults=True):
     stale: bool = False
     left: dict[str, float] = {}  # by resource, absolute demand: what is not reserved; empty where no room is reported
     room: str = ""  # the same as text
-    starting: list[str] = []  # where too many pods are starting: the oldest, "NAMESPACE/NAME for 95 s"
+    details: dict[str, list[str]] = {}  # by plugin that rejected the node: what it adds to its reasons, with numbers
 
 
 class Explanation(msgspec.Struct, omit_defaults=True):
@@ -46,6 +46,15 @@ class Explanation(msgspec.Struct, omit_defaults=True):
     nodes: list[NodeVerdict] = []
 
 
+def rounded(pods: float) -> float:
+    """For people: a difference of equal sums is no -0.0.
+
+    >>> rounded(2.50049), rounded(0.3 - 0.1 - 0.2)
+    (2.5, 0.0)
+    """
+    return round(pods, 3) + 0.0
+
+
 def as_table(result: Explanation, *, wide: bool = False) -> str:
     """`wide` adds the node's report and what is reserved for other pods there.
 
@@ -53,28 +62,32 @@ def as_table(result: Explanation, *, wide: bool = False) -> str:
     default/a, profile carico, 1 unit
     NODE  FREE  SCORE  VERDICT
     n1     2.5   90.0  ok
+    >>> nearly_full = NodeVerdict("n2", False, free=-0.04, capacity=1.0, reserved=-0.0, report_age=1.0)
+    >>> print(as_table(Explanation("default/a", "carico", 1.0, nodes=[nearly_full]), wide=True).splitlines()[-1])
+    n2     0.0       1.0       0.0      1s     ?      -
     """
     columns = ("CAPACITY", "RESERVED", "REPORT", "ROOM") if wide else ()
     lines = []
     for v in result.nodes:
-        free = "?" if v.free is None else f"{v.free:.1f}"
+        free = "?" if v.free is None else f"{v.free:z.1f}"
         score = f"{v.total:.1f}" if v.feasible else "-"
-        lines.append((v.node, free, *(_figures(v) if wide else ()), score, _verdict(v)))
+        lines.append((v.node, free, *(_figures(v) if wide else ()), score, _verdict(v, wide=wide)))
     head = ("NODE", "FREE", *columns, "SCORE", "VERDICT")
     return "\n".join([*_head(result), table(head, lines, right=range(1, len(head) - 1))])
 
 
 def _figures(v: NodeVerdict) -> tuple[str, str, str, str]:
     age = "never" if v.report_age is None else f"{v.report_age:g}s{' (stale)' if v.stale else ''}"
-    return "?" if v.capacity is None else f"{v.capacity:.1f}", f"{v.reserved:.1f}", age, v.room or "?"
+    return "?" if v.capacity is None else f"{v.capacity:z.1f}", f"{v.reserved:z.1f}", age, v.room or "?"
 
 
-def _verdict(v: NodeVerdict) -> str:
+def _verdict(v: NodeVerdict, *, wide: bool) -> str:
     if v.feasible:
         scores = ", ".join(f"{plugin} {score:g}" for plugin, score in v.scores.items())
         return f"ok ({scores})" if scores else "ok"
     why = "; ".join(f"{plugin}: {', '.join(texts)}" for plugin, texts in v.reasons.items())
-    more = [*([f"has room for {v.room}"] if v.room and "Capacity" in v.reasons else ()), *v.starting]
+    shown = f"has room for {v.room}" if wide else None  # it has a column of its own there
+    more = [text for texts in v.details.values() for text in texts if text != shown]
     return f"{why} ({', '.join(more)})" if more else why
 
 

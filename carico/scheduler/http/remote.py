@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import logging
 import os
 import re
 import shlex
@@ -29,6 +30,8 @@ from carico.kube.leader import Leader
 from carico.scheduler.http import client as page_client
 from carico.scheduler.http.client import PageClient
 from carico.settings import LeaseSettings
+
+log = logging.getLogger(__name__)
 
 VARIABLE = "CARICO_SERVER"
 NAME_ONE = f"name one with --server or ${VARIABLE}"
@@ -94,6 +97,7 @@ async def reach(args: argparse.Namespace) -> AsyncIterator[Pages]:
 @asynccontextmanager
 async def _reach(args: argparse.Namespace) -> AsyncIterator[Pages]:
     if address := named(args):
+        _warn_of_another_cluster(address, args)
         yield Pages(page_client.named(address, args))
         return
     try:
@@ -110,6 +114,16 @@ async def _reach(args: argparse.Namespace) -> AsyncIterator[Pages]:
         yield Pages(usual())
     else:
         yield Pages(why_not=f"{found.holder} leads, which is no pod; name its pages with --server")
+
+
+def _warn_of_another_cluster(address: str, args: argparse.Namespace) -> None:
+    """For a shell in which the variable was set for one cluster, and a command that names another one."""
+    flag = "--context" if args.context else "--kubeconfig" if args.kubeconfig else ""
+    if flag and not args.server and url.parse(address).scheme == "http":  # over https the kubeconfig's token is used
+        log.warning(
+            "the scheduler is that of $%s, %s, whatever %s says; unset $%s to ask that cluster's, or use --server",
+            *(VARIABLE, address, flag, VARIABLE),
+        )
 
 
 def usual() -> PageClient:

@@ -24,7 +24,7 @@ from carico.scheduler.http import manifest
 from carico.scheduler.http.class_view import ClassRow, class_rows
 from carico.scheduler.http.dashboard import site
 from carico.scheduler.http.explain import Busy, Explainer
-from carico.scheduler.http.explanation import as_table
+from carico.scheduler.http.explanation import as_table, rounded
 from carico.scheduler.informers import progress_lines
 from carico.scheduler.metrics import ScrapeGauges, gauge
 
@@ -73,9 +73,9 @@ def ledger_rows(scheduler: Scheduler) -> dict[str, Any]:
     ledger, now = scheduler.parts.ledger, scheduler.clock.monotonic()
     rows = {
         node: {
-            "capacity": round(float(ledger.pod_capacity[account.row]), 3),
-            "reserved": round(float(ledger.reserved[account.row]), 3),
-            "free": round(float(ledger.free[account.row]), 3),
+            "capacity": rounded(float(ledger.pod_capacity[account.row])),
+            "reserved": rounded(float(ledger.reserved[account.row])),
+            "free": rounded(float(ledger.free[account.row])),
             "left": amounts_left(ledger, account.row),
             "starting": int(ledger.starting[account.row]),
             "stale": not ledger.is_fresh(account.row, now),
@@ -221,7 +221,7 @@ def _by_unit(
     name: str, about: str, amounts: Mapping[tuple[str], Mapping[str, float]], label: str
 ) -> Iterable[GaugeMetricFamily]:
     """One metric per resource: a metric name has one unit."""
-    for resource, unit, what in (("cpu", "cores", "Demand of cpu"), ("memory", "bytes", "Memory")):
+    for resource, unit, what in (("cpu", "cores", "CPU"), ("memory", "bytes", "Memory")):
         values: dict[tuple[str, ...], float] = {
             key: each[resource] for key, each in amounts.items() if resource in each
         }

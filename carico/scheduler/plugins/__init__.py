@@ -3,6 +3,7 @@
 registry.py                plugins by name, their order and weights, plugins of other packages
 
 capacity.py                Capacity, filter and score by the room per resource that nodes report
+capacity_explained.py      what `carico explain` says about nodes that Capacity rejects
 default_preemption.py      DefaultPreemption, which pods of lower priority to evict
 image_locality.py          ImageLocality, score by images already present on the node
 node_affinity.py           NodeAffinity, node selector and node affinity

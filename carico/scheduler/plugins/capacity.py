@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from carico.config import setting
 from carico.kube.objects import Pod
 from carico.pod_class import COST_CLASS
 from carico.scheduler.cache.charge import NUMBER, RESOURCES, Charge, Sum
@@ -29,8 +30,27 @@ from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.cache.units import ANNOTATION, counts, read_units
 from carico.scheduler.framework import amounts as words
 from carico.scheduler.framework.cluster_events import Action, EventInterest, only_itself
-from carico.scheduler.framework.contract import MAX_SCORE, OK, SKIP, Cycle, Reason, Reuse, Status, Verdict, unresolvable
+from carico.scheduler.framework.contract import (
+    MAX_SCORE,
+    OK,
+    SKIP,
+    Cycle,
+    DecisionFigures,
+    Explain,
+    ExplainRows,
+    PreFilter,
+    PreFilterExtensions,
+    PricedSupply,
+    Reason,
+    Reuse,
+    Score,
+    Status,
+    Verdict,
+    unresolvable,
+)
 from carico.scheduler.framework.needs import Need, Needs
+from carico.scheduler.plugins.capacity_explained import RowTexts
+from carico.settings import CapacitySettings
 from carico.types import ClassKey, Vector
 
 NO_CAPACITY = "had no free capacity"
@@ -50,16 +70,19 @@ ROUNDING = 1 - 1e-9  # sums of amounts are not exact
 
 
 @dataclass(frozen=True)
-class CapacityRules:
-    """The settings of this plugin; settings.py gives the reasons."""
+class CapacityArgs(CapacitySettings):
+    """Settings of Capacity: those of the scheduler as a whole, unless a profile sets them."""
 
-    threshold: float = 1.0  # times what a pod costs
-    on_stale: str = "filter"  # filter, requests or ignore
-    release: str = "handover"  # handover or pending: which columns of the ledger count
-    startup_limit: int = 8  # pods starting on a full node
-    startup_limit_idle: int = 32  # … and on an idle one
-    unmeasured_per_node: int = 1  # pods of a class that is not measured yet
-    preempt: bool = False
+    release: str = setting(
+        "handover",
+        "a pod's reservation ends when its node counts the pod (handover) or when it leaves Pending (pending)",
+        choices=("handover", "pending"),
+    )
+
+    @classmethod
+    def of(cls, settings: CapacitySettings) -> CapacityArgs:
+        """The scheduler's own settings, for use outside of a profile."""
+        return cls(**{field.name: getattr(settings, field.name) for field in fields(CapacitySettings)})
 
 
 @dataclass(slots=True)
@@ -71,7 +94,7 @@ class _Supposed:
     pods: dict[str, int] = field(default_factory=dict)  # by UID: added minus removed, where that is not 0
 
 
-class Capacity:
+class Capacity(PreFilter, PreFilterExtensions, PricedSupply, Score, Explain, ExplainRows):
     name = "Capacity"
     reuse = Reuse.NEVER
 
@@ -79,26 +102,29 @@ class Capacity:
         self,
         ledger: Ledger,
         now: Callable[[], float],
-        rules: CapacityRules | None = None,
+        args: CapacityArgs | None = None,
         classes: ClassCostTable | None = None,
     ) -> None:
-        self._ledger, self._now, self.rules = ledger, now, rules or CapacityRules()
+        self._ledger, self._now, self.args = ledger, now, args or CapacityArgs()
         self.classes = ClassCostTable() if classes is None else classes
-        self.interests = (
-            EventInterest("Node", Action.ADD),
-            EventInterest("Pod", Action.POD_ANNOTATION, _claims_otherwise, audience=only_itself),
-            EventInterest("ClassCost", Action.UPDATE, self._is_of_family),
-        )
-        self.supply = f"capacity by {self.rules.release}"
-        self._by_pending = self.rules.release == "pending"
+        self.supply = f"capacity by {self.args}"  # with other arguments a row has other amounts, or a pod other needs
+        self._by_pending = self.args.release == "pending"
         self._fits = Fits(ledger, pending=self._by_pending)
-        fixed = not self.rules.preempt
+        fixed = not self.args.preempt_for_capacity
         self._reasons = (
             Reason(NO_CAPACITY, fixed),
             Reason(NO_REPORT, True),
             Reason(STARTING, True),
             Reason(UNMEASURED, True),
             *(Reason(text, fixed) for text in TOO_LITTLE),
+        )
+
+    @property
+    def interests(self) -> tuple[EventInterest, ...]:
+        return (
+            EventInterest("Node", Action.ADD),
+            EventInterest("Pod", Action.POD_ANNOTATION, _claims_otherwise, audience=only_itself),
+            EventInterest("ClassCost", Action.UPDATE, self._is_of_family),
         )
 
     def pre_filter(self, cycle: Cycle) -> Status:
@@ -119,7 +145,7 @@ class Capacity:
             bits |= crowded.view(np.uint8) << np.uint8(2)
         if charge.probe is not None:
             self._mark_probed(bits, cycle, rows, charge.probe)
-        if self.rules.on_stale != "ignore":
+        if self.args.on_stale != "ignore":
             fresh = _pick(self._ledger.fresh(self._now()), cycle, rows)
             if not fresh.all():
                 bits[~fresh] = 0 if self._requests_suffice() else 2
@@ -160,7 +186,7 @@ class Capacity:
 
     def _mark_probed(self, bits: NDArray[np.uint8], cycle: Cycle, rows: RowArray | None, key: ClassKey) -> None:
         """Mark rows that have enough unmeasured pods of the class, if their agents could measure one."""
-        limit, ledger = self.rules.unmeasured_per_node, self._ledger
+        limit, ledger = self.args.unmeasured_per_node, self._ledger
         if not ledger.nodes_with_room:
             return
         known, supposed = ledger.probes.rows(key, limit), cycle.state.get(self.name, {})
@@ -175,7 +201,7 @@ class Capacity:
 
     def _requests_suffice(self) -> bool:
         """Whether a node without a recent report is judged by requests alone; not before its agent could report."""
-        return self.rules.on_stale == "requests" and not self._ledger.is_expected(self._now())
+        return self.args.on_stale == "requests" and not self._ledger.is_expected(self._now())
 
     def needs(self, cycle: Cycle) -> Needs:
         return self.needs_of(cycle.pod)
@@ -205,11 +231,11 @@ class Capacity:
         return Need(self.supply, resource, self._least(amount), amount)
 
     def _least(self, amount: float) -> float:
-        return self.rules.threshold * amount * ROUNDING
+        return self.args.threshold * amount * ROUNDING
 
     def available(self, resource: str, row: int) -> float:
         self._ledger.extend()
-        if self.rules.on_stale != "ignore" and not self._ledger.is_fresh(row, self._now()):
+        if self.args.on_stale != "ignore" and not self._ledger.is_fresh(row, self._now()):
             return math.inf if self._requests_suffice() else -math.inf
         if resource == STARTS:
             return self._starts_left(row)
@@ -221,29 +247,32 @@ class Capacity:
             namespace, rest = resource.removeprefix(PROBE).split("/", 1)
             family, _, revision = rest.rpartition("/")
             taken = self._ledger.probes.on(ClassKey(namespace, family, revision), row)
-            return self.rules.unmeasured_per_node - taken if has_room else math.inf
+            return self.args.unmeasured_per_node - taken if has_room else math.inf
         return math.inf if has_room and resource == FREE_WITHOUT_ROOM else float(free[row])
 
     def _starts_left(self, row: int) -> float:
-        return float(self._start_limit(self._ledger.usage[row]) - self._ledger.starting[row])
+        rows = np.array([row], dtype=np.intp)
+        return float(self._start_limit(rows)[0] - self._ledger.starting[row])
 
-    def _start_limit(self, usage: Vector) -> Vector:
-        """Pods that may be starting at once: fewer on a fuller node."""
-        few, many = self.rules.startup_limit, self.rules.startup_limit_idle
-        return np.maximum(np.floor(few + (1 - usage) * (many - few)), min(few, many))
+    def _start_limit(self, rows: RowArray | slice) -> Vector:
+        """Pods that may be starting at once: fewer on a fuller node, and beside a pod whose cost is still a guess."""
+        few, many, ledger = self.args.startup_limit, self.args.startup_limit_idle, self._ledger
+        limit = np.maximum(np.floor(few + (1 - ledger.usage[rows]) * (many - few)), min(few, many))
+        guessed = (ledger.unmeasured[rows] > 0) & ledger.has_room[rows]
+        return np.where(guessed, np.minimum(limit, few), limit)
 
     def _crowded(self, cycle: Cycle, rows: RowArray | None) -> NDArray[np.bool_] | None:
         """Nodes where as many pods are starting as the live usage allows; None if no node is near its limit."""
         starting = _pick(self._ledger.starting, cycle, rows)
-        if starting.max(initial=0) < min(self.rules.startup_limit, self.rules.startup_limit_idle):
+        if starting.max(initial=0) < min(self.args.startup_limit, self.args.startup_limit_idle):
             return None
-        return np.asarray(starting >= self._start_limit(_pick(self._ledger.usage, cycle, rows)))
+        return np.asarray(starting >= self._start_limit(slice(len(cycle.snapshot)) if rows is None else rows))
 
     def score(self, cycle: Cycle, rows: RowArray) -> Vector:
         """Proportional to how many pods like it fit; a node judged by requests alone scores 0."""
         self._ledger.extend()
         free = self._fitting(cycle, rows, self._own_charge(cycle))
-        if self.rules.on_stale == "requests":
+        if self.args.on_stale == "requests":
             free[~_pick(self._ledger.fresh(self._now()), cycle, rows)] = 0.0
         most = float(free.max(initial=0.0))
         if most > MOST or free.min(initial=0.0) < 0:  # rare, and reading is cheaper than writing
@@ -276,11 +305,36 @@ class Capacity:
             if charge.probe is not None:
                 supposed.probes[charge.probe] += times
 
-    def sentence(self, pod: PodInfo) -> str:
-        """What the pod needs, for its condition; empty if no node reports room."""
-        if not self._ledger.nodes_with_room:
+    def explain_need(self, pod: PodInfo, *, exact: bool) -> str:
+        """Empty if no node reports room: the amounts would mean nothing to the user."""
+        if not self._ledger.nodes_with_room or not counts(pod.pod):
             return ""
-        return f" The pod {words.need(self.classes, self.classes.claim(pod), exact=False)}."
+        return words.need(self.classes, self.classes.claim(pod), exact=exact)
+
+    def explain_decision(self, cycle: Cycle, row: int | None) -> DecisionFigures:
+        """In the pods that `free` counts; without figures if the node was judged by requests alone."""
+        need = self.args.threshold * self._own_charge(cycle).units
+        if row is None:
+            return DecisionFigures(need)
+        remark, rule = "", ""
+        if not self._ledger.is_fresh(row, self._now()):
+            rule = self.args.on_stale
+            remark = f" (its capacity report is stale; on_stale is {rule!r})"
+            if rule == "requests":
+                return DecisionFigures(remark=remark, stale_rule=rule)
+        return DecisionFigures(need, float(self.free(cycle, np.array([row]))[0]), remark, rule)
+
+    def explain_rows(self, cycle: Cycle, rows: RowArray) -> RowTexts:
+        _, columns = self._fits.columns()
+        left = columns.take(rows, axis=1)
+        supposed: dict[int, _Supposed] = cycle.state.get(self.name, {})
+        for index, row in _indices(supposed, rows):
+            left[:, index], _ = self._ledger.supposing(row, supposed[row].taken, pending=self._by_pending)
+        texts = RowTexts(cycle.snapshot, self._ledger, rows, left)
+        crowded = self._crowded(cycle, rows)
+        if crowded is not None:
+            texts.name_starting(cycle.snapshot, crowded, cycle.pod.uid, self._now())
+        return texts
 
     def charge(self, pod: PodInfo) -> Charge:
         """What the pod takes of a node."""
@@ -292,15 +346,6 @@ class Capacity:
         if found is None:
             found = cycle.state[CHARGE] = self.charge(cycle.pod)
         return found
-
-    def need(self, cycle: Cycle) -> float:
-        """How much free capacity, in the pods that `free` counts, the pod takes."""
-        return self.rules.threshold * self._own_charge(cycle).units
-
-    def remark(self, row: int) -> str:
-        """A remark for the user about a node that was chosen although its report is stale."""
-        fresh = self._ledger.is_fresh(row, self._now())
-        return "" if fresh else f" (its capacity report is stale; on_stale is {self.rules.on_stale!r})"
 
     def free(self, cycle: Cycle, rows: RowArray | None) -> Vector:
         """How many pods like it fit, by room if a node reports it; for a pod with units, in mean recent pods."""

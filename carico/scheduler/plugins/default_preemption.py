@@ -23,7 +23,7 @@ from carico.scheduler.cache.rows import RowArray
 from carico.scheduler.cache.snapshot import Snapshot
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import EventInterest
-from carico.scheduler.framework.contract import WAIT, Cycle, Nomination, Wait
+from carico.scheduler.framework.contract import WAIT, Cycle, Nomination, PostFilter, Wait
 from carico.scheduler.framework.filtering import FilterResult
 from carico.scheduler.plugins.node_resources_fit import NodeResourcesFit
 
@@ -49,7 +49,7 @@ class PreemptionCandidate:
         return (self.violations, highest, total, len(self.victims), tuple(-ord(letter) for letter in first))
 
 
-class DefaultPreemption:
+class DefaultPreemption(PostFilter):
     name = "DefaultPreemption"
     interests: tuple[EventInterest, ...] = ()
 
@@ -58,10 +58,8 @@ class DefaultPreemption:
     ) -> None:
         self._now, self._spent = now, spent
         self._rng = np.random.default_rng(seed)
-        self.attempts = 0
 
     def post_filter(self, cycle: Cycle, feasibility: FilterResult) -> Nomination | Wait | None:
-        self.attempts += 1
         if _waits_for_victims(cycle, feasibility, self._now()):
             return WAIT
         if cycle.pod.pod.spec.preemption_policy == "Never":

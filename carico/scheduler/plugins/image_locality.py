@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from carico.scheduler.cache.rows import RowArray
 from carico.scheduler.cache.snapshot import Snapshot
 from carico.scheduler.framework.cluster_events import EventInterest
-from carico.scheduler.framework.contract import MAX_SCORE, OK, SKIP, Cycle, Status
+from carico.scheduler.framework.contract import MAX_SCORE, OK, SKIP, Cycle, PreScore, Score, Status
 from carico.types import Vector
 
 # As in kube-scheduler: below 23 MB the download time does not matter; the score saturates at 1000 MB per container.
@@ -18,7 +18,7 @@ MOST = 1000 * 1024 * 1024
 Sizes = dict[str, dict[int, int]]  # image name to row to bytes
 
 
-class ImageLocality:
+class ImageLocality(PreScore, Score):
     name = "ImageLocality"
     interests: tuple[EventInterest, ...] = ()
 

@@ -12,7 +12,18 @@ from carico.scheduler.cache.rows import Mask, RowArray
 from carico.scheduler.cache.snapshot import Snapshot
 from carico.scheduler.cache.template import PodInfo, PodTemplate
 from carico.scheduler.framework.cluster_events import Action, EventInterest
-from carico.scheduler.framework.contract import OK, SKIP, Cycle, Reuse, Status, Verdict
+from carico.scheduler.framework.contract import (
+    OK,
+    SKIP,
+    Cycle,
+    Filter,
+    PreFilter,
+    PreScore,
+    Reuse,
+    Score,
+    Status,
+    Verdict,
+)
 from carico.scheduler.framework.scoring import normalised
 from carico.types import Vector
 
@@ -126,7 +137,7 @@ def _named(snapshot: Snapshot, name: str, rows: RowArray | None) -> Mask:
     return mask
 
 
-class NodeAffinity:
+class NodeAffinity(PreFilter, Filter, PreScore, Score):
     name = "NodeAffinity"
     reuse = Reuse.NODE
 

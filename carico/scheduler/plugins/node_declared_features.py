@@ -8,7 +8,7 @@ from carico.kube.objects import Node, PodSpec
 from carico.scheduler.cache.rows import RowArray
 from carico.scheduler.cache.template import PodInfo, PodTemplate
 from carico.scheduler.framework.cluster_events import Action, EventInterest
-from carico.scheduler.framework.contract import OK, SKIP, Cycle, Reuse, Status, Verdict
+from carico.scheduler.framework.contract import OK, SKIP, Cycle, Filter, PreFilter, Reuse, Status, Verdict
 
 RESTART_ALL = "RestartAllContainersOnContainerExits"
 HOST_NETWORK_USERS = "UserNamespacesHostNetworkSupport"
@@ -31,7 +31,7 @@ def _needed(spec: PodSpec) -> set[str]:
     return features
 
 
-class NodeDeclaredFeatures:
+class NodeDeclaredFeatures(PreFilter, Filter):
     name = "NodeDeclaredFeatures"
     reuse = Reuse.NODE
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from carico.scheduler.cache.rows import RowArray
 from carico.scheduler.framework.cluster_events import Action, EventInterest
-from carico.scheduler.framework.contract import OK, SKIP, Cycle, Reuse, Status, Verdict
+from carico.scheduler.framework.contract import OK, SKIP, Cycle, Filter, PreFilter, Reuse, Status, Verdict
 
 
-class NodeName:
+class NodeName(PreFilter, Filter):
     name = "NodeName"
     reuse = Reuse.NEVER  # the name is not part of the template
 

@@ -9,10 +9,10 @@ from carico.scheduler.cache.host_ports import host_ports
 from carico.scheduler.cache.rows import RowArray
 from carico.scheduler.cache.template import PodInfo, template_of
 from carico.scheduler.framework.cluster_events import Action, EventInterest
-from carico.scheduler.framework.contract import OK, SKIP, Cycle, Reuse, Status, Verdict
+from carico.scheduler.framework.contract import OK, SKIP, Cycle, Filter, PreFilter, Reuse, Status, Verdict
 
 
-class NodePorts:
+class NodePorts(PreFilter, Filter):
     name = "NodePorts"
     reuse = Reuse.ROW
 

@@ -16,7 +16,7 @@ from carico.scheduler.cache.rows import Mask, RowArray
 from carico.scheduler.cache.snapshot import Snapshot
 from carico.scheduler.cache.template import PodInfo, PodTemplate
 from carico.scheduler.framework.cluster_events import Action, EventInterest, only_itself
-from carico.scheduler.framework.contract import Bits, Cycle, Reason, Reuse, Verdict
+from carico.scheduler.framework.contract import Bits, Cycle, Reason, Reuse, Supply, Verdict
 from carico.scheduler.framework.needs import REQUESTS, Need, Needs
 
 TOO_MANY = Reason("Too many pods")
@@ -24,7 +24,7 @@ UNKNOWN = Reason("node(s) had a pod that could not be read", unresolvable=True, 
 PAIRS = 31  # pairs of bits in 64, besides the two bits for the reasons above
 
 
-class NodeResourcesFit:
+class NodeResourcesFit(Supply):
     name = "NodeResourcesFit"
     reuse = Reuse.ROW
     supply = REQUESTS

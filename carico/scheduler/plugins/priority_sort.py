@@ -6,9 +6,10 @@ from typing import Any
 
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import EventInterest
+from carico.scheduler.framework.contract import QueueSort
 
 
-class PrioritySort:
+class PrioritySort(QueueSort):
     name = "PrioritySort"
     interests: tuple[EventInterest, ...] = ()
 

@@ -5,16 +5,20 @@ Another package registers a factory in its own `pyproject.toml`:
     [project.entry-points."carico.scheduler.plugins"]
     MyPlugin = "my_package.my_module:make"
 
-`make(tools)` returns the plugin; it is called once per profile that names it.
+`make(tools)` returns the plugin; it is called once per profile that names it. A plugin that has settings registers a
+`FactoryWithArgs` instead, whose `make(tools, args)` gets them validated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar
 
 from carico.clock import Clock
+from carico.config import nearest
 from carico.errors import UsageError
 from carico.kube.volumes import ApiCaller
 from carico.scheduler.cache.class_costs import ClassCostTable
@@ -22,7 +26,7 @@ from carico.scheduler.cache.ledger import Ledger
 from carico.scheduler.cache.snapshot import Snapshot
 from carico.scheduler.framework.contract import Plugin
 from carico.scheduler.framework.in_flight import WaitingPods
-from carico.scheduler.plugins.capacity import Capacity, CapacityRules
+from carico.scheduler.plugins.capacity import Capacity, CapacityArgs
 from carico.scheduler.plugins.default_preemption import DefaultPreemption
 from carico.scheduler.plugins.image_locality import ImageLocality
 from carico.scheduler.plugins.node_affinity import NodeAffinity
@@ -37,7 +41,7 @@ from carico.scheduler.plugins.topology.inter_pod_affinity import InterPodAffinit
 from carico.scheduler.plugins.topology.pod_topology_spread import PodTopologySpread
 from carico.scheduler.plugins.unsupported import Unsupported
 from carico.scheduler.plugins.volume.node_volume_limits import NodeVolumeLimits
-from carico.scheduler.plugins.volume.volume_binding import VolumeBinding
+from carico.scheduler.plugins.volume.volume_binding import VolumeBinding, VolumeBindingArgs
 from carico.scheduler.plugins.volume.volume_restrictions import VolumeRestrictions
 from carico.scheduler.plugins.volume.volume_zone import VolumeZone
 
@@ -53,22 +57,46 @@ class PluginTools:
     ledger: Ledger | None = None
     classes: ClassCostTable | None = None
     client: ApiCaller | None = None  # None in a dry run: nothing is written
-    rules: CapacityRules | None = None
     waiting: WaitingPods | None = None  # pods in flight, for plugins that permit or wait
 
 
-Factory = Callable[[PluginTools], Plugin]
+A = TypeVar("A")
 
 
-def _capacity(tools: PluginTools) -> Plugin:
+@dataclass(frozen=True)
+class FactoryWithArgs(Generic[A]):
+    """A factory for a plugin with settings, which a profile sets in [scheduler.profiles.NAME.args.PLUGIN].
+
+    `args` is a frozen dataclass whose fields are made by `setting` or `duration` of carico.config. If it extends a
+    class of the scheduler's settings, it takes the process's values of these as defaults.
+    """
+
+    args: type[A]
+    make: Callable[[PluginTools, A], Plugin]
+
+    def __post_init__(self) -> None:
+        fields = dataclasses.fields(self.args) if dataclasses.is_dataclass(self.args) else None
+        if fields is None or not all("about" in field.metadata for field in fields):
+            raise TypeError(f"{self.args!r} is not a dataclass whose fields are made by carico.config.setting")
+
+    def inherited(self, process: type[Any]) -> set[str]:
+        """The names of the arguments whose defaults are settings of this class."""
+        bases = [base for base in self.args.__mro__ if dataclasses.is_dataclass(base) and issubclass(process, base)]
+        return {field.name for base in bases for field in dataclasses.fields(base)}
+
+
+Factory = Callable[[PluginTools], Plugin] | FactoryWithArgs[Any]
+
+
+def _capacity(tools: PluginTools, args: CapacityArgs) -> Plugin:
     if tools.ledger is None:
         raise UsageError("plugin Capacity needs a ledger of Pod-Capacity reports; leave it out of this profile")
-    return Capacity(tools.ledger, tools.clock.monotonic, tools.rules, tools.classes)
+    return Capacity(tools.ledger, tools.clock.monotonic, args, tools.classes)
 
 
-def _volume_binding(tools: PluginTools) -> Plugin:
+def _volume_binding(tools: PluginTools, args: VolumeBindingArgs) -> Plugin:
     waiting = WaitingPods(tools.clock) if tools.waiting is None else tools.waiting
-    return VolumeBinding(tools.client, tools.clock, waiting)
+    return VolumeBinding(tools.client, tools.clock, waiting, args)
 
 
 # The order of the filters is kube-scheduler's, and so are the reasons that users see; Capacity filters last.
@@ -84,13 +112,13 @@ BUILT_IN: dict[str, Factory] = {
     "NodeResourcesFit": lambda tools: NodeResourcesFit(tools.snapshot),
     "VolumeRestrictions": lambda _: VolumeRestrictions(),
     "NodeVolumeLimits": lambda _: NodeVolumeLimits(),
-    "VolumeBinding": _volume_binding,
+    "VolumeBinding": FactoryWithArgs(VolumeBindingArgs, _volume_binding),
     "VolumeZone": lambda _: VolumeZone(),
     "PodTopologySpread": lambda _: PodTopologySpread(),
     "InterPodAffinity": lambda _: InterPodAffinity(),
     "NodeDeclaredFeatures": lambda _: NodeDeclaredFeatures(),
     "ImageLocality": lambda _: ImageLocality(),
-    "Capacity": _capacity,
+    "Capacity": FactoryWithArgs(CapacityArgs, _capacity),
     "DefaultPreemption": lambda tools: DefaultPreemption(tools.clock.monotonic),
 }
 
@@ -115,10 +143,17 @@ def known() -> dict[str, Factory]:
     return found | BUILT_IN
 
 
-def make(names: Iterable[str], tools: PluginTools) -> list[Plugin]:
-    """The plugins of a profile, in the order given."""
+def make(names: Iterable[str], tools: PluginTools, args: Mapping[str, Any] | None = None) -> list[Plugin]:
+    """The plugins of a profile, in the order given; `args` by plugin, defaults for the others."""
     factories = known()
-    unknown = [name for name in names if name not in factories]
-    if unknown:
-        raise UsageError(f"no plugin is called {unknown[0]!r}; there are {', '.join(sorted(factories))}")
-    return [factories[name](tools) for name in names]
+    for name in names:
+        if name not in factories:
+            hint = nearest(name, factories) or f"; there are {', '.join(sorted(factories))}"
+            raise UsageError(f"no plugin is called {name!r}{hint}")
+    return [_made(factories[name], tools, (args or {}).get(name)) for name in names]
+
+
+def _made(factory: Factory, tools: PluginTools, args: Any) -> Plugin:
+    if isinstance(factory, FactoryWithArgs):
+        return factory.make(tools, factory.args() if args is None else args)
+    return factory(tools)

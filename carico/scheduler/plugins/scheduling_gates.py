@@ -5,10 +5,10 @@ from __future__ import annotations
 from carico.kube.objects import Pod
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import Action, EventInterest
-from carico.scheduler.framework.contract import OK, Status, unresolvable
+from carico.scheduler.framework.contract import OK, PreEnqueue, Status, unresolvable
 
 
-class SchedulingGates:
+class SchedulingGates(PreEnqueue):
     name = "SchedulingGates"
 
     @property

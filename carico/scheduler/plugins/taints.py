@@ -14,7 +14,18 @@ from carico.scheduler.cache.rows import Mask, RowArray, among, grown
 from carico.scheduler.cache.snapshot import Snapshot
 from carico.scheduler.cache.template import PodInfo, PodTemplate
 from carico.scheduler.framework.cluster_events import Action, EventInterest, only_itself
-from carico.scheduler.framework.contract import OK, SKIP, Cycle, Reuse, Status, Verdict
+from carico.scheduler.framework.contract import (
+    OK,
+    SKIP,
+    Cycle,
+    Filter,
+    PreFilter,
+    PreScore,
+    Reuse,
+    Score,
+    Status,
+    Verdict,
+)
 from carico.scheduler.framework.scoring import normalised
 from carico.types import Vector
 
@@ -88,7 +99,7 @@ def _groups(snapshot: Snapshot, rows: RowArray | None) -> NDArray[np.int32]:
     return snapshot.taints.of[: len(snapshot)] if rows is None else snapshot.taints.of[rows]
 
 
-class TaintToleration:
+class TaintToleration(Filter, PreScore, Score):
     name = "TaintToleration"
     reuse = Reuse.NODE
 
@@ -113,7 +124,7 @@ class TaintToleration:
         return normalised(counts.astype(np.float64), reverse=True)
 
 
-class NodeUnschedulable:
+class NodeUnschedulable(PreFilter, Filter):
     """Cordoned nodes are rejected unless the pod tolerates the `unschedulable` taint."""
 
     name = "NodeUnschedulable"

@@ -7,7 +7,7 @@ from carico.scheduler.cache import requests
 from carico.scheduler.cache.object_store import ObjectStore
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import Action, EventInterest
-from carico.scheduler.framework.contract import SKIP, Cycle, Status, unresolvable
+from carico.scheduler.framework.contract import SKIP, Cycle, PreFilter, Status, unresolvable
 
 CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"  # plus a DeviceClass's name: the resource that every class has
 
@@ -41,7 +41,7 @@ def _served(store: ObjectStore) -> set[str]:
     return {device_class.spec.extended_resource_name for device_class in store.device_classes.values()}
 
 
-class Unsupported:
+class Unsupported(PreFilter):
     name = "Unsupported"
 
     @property

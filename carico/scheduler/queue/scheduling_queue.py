@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from carico.backoff import doubled
 from carico.kube.objects import Pod
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import Action, ClusterEvent, EventInterest
@@ -141,7 +142,7 @@ class Queue:
             self.update(info, None, now)
             return
         queued = self._pods[info.uid] = Queued(info, now)
-        self._activate(queued, "PodAdd")
+        self._activate(queued, "PodAdd", now)
 
     def update(self, info: PodInfo, change: ClusterEvent | None, now: float) -> None:
         """Updates a pod; its own change may requeue it."""
@@ -172,7 +173,7 @@ class Queue:
         while self.ready:
             if not self._count["active"]:
                 _, _, early = heapq.heappop(self._backoff)
-                self._activate(early, "PopFromBackoffQ")
+                self._activate(early, "PopFromBackoffQ", now)
                 continue
             _, ticket, queued = heapq.heappop(self._active)
             if queued.place == "active" and ticket == queued.ticket:
@@ -196,7 +197,7 @@ class Queue:
         if self._pods.get(queued.uid) is not queued:
             return  # deleted meanwhile
         queued.refusal, queued.failed_at = refusal, now
-        queued.ready_at = now + min(self._last, self._first * 2 ** min(queued.attempts - 1, 30))
+        queued.ready_at = now + doubled(self._first, self._last, queued.attempts)
         queued.after_flush = False
         late = queued.seen != self._changes and self._helped_in_flight(queued)
         if blindly or late or not refusal.plugins:
@@ -279,7 +280,7 @@ class Queue:
         """Activates pods whose back-off has ended."""
         for heap in (self._backoff, self._errors):
             while _first(heap) <= now:
-                self._activate(heapq.heappop(heap)[2], "BackoffComplete")
+                self._activate(heapq.heappop(heap)[2], "BackoffComplete", now)
 
     def flush(self, now: float) -> int:
         """Requeues pods that have waited for `flush_after`, in case a queueing hint missed an event."""
@@ -295,10 +296,10 @@ class Queue:
         if queued is not None and queued.place == "waiting":
             self._requeue(queued, "ForceActivate", now)
 
-    def activate_all(self) -> None:
+    def activate_all(self, now: float) -> None:
         """Activates all waiting and gated pods, for a new leader."""
         for queued in [q for q in self._pods.values() if q.place in ("waiting", "gated")]:
-            self._activate(queued, "ForceActivate")
+            self._activate(queued, "ForceActivate", now)
 
     # --- inside ---
 
@@ -400,21 +401,22 @@ class Queue:
         if queued.ready_at > now and queued.place != "gated":
             self._pause(queued, event, now, self._backoff)
         else:
-            self._activate(queued, event)
+            self._activate(queued, event, now)
 
     def _pause(self, queued: Queued, event: str, now: float, heap: list[Entry]) -> None:
         if queued.ready_at <= now:
-            self._activate(queued, event)
+            self._activate(queued, event, now)
             return
         self._move(queued, "backoff")
         self._push(heap, queued.ready_at, queued)
         self.on_move("backoff", event)
 
-    def _activate(self, queued: Queued, event: str) -> None:
+    def _activate(self, queued: Queued, event: str, now: float) -> None:
         queued.gate = self._gate(queued.info)
         if queued.gate is not None:
             self._move(queued, "gated")
             self.on_move("gated", event)
+            self._tried(queued, now)  # its gate was shut during its back-off: what woke it up is for the next one
             return
         self._move(queued, "active")
         self._push(self._active, self._key(queued), queued)

@@ -109,6 +109,38 @@ def test_one_unmeasured_pod_per_node_until_its_class_was_measured() -> None:
     assert all(world.decide(web()).node for _ in range(20))
 
 
+def test_beside_an_unmeasured_pod_only_a_full_nodes_number_of_pods_may_start() -> None:
+    """An idle node once took 29 light pods with the first heavy one, which turned out to need ten times the guess."""
+    world = World("a", startup_limit=3, startup_limit_idle=20)
+    world.report("a", 7.0, 14 * GIB)
+    world.aggregate(web=(0.1, 0.1 * GIB))
+    assert world.decide(make_pod("new", labels={"app": "new"})).node == "a"
+    assert [world.decide(web()).node for _ in range(3)] == ["a", "a", ""]
+    assert "1 had too many pods starting" in world.decide(web()).message
+    world.report("a", 4.0, 12 * GIB, ["uid-new"], class_costs=(make_cost("default/new", 3.0, GIB),))
+    assert [world.decide(web()).node for _ in range(3)] == ["a"] * 3
+
+
+def test_pods_that_wait_beside_an_unmeasured_pod_are_tried_when_it_is_measured() -> None:
+    world = World("a", startup_limit=2, startup_limit_idle=20)
+    world.report("a", 7.0, 14 * GIB)
+    world.aggregate(web=(0.1, 0.1 * GIB))
+    world.parts.cluster.pod_changed(None, make_pod("new", labels={"app": "new"}))
+    for number in range(3):
+        world.parts.cluster.pod_changed(None, web(f"p{number}"))
+    assert [bool(found.node) for found in iter(world.attempt, None)] == [True, True, False, False]
+    world.clock.advance(11)
+    world.report("a", 6.0, 13 * GIB, ["uid-new"], class_costs=(make_cost("default/new", 0.5, GIB),))
+    assert [found.node for found in iter(world.attempt, None)] == ["a"] * 2
+
+
+def test_an_older_agent_never_measures_so_nothing_waits_for_it() -> None:
+    world = World("old", startup_limit=2, startup_limit_idle=20)
+    world.parts.cluster.reported(make_report("old", 100.0, usage=(0.0, 0.0)))
+    assert world.decide(make_pod("new", labels={"app": "new"})).node == "old"
+    assert [world.decide(web()).node for _ in range(5)] == ["old"] * 5
+
+
 def test_a_node_of_an_older_agent_takes_pods_by_pod_capacity() -> None:
     world = World("old")
     world.parts.cluster.reported(make_report("old", 2.0))
@@ -165,6 +197,7 @@ def test_explain_shows_what_the_pod_needs_and_what_room_nodes_have() -> None:
     assert by_name["node-8"].room == "6 cores and 3 GiB; 2.0 of 4 cores busy"
     table = as_table(found)
     assert "Capacity: had too little cpu left (has room for 0.2 cores and 3 GiB; 4.0 of 4 cores busy)" in table
+    assert as_table(found, wide=True).count("0.2 cores and 3 GiB; 4.0 of 4 cores busy") == 1  # in its column
     assert "needs 0.31 cores" in table
 
 

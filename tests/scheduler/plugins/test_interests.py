@@ -169,3 +169,20 @@ def test_lifted_gates() -> None:
 def test_a_heartbeat_is_no_change() -> None:
     beat = msgspec.structs.replace(BIG, metadata=msgspec.structs.replace(BIG.metadata, resource_version="2"))
     assert node_change(BIG, beat).action is Action.NONE
+
+
+def test_a_container_that_starts_is_no_resize() -> None:
+    """Kubelets fill `resources` of its status then."""
+
+    def running(cpu: str, **status: Any) -> Pod:
+        container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+        plain = msgspec.to_builtins(a_pod("p", spec={"nodeName": "n", "containers": [container]}))
+        return msgspec.convert(plain | {"status": status}, Pod)
+
+    kept = {"name": "c", "allocatedResources": {"cpu": "1"}, "resources": {"requests": {"cpu": "1"}}}
+    bound, started = running("1"), running("1", phase="Running", containerStatuses=[kept])
+    assert pod_change(bound, started).action is Action.NONE
+    smaller = {**kept, "allocatedResources": {"cpu": "500m"}, "resources": {"requests": {"cpu": "500m"}}}
+    assert pod_change(started, running("500m", containerStatuses=[kept])).action is Action.NONE, "not actuated yet"
+    resized = pod_change(started, running("500m", containerStatuses=[smaller]))
+    assert resized.action is Action.POD_SCALE_DOWN

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 from worlds import NAMES, World
 
+from carico.config import validated
 from carico.errors import UsageError
 from carico.scheduler.cache.rows import RowArray, RowIndex
 from carico.scheduler.cache.snapshot import Snapshot
@@ -58,8 +60,29 @@ def test_a_plugin_of_another_package() -> None:
 
 
 def test_an_unknown_name_is_an_error_that_lists_the_known() -> None:
-    with pytest.raises(UsageError, match=r"no plugin is called 'Nodeports'; there are .*NodePorts"):
+    with pytest.raises(UsageError, match=r"no plugin is called 'Mine'; there are .*NodePorts"):
+        registry.make(["Mine"], registry.PluginTools(Snapshot(RowIndex()), ManualClock()))
+    with pytest.raises(UsageError, match="no plugin is called 'Nodeports'; did you mean 'NodePorts'"):
         registry.make(["Nodeports"], registry.PluginTools(Snapshot(RowIndex()), ManualClock()))
+
+
+def test_arguments_are_a_dataclass_of_settings() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Bare:
+        limit: int = 5
+
+    for args in (Bare, str):
+        with pytest.raises(TypeError, match=r"is not a dataclass whose fields are made by carico\.config\.setting"):
+            registry.FactoryWithArgs(args, lambda _tools, _args: OnlyEvenNames())
+
+
+def test_every_argument_of_a_plugin_has_a_default_within_its_bounds() -> None:
+    for factory in registry.BUILT_IN.values():
+        if isinstance(factory, registry.FactoryWithArgs):
+            given = {name: (value, name) for name, value in dataclasses.asdict(factory.args()).items()}
+            problems: list[str] = []
+            assert validated(factory.args, given, problems) == factory.args()
+            assert problems == []
 
 
 def test_names_are_the_plugins_own() -> None:

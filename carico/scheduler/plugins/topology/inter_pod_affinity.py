@@ -19,7 +19,21 @@ from carico.scheduler.cache.rows import Mask, RowArray
 from carico.scheduler.cache.snapshot import Snapshot
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import Action, EventInterest
-from carico.scheduler.framework.contract import MAX_SCORE, OK, SKIP, Cycle, Reason, Reuse, Status, Verdict
+from carico.scheduler.framework.contract import (
+    MAX_SCORE,
+    OK,
+    SKIP,
+    Cycle,
+    Filter,
+    PreFilter,
+    PreFilterExtensions,
+    PreScore,
+    Reason,
+    Reuse,
+    Score,
+    Status,
+    Verdict,
+)
 from carico.types import Vector
 
 NO_COMPANY = Reason("node(s) didn't match pod affinity rules", unresolvable=True)
@@ -39,7 +53,7 @@ class _Company:
     shunning: dict[str, Counts]  # running pods with an anti-affinity term that matches this pod
 
 
-class InterPodAffinity:
+class InterPodAffinity(PreFilter, PreFilterExtensions, Filter, PreScore, Score):
     name = "InterPodAffinity"
     reuse = Reuse.NEVER  # depends on pods of other nodes
 

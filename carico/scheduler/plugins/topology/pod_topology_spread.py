@@ -20,7 +20,21 @@ from carico.scheduler.cache.pod_match_counts import Counts, summed
 from carico.scheduler.cache.rows import Mask, RowArray
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import Action, EventInterest, only_itself
-from carico.scheduler.framework.contract import MAX_SCORE, OK, SKIP, Cycle, Reason, Reuse, Status, Verdict
+from carico.scheduler.framework.contract import (
+    MAX_SCORE,
+    OK,
+    SKIP,
+    Cycle,
+    Filter,
+    PreFilter,
+    PreFilterExtensions,
+    PreScore,
+    Reason,
+    Reuse,
+    Score,
+    Status,
+    Verdict,
+)
 from carico.scheduler.plugins.topology import spread_constraints
 from carico.scheduler.plugins.topology.spread_constraints import HOSTNAME, Constraint
 from carico.types import Vector
@@ -55,7 +69,7 @@ class _Spread:
         return table.astype(np.uint8)[codes]
 
 
-class PodTopologySpread:
+class PodTopologySpread(PreFilter, PreFilterExtensions, Filter, PreScore, Score):
     name = "PodTopologySpread"
     reuse = Reuse.NEVER  # counts pods of the whole cluster
 

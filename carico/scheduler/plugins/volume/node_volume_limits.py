@@ -13,7 +13,19 @@ from carico.scheduler.cache.rows import RowArray
 from carico.scheduler.cache.snapshot import Snapshot
 from carico.scheduler.cache.template import PodInfo, relevant_volumes
 from carico.scheduler.framework.cluster_events import Action, EventInterest
-from carico.scheduler.framework.contract import OK, SKIP, Cycle, Reason, Reuse, Status, Verdict, error, unresolvable
+from carico.scheduler.framework.contract import (
+    OK,
+    SKIP,
+    CostlyFilter,
+    Cycle,
+    PreFilter,
+    Reason,
+    Reuse,
+    Status,
+    Verdict,
+    error,
+    unresolvable,
+)
 from carico.scheduler.plugins.volume.pod_volumes import bound_volume, claim_uses, made_for, missing, uses_claim
 
 EXCEEDED = Reason("node(s) exceed max volume count")
@@ -21,7 +33,7 @@ EXCEEDED = Reason("node(s) exceed max volume count")
 Attachments = dict[tuple[str, str], str]  # (driver, volume) to driver
 
 
-class NodeVolumeLimits:
+class NodeVolumeLimits(PreFilter, CostlyFilter):
     name = "NodeVolumeLimits"
     reuse = Reuse.NEVER
     costly = True

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from carico.clock import Clock
+from carico.config import duration
 from carico.errors import CaricoError
 from carico.kube.storage import PersistentVolumeClaim, StorageClass
 from carico.kube.volumes import ApiCaller
@@ -22,7 +23,21 @@ from carico.scheduler.cache.rows import RowArray
 from carico.scheduler.cache.snapshot import Snapshot
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import Action, EventInterest
-from carico.scheduler.framework.contract import OK, SKIP, Cycle, Reason, Reuse, Status, Verdict, error, unresolvable
+from carico.scheduler.framework.contract import (
+    OK,
+    SKIP,
+    Cycle,
+    Filter,
+    PreBind,
+    PreFilter,
+    Reason,
+    Reserve,
+    Reuse,
+    Status,
+    Verdict,
+    error,
+    unresolvable,
+)
 from carico.scheduler.framework.in_flight import WaitingPods
 from carico.scheduler.plugins.volume import matching
 from carico.scheduler.plugins.volume.matching import Match, UnboundClaim
@@ -35,7 +50,14 @@ NOT_SERVED = Reason("node(s) didn't find available persistent volumes to bind", 
 NO_ROOM = Reason("node(s) did not have enough free storage", unresolvable=True)
 VANISHED = Reason("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)", unresolvable=True)
 
-BIND_PATIENCE = 600.0  # s, as kube-scheduler's bindTimeoutSeconds
+
+@dataclass(frozen=True)
+class VolumeBindingArgs:
+    """Settings of VolumeBinding."""
+
+    bind_timeout: float = duration(
+        600.0, "time to wait for a pod's volumes to be bound; kube-scheduler's bindTimeoutSeconds", least=1
+    )
 
 
 @dataclass(slots=True)
@@ -47,12 +69,15 @@ class _Claims:
     match: Match | None = None  # on the chosen node, from `reserve` on
 
 
-class VolumeBinding:
+class VolumeBinding(PreFilter, Filter, Reserve, PreBind):
     name = "VolumeBinding"
     reuse = Reuse.NEVER  # claims and volumes change independently of nodes
 
-    def __init__(self, client: ApiCaller | None, clock: Clock, waiting: WaitingPods) -> None:
+    def __init__(
+        self, client: ApiCaller | None, clock: Clock, waiting: WaitingPods, args: VolumeBindingArgs | None = None
+    ) -> None:
         self._client, self._clock, self._waiting = client, clock, waiting
+        self.args = VolumeBindingArgs() if args is None else args
 
     @property
     def interests(self) -> tuple[EventInterest, ...]:
@@ -141,7 +166,7 @@ class VolumeBinding:
         match, store, in_flight = claims.match, cycle.snapshot.store, self._waiting.get(cycle.pod.uid)
         assert match is not None
         assert in_flight is not None, "only a pod in flight binds its volumes"
-        deadline = self._clock.monotonic() + BIND_PATIENCE
+        deadline = self._clock.monotonic() + self.args.bind_timeout
         names = [("PersistentVolumeClaim", claim.key) for claim in claims.waiting]
         names += [("PersistentVolume", volume.name) for _, volume in match.static]
         with store.listening(names, in_flight.wake):
@@ -151,7 +176,7 @@ class VolumeBinding:
                     return error(f"binding volumes: {problem}") if problem else OK
                 left = deadline - self._clock.monotonic()
                 if left <= 0:
-                    return error(f"binding volumes: not bound after {BIND_PATIENCE:.0f} s")
+                    return error(f"binding volumes: not bound after {self.args.bind_timeout:g} s")
                 await in_flight.news("volumes", left)
             return error(f"binding volumes: {in_flight.ended.why}")
 

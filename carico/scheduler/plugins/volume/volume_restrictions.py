@@ -9,7 +9,19 @@ from carico.kube.storage import PersistentVolumeClaim
 from carico.scheduler.cache.rows import RowArray
 from carico.scheduler.cache.template import PodInfo, relevant_volumes
 from carico.scheduler.framework.cluster_events import Action, EventInterest
-from carico.scheduler.framework.contract import OK, SKIP, Cycle, Reason, Reuse, Status, Verdict, unresolvable
+from carico.scheduler.framework.contract import (
+    OK,
+    SKIP,
+    Cycle,
+    Filter,
+    PreFilter,
+    PreFilterExtensions,
+    Reason,
+    Reuse,
+    Status,
+    Verdict,
+    unresolvable,
+)
 from carico.scheduler.plugins.volume.pod_volumes import claim_use, claim_uses, missing, uses_claim
 
 CONFLICT = Reason("node(s) had no available disk")
@@ -43,7 +55,7 @@ def conflict(a: Volume, b: Volume) -> bool:
     return False
 
 
-class VolumeRestrictions:
+class VolumeRestrictions(PreFilter, PreFilterExtensions, Filter):
     name = "VolumeRestrictions"
     reuse = Reuse.NEVER  # a claim may be in use anywhere
 

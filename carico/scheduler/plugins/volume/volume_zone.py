@@ -12,7 +12,7 @@ from carico.scheduler.cache.rows import Mask, RowArray
 from carico.scheduler.cache.snapshot import Snapshot
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import Action, EventInterest
-from carico.scheduler.framework.contract import OK, SKIP, Cycle, Reuse, Status, Verdict, unresolvable
+from carico.scheduler.framework.contract import OK, SKIP, Cycle, Filter, PreFilter, Reuse, Status, Verdict, unresolvable
 from carico.scheduler.plugins.volume.pod_volumes import claim_uses, missing, uses_claim
 
 # Deprecated label → the label that replaced it.
@@ -33,7 +33,7 @@ def zones(volume: PersistentVolume) -> list[Requirement]:
     return found
 
 
-class VolumeZone:
+class VolumeZone(PreFilter, Filter):
     name = "VolumeZone"
     reuse = Reuse.NEVER  # claims and volumes change independently of nodes
 
