@@ -64,7 +64,7 @@ cluster-down: ## end every cluster of this checkout, leave nothing
 .PHONY: pictures recording
 pictures: setup ## retake the pictures of the web page in docs/ (chromium)
 	@$(BIN)/python tools/pictures.py
-# Without the marks of this make, which would tell of itself in the recording.
+# Without make's own environment variables: otherwise the inner make prints its level in the recording.
 recording: ## re-record `make demo` for docs/, on an otherwise idle machine
 	@env -u MAKELEVEL -u MAKEFLAGS -u MFLAGS $(PYTHON) tools/record.py docs/recordings/demo.cast make demo
 	@mv carico-demo.png docs/pictures/demo.png
@@ -96,6 +96,6 @@ clean: ## remove .venv and everything that was made here
 	@rm -rf $(VENV) $(VENV)-3.* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
-# An unknown target ends with one line instead of make's riddle.
+# An unknown target ends with one line that says what to do, instead of make's own message.
 .DEFAULT:
 	@echo "make: there is no target '$@'; 'make' alone lists them" >&2; exit 2

@@ -58,22 +58,22 @@ CASES_PLAYED = (".08/.03", ".02/.005", "bursts", "overload")
 JOIN_RATE = 400  # new nodes per second between two sizes
 WARM_UP, MEASURE = 6.0, 12.0  # s, for each size
 CLASS_WARM_UP = 120  # s in which a node measures its classes before its trace begins
-TOLD_LIMIT = 60.0  # s
+ARRIVAL_LIMIT = 60.0  # s
 RECONNECT = 2.0  # s, at most: that of the real client
 SATURATE = 8.0  # s
-IN_FLIGHT = 256  # streams that ask again as soon as they have the response
+IN_FLIGHT = 256  # streams that send again as soon as they have the response
 P99_LIMIT = 100.0  # ms
 METHOD = "/carico.wire.v1.Aggregation/Exchange"
 CLASSES_METHOD = "/carico.wire.v1.Aggregation/Classes"
 CLASS_NODES = int(os.environ.get("NODES", "5000"))
-CLASSES, CLASSES_PER_NODE, CLASSES_TOLD, SCHEDULERS = 2_000, 30, 3, 3
+CLASSES, CLASSES_PER_NODE, CLASSES_SENT, SCHEDULERS = 2_000, 30, 3, 3
 SIZE = NodeSize(8, 2.0**35)
 
 
 class Question(NamedTuple):
     gap: float  # s since the previous one
     message: bytes
-    told: tuple[ClassCost, ...] = ()  # the family of a class is its number on the node
+    class_costs: tuple[ClassCost, ...] = ()  # the family of a class is its number on the node
 
 
 class Trace(NamedTuple):
@@ -128,7 +128,7 @@ def _making(nodes: int) -> float:
 def _measured(server: psutil.Popen, port: int, authority: str) -> dict[str, float]:
     generator = _Generator(port, authority, "nodes")
     try:
-        rate = generator.ask("rate")["per_second"]
+        rate = generator.call("rate")["per_second"]
         print(f"a node asks {rate:.2f} times a second; {CONNECTIONS} connections, TLS, {MEASURE:.0f} s for each row")
         print(
             f"{'nodes':>6} {'asked/s':>8} {'p50 ms':>7} {'p99 ms':>8} {'server core':>12} {'generator':>10} {'MB':>6}"
@@ -156,7 +156,7 @@ def _with_classes(server: psutil.Popen, port: int, authority: str) -> dict[str, 
     return {
         "p99_ms_classes": round(answer["p99"], 1),
         "kb_per_class": round(answer["kb"], 1),
-        "class_told_s": round(answer["told"], 2),
+        "class_told_s": round(answer["arrival"], 2),
         "server_us_per_exchange_classes": round(answer["us"], 0),
         "streams_lost_classes": answer["lost"],
     }
@@ -166,7 +166,7 @@ def _with_agents(server: psutil.Popen, port: int, authority: str) -> dict[str, f
     answer = _class_load(server, port, authority, "classes by the agents' rule", "agents")
     return {
         "p99_ms_agents": round(answer["p99"], 1),
-        "class_told_s_agents": round(answer["told"], 2),
+        "class_told_s_agents": round(answer["arrival"], 2),
         "server_us_per_exchange_agents": round(answer["us"], 0),
         "streams_lost_agents": answer["lost"],
     }
@@ -175,14 +175,14 @@ def _with_agents(server: psutil.Popen, port: int, authority: str) -> dict[str, f
 def _class_load(server: psutil.Popen, port: int, authority: str, what: str, case: str) -> dict[str, float]:
     generator = _Generator(port, authority, case)
     try:
-        generator.ask("nodes", count=CLASS_NODES)
+        generator.call("nodes", count=CLASS_NODES)
         before = server.memory_info().rss
-        generator.ask("tell_classes")
+        generator.call("send_classes")
         per_class = (server.memory_info().rss - before) / 1024 / CLASSES
-        generator.ask("listen")
+        generator.call("listen")
         print(f"measuring for {MEASURE:.0f} s", flush=True)
         cpu = server.cpu_times()
-        answer = generator.ask("measure", seconds=MEASURE)
+        answer = generator.call("measure", seconds=MEASURE)
     finally:
         generator.end()
     used = _cpu(server, cpu)
@@ -192,7 +192,7 @@ def _class_load(server: psutil.Popen, port: int, authority: str, what: str, case
         f"{what}: {CLASS_NODES} nodes, {CLASSES} classes, a stream of class costs to each: "
         f"{answer['rate']:.0f} questions/s with {answer['class_rate']:.0f} class costs/s, "
         f"p50 {answer['p50']:.1f} ms, p99 {answer['p99']:.1f} ms; a new class reaches a scheduler after "
-        f"{answer['told']:.2f} s (worst of {answer['tries']:.0f}); {answer['pushed']:.0f} messages of class costs/s; "
+        f"{answer['arrival']:.2f} s (worst of {answer['tries']:.0f}); {answer['pushed']:.0f} messages of costs/s; "
         f"server core {core:.0%}, generator {answer['core']:.0%}; {per_class:.1f} kB for a class; "
         f"{answer['us']:.0f} us of the server per exchange; {answer['lost']:.0f} streams lost, "
         f"{answer['pending']:.0f} requests without a response; load average {os.getloadavg()[0]:.1f}",
@@ -202,9 +202,9 @@ def _class_load(server: psutil.Popen, port: int, authority: str, what: str, case
 
 
 def _row(server: psutil.Popen, generator: _Generator, nodes: int, empty: int) -> dict[str, float]:
-    generator.ask("nodes", count=nodes)
+    generator.call("nodes", count=nodes)
     before = server.cpu_times()
-    answer = generator.ask("measure", seconds=MEASURE)
+    answer = generator.call("measure", seconds=MEASURE)
     core = _cpu(server, before) / answer["seconds"]
     rss = server.memory_info().rss
     print(
@@ -216,12 +216,12 @@ def _row(server: psutil.Popen, generator: _Generator, nodes: int, empty: int) ->
 
 
 def _saturation(server: psutil.Popen, generator: _Generator) -> float:
-    generator.ask("saturate")
+    generator.call("saturate")
     before = server.cpu_times()
-    answer = generator.ask("measure", seconds=SATURATE)
+    answer = generator.call("measure", seconds=SATURATE)
     core = _cpu(server, before) / answer["seconds"]
     print(
-        f"saturation: {answer['rate']:.0f} exchanges/s with {IN_FLIGHT} always under way, p99 {answer['p99']:.0f} ms; "
+        f"saturation: {answer['rate']:.0f} exchanges/s with {IN_FLIGHT} always in flight, p99 {answer['p99']:.0f} ms; "
         f"server core {core:.0%}, generator {answer['core']:.0%}"
     )
     return float(answer["rate"])
@@ -259,7 +259,7 @@ class _Generator:
         command = [sys.executable, "-m", "bench.aggregator_load", str(port), authority, case]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def ask(self, what: str, **arguments: float) -> dict[str, float]:
+    def call(self, what: str, **arguments: float) -> dict[str, float]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps({"what": what, **arguments}), file=self._process.stdin, flush=True)
@@ -297,9 +297,9 @@ def _trace(case: Any, class_node: ClassNode | None) -> Trace:
         costs = class_node.costs(sample.at) if class_node is not None else ()
         has_news = news.has_any(costs, ("cpu", "memory"), sample.at)
         if asking.wait(model, sample.at, has_answer=True, has_news=has_news) <= 0:
-            asking.asked(model, sample.at)
-            told = news.take(costs, limits, sample.at)
-            questions.append(Question(sample.at - last, local.encode(model), told))
+            asking.sent(model, sample.at)
+            sent = news.take(costs, limits, sample.at)
+            questions.append(Question(sample.at - last, local.encode(model), sent))
             last = sample.at
     return Trace(questions, first)
 
@@ -314,7 +314,7 @@ def _model(pipeline: Pipeline, dimensions: tuple[str, ...], pods: int, scale: Ve
 
 
 class _Load:
-    """Nodes that ask as recorded, each on a separate stream."""
+    """Nodes that send requests as recorded, each on a separate stream."""
 
     def __init__(self, port: int, authority: str, case: str) -> None:
         dialer = Dialer(f"127.0.0.1:{port}", TlsFiles(tls_ca=Path(authority)), "the benchmark")
@@ -328,10 +328,10 @@ class _Load:
         self._sequence = itertools.count(1)
         self._latency: list[float] = []
         self._tells_classes = False
-        self._told_all: set[int] = set()  # nodes that have sent all their classes
-        self._heard: dict[str, float] = {}  # a new class, and when a scheduler received it
+        self._sends_all: set[int] = set()  # nodes that have sent all their classes
+        self._received_at: dict[str, float] = {}  # a new class, and when a scheduler received it
         self._pushed = 0
-        self._told = 0
+        self._sent = 0
         self._asked_at: dict[int, float] = {}  # nodes that wait for a response
 
     def rate(self) -> dict[str, float]:
@@ -339,7 +339,7 @@ class _Load:
         return {"per_second": len(questions) / sum(question.gap for question in questions)}
 
     async def nodes(self, count: int) -> dict[str, float]:
-        """Add nodes until there are `count`, and wait until they ask at their normal rate."""
+        """Add nodes until there are `count`, and wait until they send requests at their normal rate."""
         for i in range(len(self._tasks), int(count)):
             self._tasks.append(asyncio.create_task(self._node(i)))
             if i % 10 == 9:
@@ -352,14 +352,14 @@ class _Load:
         dice = random.Random(i)
         questions = trace.questions
         start = dice.randrange(len(questions))
-        await self._ask(i, questions[start])
+        await self._send_request(i, questions[start])
         # Part of the gap that was in progress when this node joined is over.
         await asyncio.sleep(dice.random() * questions[(start + 1) % len(questions)].gap)
         for question in itertools.islice(itertools.cycle(questions), start + 1, None):
-            await self._ask(i, question)
+            await self._send_request(i, question)
             await asyncio.sleep(question.gap)
 
-    async def _ask(self, i: int, question: Question) -> None:
+    async def _send_request(self, i: int, question: Question) -> None:
         """A node whose stream is lost opens another one, as the real client does; the time counts from the first."""
         began = self._asked_at[i] = time.perf_counter()
         while not await self._exchanged(i, question):  # noqa: ASYNC110
@@ -371,21 +371,21 @@ class _Load:
         is_new = i not in self._calls
         if is_new:
             self._calls[i] = self._channels[i % CONNECTIONS].stream_stream(METHOD)()
-        said = local.parse(question.message)
-        said.node, said.sequence = f"node-{i}", next(self._sequence)
+        message = local.parse(question.message)
+        message.node, message.sequence = f"node-{i}", next(self._sequence)
         if self._tells_classes:
-            said.class_costs.extend(self._recorded(i, question) if self._by_rule else self._drawn(i))
-            self._told += len(said.class_costs)
-            self._told_all.add(i)
+            message.class_costs.extend(self._recorded(i, question) if self._by_rule else self._drawn(i))
+            self._sent += len(message.class_costs)
+            self._sends_all.add(i)
         try:
-            await self._calls[i].write(said.SerializeToString())
+            await self._calls[i].write(message.SerializeToString())
             if await self._calls[i].read() is not aio.EOF:
                 return True
             self._lose("ended", is_new=is_new)
         except (aio.AioRpcError, asyncio.InvalidStateError) as error:
             self._lose(_why(error), is_new=is_new)
         del self._calls[i]
-        self._told_all.discard(i)
+        self._sends_all.discard(i)
         return False
 
     def _lose(self, why: str, *, is_new: bool) -> None:
@@ -394,20 +394,20 @@ class _Load:
     def _drawn(self, i: int) -> list[Any]:
         """All of the node's classes at first, then some with changed figures."""
         mine = _classes_of(i)
-        told = random.sample(mine, CLASSES_TOLD) if i in self._told_all else mine
-        return [_class_cost(name) for name in told]
+        sent = random.sample(mine, CLASSES_SENT) if i in self._sends_all else mine
+        return [_class_cost(name) for name in sent]
 
     def _recorded(self, i: int, question: Question) -> list[Any]:
         """The same by the agents' rule."""
-        costs = question.told if i in self._told_all else self._traces[i % len(self._traces)].classes
+        costs = question.class_costs if i in self._sends_all else self._traces[i % len(self._traces)].classes
         mine = _classes_of(i)
         keys = [_key(mine[int(cost.key.family)]) for cost in costs]
         return class_cost.messages_of(dataclasses.replace(cost, key=key) for cost, key in zip(costs, keys, strict=True))
 
-    async def tell_classes(self) -> dict[str, float]:
+    async def send_classes(self) -> dict[str, float]:
         """Send class costs from now on; returns when every node has sent all of its classes."""
         self._tells_classes = True
-        while any(i not in self._told_all and not task.done() for i, task in enumerate(self._tasks)):  # noqa: ASYNC110
+        while any(i not in self._sends_all and not task.done() for i, task in enumerate(self._tasks)):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         await asyncio.sleep(WARM_UP)
         return {}
@@ -415,21 +415,21 @@ class _Load:
     async def listen(self) -> dict[str, float]:
         """Every node and every scheduler opens a stream of class costs."""
         for i in range(SCHEDULERS):
-            self._tasks.append(asyncio.create_task(self._hear(i, classes.Query(0, 0, frozenset()))))
+            self._tasks.append(asyncio.create_task(self._read_costs(i, classes.Query(0, 0, frozenset()))))
         for i in range(CLASS_NODES):
             query = classes.Query(0, 256, frozenset(classes.name_of(_key(name)) for name in _classes_of(i)))
-            self._tasks.append(asyncio.create_task(self._hear(i, query)))
+            self._tasks.append(asyncio.create_task(self._read_costs(i, query)))
             if i % 10 == 9:
                 await asyncio.sleep(10 / JOIN_RATE)
         await asyncio.sleep(WARM_UP)
         return {}
 
-    async def _hear(self, i: int, query: classes.Query) -> None:
+    async def _read_costs(self, i: int, query: classes.Query) -> None:
         while True:
-            await self._heard_until_lost(self._listening[i % len(self._listening)], query)
+            await self._read_until_lost(self._listening[i % len(self._listening)], query)
             await asyncio.sleep(random.uniform(0.5, 1.0) * RECONNECT)
 
-    async def _heard_until_lost(self, channel: Any, query: classes.Query) -> None:
+    async def _read_until_lost(self, channel: Any, query: classes.Query) -> None:
         call, is_new = channel.stream_stream(CLASSES_METHOD)(), True
         try:
             await call.write(classes.encode_query(query))
@@ -439,19 +439,19 @@ class _Load:
                 if not query.limit:
                     now = time.perf_counter()
                     for cost in classes.decode(message).costs:
-                        self._heard.setdefault(cost.key.family, now)
+                        self._received_at.setdefault(cost.key.family, now)
             self._lose("ended", is_new=is_new)
         except (aio.AioRpcError, asyncio.InvalidStateError) as error:
             self._lose(_why(error), is_new=is_new)
 
     async def measure(self, seconds: float) -> dict[str, float]:
         self._latency.clear()
-        pushed, costs, told = self._pushed, self._told, []
+        pushed, costs, arrivals = self._pushed, self._sent, []
         began, cpu = time.perf_counter(), time.process_time()
         while time.perf_counter() < began + seconds:
             await asyncio.sleep(1.0)
             if self._pushed:
-                told.append(await self._new_class(f"new-{len(told)}"))
+                arrivals.append(await self._new_class(f"new-{len(arrivals)}"))
         took = time.perf_counter() - began
         now = time.perf_counter()
         for why, count in self._lost.items():
@@ -460,26 +460,26 @@ class _Load:
         p50, p99 = np.percentile(self._latency + [age for age in pending if age > P99_LIMIT / 1000], [50, 99]) * 1000
         core = (time.process_time() - cpu) / took
         answer = {"seconds": took, "rate": len(self._latency) / took, "p50": p50, "p99": p99, "core": core}
-        answer |= {"pushed": (self._pushed - pushed) / took, "class_rate": (self._told - costs) / took}
+        answer |= {"pushed": (self._pushed - pushed) / took, "class_rate": (self._sent - costs) / took}
         answer |= {"lost": self._lost.total(), "pending": len(pending)}
-        return answer | {"told": max(told, default=0.0), "tries": len(told)}
+        return answer | {"arrival": max(arrivals, default=0.0), "tries": len(arrivals)}
 
     async def _new_class(self, name: str) -> float:
         """Seconds from a node's first report of a class until a scheduler has received it."""
         call = self._channels[0].stream_stream(METHOD)()
-        said = local.parse(self._traces[0].questions[10].message)
-        said.node, said.sequence = name, next(self._sequence)
-        said.class_costs.append(_class_cost(name))
+        message = local.parse(self._traces[0].questions[10].message)
+        message.node, message.sequence = name, next(self._sequence)
+        message.class_costs.append(_class_cost(name))
         began = time.perf_counter()
-        await call.write(said.SerializeToString())
+        await call.write(message.SerializeToString())
         await call.read()
-        while f"team-a/{name}" not in self._heard and time.perf_counter() < began + TOLD_LIMIT:  # noqa: ASYNC110
+        while f"team-a/{name}" not in self._received_at and time.perf_counter() < began + ARRIVAL_LIMIT:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         call.cancel()
-        return self._heard.get(f"team-a/{name}", time.perf_counter()) - began
+        return self._received_at.get(f"team-a/{name}", time.perf_counter()) - began
 
     async def saturate(self) -> dict[str, float]:
-        """Replace the nodes by streams that ask again as soon as they have the response."""
+        """Replace the nodes by streams that send the next request as soon as they have the response."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -491,7 +491,7 @@ class _Load:
     async def _for_ever(self, i: int) -> None:
         question = self._traces[0].questions[10]
         while True:
-            await self._ask(1_000_000 + i, question)
+            await self._send_request(1_000_000 + i, question)
 
 
 def _why(error: Exception) -> str:

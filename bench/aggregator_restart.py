@@ -59,11 +59,11 @@ async def _play(authority: Authority) -> dict[str, float]:
 async def _killed(server: _Server, nodes: list[_Node]) -> float:
     await asyncio.to_thread(server.end, signal.SIGKILL)
     for node in nodes:
-        node.heard = 0
+        node.received = 0
     server.start()
     began = time.monotonic()
     await _until(server.nodes, NODES)
-    await _until(lambda: sum(node.heard > 0 for node in nodes), NODES)
+    await _until(lambda: sum(node.received > 0 for node in nodes), NODES)
     return time.monotonic() - began
 
 
@@ -116,14 +116,14 @@ class _Node:
         settings = AgentSettings(
             aggregator=f"127.0.0.1:{port}", tls_ca=authority.cert, tls_cert=pair.cert, tls_key=pair.key
         )
-        self.heard = 0
-        self.client = ExchangeClient(settings, SystemClock(), self._hear)
+        self.received = 0
+        self.client = ExchangeClient(settings, SystemClock(), self._on_model)
         basis = np.array([[0.3], [0.4]])
         size = NodeSize(8, 2.0**35)
         self.client.offer(LocalModel(name, 1, 0, size, ("cpu", "memory"), basis, (0.1, 0.1), None, 3, 100))
 
-    def _hear(self, _: ClusterModel) -> None:
-        self.heard += 1
+    def _on_model(self, _: ClusterModel) -> None:
+        self.received += 1
 
 
 def _free_port() -> int:

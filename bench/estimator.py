@@ -58,11 +58,11 @@ class Chorus(Pipeline):
         super().update(sample, pods, measured)
 
     def _second(self, sample: Sample, pods: PodCount) -> None:  # type: ignore[override]
-        self.answers.append([self._ask(voice, sample, pods) for voice in self._voices])
+        self.answers.append([self._answer_of(voice, sample, pods) for voice in self._voices])
         self._clean.restart()
         self._is_new = False
 
-    def _ask(self, voice: Estimator, sample: Sample, pods: PodCount) -> float:
+    def _answer_of(self, voice: Estimator, sample: Sample, pods: PodCount) -> float:
         self._estimator = voice
         second, _ = self._look(sample, pods)
         voice.learn(second)

@@ -33,7 +33,7 @@ def run() -> dict[str, float]:
     figures: dict[str, float] = {}
     for number, (title, plan) in enumerate(WATCHED.items(), start=1):
         together, alone = watched(plan, federated=True), watched(plan, federated=False)
-        figures |= _told(number, title, together, alone)
+        figures |= _figures(number, title, together, alone)
         _draw(number, title, together, alone)
     return figures | _doubling() | _sizes()
 
@@ -65,7 +65,7 @@ def before_and_after(line: list[float]) -> tuple[float, float]:
     return float(np.median(line[SWITCH - 20 : SWITCH])), float(np.median(line[-60:]))
 
 
-def _told(number: int, title: str, together: Lines, alone: Lines) -> dict[str, float]:
+def _figures(number: int, title: str, together: Lines, alone: Lines) -> dict[str, float]:
     print(f"{number} {title}: its peers start a heavy cpu workload after {SWITCH} s")
     figures = {}
     for name, line in together.items():
@@ -158,7 +158,7 @@ def _draw_cost(line: list[float], peers: list[float]) -> None:
     import matplotlib.pyplot as plt
 
     figure, axis = plt.subplots(figsize=(8, 3.2), layout="constrained")
-    axis.plot(line, color="C0", label="the 19th node, which runs none of the dearer pods")
+    axis.plot(line, color="C0", label="the 19th node, which runs none of the expensive pods")
     axis.plot(peers, color="C1", linewidth=1, label="the 18 others (median)")
     axis.axvline(DOUBLED_AT, color="C3", linestyle=":")
     axis.set(xlabel="seconds", ylabel="advertised cost\n(cores per pod)", ylim=(0, 0.45))

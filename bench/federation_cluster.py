@@ -46,7 +46,7 @@ class SimulatedNode:
         self.size, self._plan, self._base = size, plan, base
         self._node = ReportBuilder(name, 1, DIMENSIONS, lambda: size)
         self.pipeline = Pipeline(EstimateSettings(), DIMENSIONS)
-        self._asking = ExchangePolicy(10.0, 0.1)
+        self._send_rule = ExchangePolicy(10.0, 0.1)
         self._rng = np.random.default_rng([seed, *name.encode()])
         self._pods, self._changed, self._started = 0, -(10**6), []  # type: int, int, list[int]
         self._sequence = 0
@@ -86,13 +86,13 @@ class SimulatedNode:
         if evidence is None:
             return None
         model = self._node.model(evidence, self._pods)
-        if self._asking.wait(model, now, has_answer=has_answer) > 0:
+        if self._send_rule.wait(model, now, has_answer=has_answer) > 0:
             return None
-        self._asking.asked(model, now)
+        self._send_rule.sent(model, now)
         self._sequence += 1
         return local.encode(dataclasses.replace(model, sequence=self._sequence))
 
-    def hear(self, answer: bytes) -> None:
+    def adopt(self, answer: bytes) -> None:
         model = cluster.decode(answer)
         assert not isinstance(model, cluster.RejectedMessage), model
         if model is not None:
@@ -124,7 +124,7 @@ class SimulatedCluster:
         question = node.question(now, has_answer=self.state.model is not None)
         if question is not None:
             self.state.accept(local.decode(local.parse(question)), stream, now)
-            node.hear(cluster.NONE_YET if self.state.model is None else cluster.encode(self.state.model))
+            node.adopt(cluster.NONE_YET if self.state.model is None else cluster.encode(self.state.model))
 
 
 def steady(pods: int, cores: float, memory: float) -> Plan:

@@ -241,7 +241,7 @@ async def compare(cluster: Cluster, cases: list[str]) -> dict[str, dict[str, lis
             for _ in range(ROUNDS):
                 found[case]["kube"].append(await one_run(field, case, "default-scheduler", stock, None))
                 found[case]["carico"].append(await one_run(field, case, "carico", ours, generator))
-                _say(case, found[case])
+                _print(case, found[case])
         for task in following:
             task.cancel()
         await asyncio.gather(*following, return_exceptions=True)
@@ -249,7 +249,7 @@ async def compare(cluster: Cluster, cases: list[str]) -> dict[str, dict[str, lis
     return found
 
 
-def _say(case: str, runs: dict[str, list[Run]]) -> None:
+def _print(case: str, runs: dict[str, list[Run]]) -> None:
     for name, made in runs.items():
         run = made[-1]
         more = f", reports {run.generator_cpu:.1f} s" if name == "carico" else ""

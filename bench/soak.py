@@ -35,7 +35,7 @@ from cluster.played import Nodes, nodes_played
 from bench import soak_checks as checks
 from bench import soak_report as report
 from bench.soak_agents import Agents
-from bench.soak_cluster import SIZES, Keeper, prepare
+from bench.soak_cluster import SIZES, ComponentSupervisor, prepare
 from bench.soak_faults import Faults, Stage
 from bench.soak_history import SETTLED_AFTER, BindingSent, Bound, Evicted, EvictionSent, PodSeen
 from bench.soak_looks import BETWEEN, Looks, lost
@@ -73,7 +73,7 @@ class Soak:
         return time.monotonic() - self._began
 
     async def run(self) -> None:
-        say = asyncio.create_task(self._say())
+        say = asyncio.create_task(self._report())
         try:
             await self._wait_for_leader()
             await asyncio.sleep(FILL)
@@ -135,7 +135,7 @@ class Soak:
                 await asyncio.sleep(0.2)
         self._began = time.monotonic()
 
-    async def _say(self) -> None:
+    async def _report(self) -> None:
         while True:
             await asyncio.sleep(30)
             pods, bound = _count(self.recorder)
@@ -216,9 +216,9 @@ async def staged(cluster: Cluster, nodes: Nodes, folder: Path) -> AsyncIterator[
         stage = Stage(cluster, nodes, recorder, observer, agents, breakage, proxies, replicas, may_start)
         await observer.start()
         stack.callback(observer.end)
-        keeper, workload = Keeper(cluster), Workload(cluster.api, rng)
-        work = [observer.follow_lease(), agents.keep_telling(), workload.run()]
-        work += [_note_memory(recorder, replicas), keeper.run()]
+        supervisor, workload = ComponentSupervisor(cluster), Workload(cluster.api, rng)
+        work = [observer.follow_lease(), agents.keep_reporting(), workload.run()]
+        work += [_note_memory(recorder, replicas), supervisor.run()]
         for replica in replicas:
             may_start[replica.name].set()
             work.append(replica.keep_running(may_start[replica.name]))
@@ -228,7 +228,7 @@ async def staged(cluster: Cluster, nodes: Nodes, folder: Path) -> AsyncIterator[
             yield Soak(stage, workload, rng), tasks
         finally:
             recorder.save(folder / "history.jsonl")
-            print("started again: " + ", ".join(f"{part} {n}" for part, n in keeper.restarts.items()), flush=True)
+            print("started again: " + ", ".join(f"{part} {n}" for part, n in supervisor.restarts.items()), flush=True)
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:

@@ -35,7 +35,7 @@ class Agent:
         self._last_due: dict[str, float] = {}
         self._counted: dict[str, float] = {}
         self._finished: dict[str, float] = {}
-        self._told: frozenset[str] | None = None  # the counted set of the last report in the history
+        self._reported: frozenset[str] | None = None  # the counted set of the last report in the history
         self._client: ReportClient | None = None
         self._talking: asyncio.Task[None] | None = None
         self._start_id = 0
@@ -60,7 +60,7 @@ class Agent:
         if self._client is not None:
             self._recorder.note(Silenced(at=time.monotonic(), node=self.node))
         self._client = self._talking = None
-        self._told = None
+        self._reported = None
 
     def tick(self, now: float) -> None:
         while self._due and self._due[0][0] <= now:
@@ -83,10 +83,10 @@ class Agent:
         taken = sum(self._counted.values())
         capacity = max(0.0, self._full - taken)
         client.offer(self._report(counted, capacity, taken, now))
-        if counted != self._told:
-            before = self._told or frozenset()
+        if counted != self._reported:
+            before = self._reported or frozenset()
             added, removed = sorted(counted - before), sorted(before - counted)
-            self._told = counted
+            self._reported = counted
             self._recorder.note(
                 Reported(at=now, node=self.node, full=self._full, capacity=capacity, added=added, removed=removed)
             )
@@ -140,7 +140,7 @@ class Agents:
         elif isinstance(event, Gone) and (node := self._node_of.pop(event.uid, None)) is not None:
             self.by_node[node].learns(event.uid, -1.0, event.at)
 
-    async def keep_telling(self) -> None:
+    async def keep_reporting(self) -> None:
         for agent in self.by_node.values():
             agent.start()
         try:

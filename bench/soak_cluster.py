@@ -92,7 +92,7 @@ def _policy() -> Object:
     return {"metadata": {"name": POLICY}, "spec": spec}
 
 
-class Keeper:
+class ComponentSupervisor:
     """Restarts Kubernetes components that exit, as a kubelet would, and raises if the cluster has failed.
 
     kube-scheduler exits when a pod was re-created under its name while its watch was cut ("cache is corrupted").

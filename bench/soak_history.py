@@ -201,7 +201,7 @@ class State:
         self._ghosts: defaultdict[str, list[PodState]] = defaultdict(list)  # pods that were on a node until recently
         self._cpu_taken: defaultdict[str, int] = defaultdict(int)  # millicores
         self.reports: dict[str, ReportState] = {}
-        self.full: dict[str, float] = {}  # units that each node can take; known even while its agent is silent
+        self.full: dict[str, float] = {}  # units that each node can take; known even while its agent sends no report
         self.faults: dict[int, FaultBegan] = {}
         self.calm_since = float("-inf")  # when the last fault ended; meaningless while one is active
         self.disturbed_since = float("-inf")  # when the first fault after the last calm began

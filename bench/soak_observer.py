@@ -82,7 +82,7 @@ class Watch(threading.Thread):
             except (OSError, http.client.HTTPException, ValueError):
                 time.sleep(0.2)
 
-    def _say(self, kind: str, thing: Object) -> None:
+    def _record(self, kind: str, thing: Object) -> None:
         uid = thing["metadata"]["uid"]
         if kind == "DELETED":
             self._known.pop(uid, None)
@@ -93,17 +93,17 @@ class Watch(threading.Thread):
             self._loop.call_soon_threadsafe(self._handle, kind, thing)
 
     def _list(self) -> str:
-        found = self._ask(f"{self._path}?{self._selector}")
+        found = self._get(f"{self._path}?{self._selector}")
         items = sorted(found["items"], key=lambda item: int(item["metadata"]["resourceVersion"]))
         for uid in self._known.keys() - {item["metadata"]["uid"] for item in items}:
-            self._say("DELETED", self._known[uid])
+            self._record("DELETED", self._known[uid])
         for item in items:
-            self._say("ADDED", item)
+            self._record("ADDED", item)
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self.synced.set)
         return str(found["metadata"]["resourceVersion"])
 
-    def _ask(self, path: str) -> Any:
+    def _get(self, path: str) -> Any:
         connection = self._connect()
         try:
             connection.request("GET", path, headers=self._api._headers)
@@ -132,7 +132,7 @@ class Watch(threading.Thread):
                     return ""
                 version = event["object"]["metadata"]["resourceVersion"]
                 if event["type"] != "BOOKMARK":
-                    self._say(event["type"], event["object"])
+                    self._record(event["type"], event["object"])
             return version
         except (OSError, http.client.HTTPException, ValueError):
             time.sleep(0.2)

@@ -120,7 +120,7 @@ class Workload:
         now = time.monotonic()
         if what == "delete":
             self._start(insist(self._api.delete, f"{PODS}/{which}"))
-        elif what == "mend":
+        elif what == "fix-units":
             self._start(insist(self._api.patch, f"{PODS}/{which}", {"metadata": {"annotations": {UNITS: "0.5"}}}))
         else:
             if what == "next":
@@ -136,7 +136,7 @@ class Workload:
         now, life = time.monotonic(), self._rng.expovariate(1 / kind.life)
         self._at(now + 2 + life, "delete", name)
         if kind.units == TYPO:
-            self._at(now + 1 + life / 2, "mend", name)
+            self._at(now + 1 + life / 2, "fix-units", name)
 
     def _start(self, work: Any) -> None:
         task = asyncio.create_task(work)

@@ -175,10 +175,10 @@ class World:
 
 
 def waiting_pods(number: int) -> Iterator[Pod]:
-    hungry = int(FOR_CAPACITY * number)
-    for i in range(hungry):
-        yield make_pod(f"hungry-{i}", nodeSelector={"pool": "tight"}, units=1 + i % 2)
-    for i in range(number - hungry):
+    awaiting_capacity = int(FOR_CAPACITY * number)
+    for i in range(awaiting_capacity):
+        yield make_pod(f"tight-{i}", nodeSelector={"pool": "tight"}, units=1 + i % 2)
+    for i in range(number - awaiting_capacity):
         template = i // 3 % TEMPLATES
         yield (_for_requests, _for_spread, _for_affinity)[i % 3](f"w{i}", template)
 

@@ -41,7 +41,7 @@ def new_registry(component: str) -> CollectorRegistry:
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     labels = ["version", "component", "python"]
-    info = Gauge("carico_build_info", "Always 1; the labels tell which Carico runs here.", labels, registry=registry)
+    info = Gauge("carico_build_info", "Always 1; the labels name the version and platform.", labels, registry=registry)
     info.labels(version=__version__, component=component, python=platform.python_version()).set(1)
     return registry
 

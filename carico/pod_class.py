@@ -185,10 +185,10 @@ def class_of(
     """
     if chosen := annotations.get(COST_CLASS):
         return _key(namespace, "", (chosen,), {})
-    said = _telling(labels, annotations, ignored)
+    labels_kept = _identifying_labels(labels, annotations, ignored)
     job = _job(labels)
-    if said:
-        return _by_labels(namespace, said, job, labels)
+    if labels_kept:
+        return _by_labels(namespace, labels_kept, job, labels)
     if job:
         return _key(namespace, "job:", (job,), {})
     return _by_images(namespace, name, images)
@@ -196,7 +196,7 @@ def class_of(
 
 def needs_images(labels: Mapping[str, str], annotations: Mapping[str, str], ignored: tuple[str, ...]) -> bool:
     """Whether only the images identify the pod. Its labels, annotations and name are not used then."""
-    return not (annotations.get(COST_CLASS) or _job(labels) or _telling(labels, annotations, ignored))
+    return not (annotations.get(COST_CLASS) or _job(labels) or _identifying_labels(labels, annotations, ignored))
 
 
 def is_of_images(key: ClassKey) -> bool:
@@ -248,18 +248,20 @@ def _tagged(image: str) -> str:
     return f"{repository(image)}@{digest}" if at else f"{repository(image)}:{tag}"
 
 
-def _telling(labels: Mapping[str, str], annotations: Mapping[str, str], ignored: tuple[str, ...]) -> dict[str, str]:
+def _identifying_labels(
+    labels: Mapping[str, str], annotations: Mapping[str, str], ignored: tuple[str, ...]
+) -> dict[str, str]:
     """The labels that are not ignored, and the step of an Argo workflow."""
     exact, starts = _compiled(ignored)
-    said = {}
+    labels_kept = {}
     for key, value in labels.items():
         if key not in exact and not key.startswith(starts):
-            said[key] = base_name(value) if key in RUNS else value
-    if ARGO_STEP in annotations and ARGO_WORKFLOW in said:
+            labels_kept[key] = base_name(value) if key in RUNS else value
+    if ARGO_STEP in annotations and ARGO_WORKFLOW in labels_kept:
         step = annotations[ARGO_STEP][:READ_MOST].removeprefix(labels[ARGO_WORKFLOW])
         if step := ARGO_INDEX.sub("", step).strip("."):
-            said[ARGO_STEP] = step
-    return said
+            labels_kept[ARGO_STEP] = step
+    return labels_kept
 
 
 @lru_cache(maxsize=64)
@@ -273,29 +275,29 @@ def _job(labels: Mapping[str, str]) -> str:
     return next((base_name(labels[key]) for key in JOBS if labels.get(key)), "")
 
 
-def _by_labels(namespace: str, said: dict[str, str], job: str, labels: Mapping[str, str]) -> ClassKey:
+def _by_labels(namespace: str, labels_kept: dict[str, str], job: str, labels: Mapping[str, str]) -> ClassKey:
     revision = next((labels[key] for key in REVISIONS if labels.get(key)), "")
-    named = next((said[key] for key in NAMES if said.get(key)), "")
+    named = next((labels_kept[key] for key in NAMES if labels_kept.get(key)), "")
     if not named and job:  # two Jobs are two families, unless their labels have the same application name
-        return _key(namespace, "job:", (job,), said, revision)
+        return _key(namespace, "job:", (job,), labels_kept, revision)
     if not named:
-        return _key(namespace, "", [said[key] or key for key in sorted(said)][:2], said, revision)
+        return _key(namespace, "", [labels_kept[key] or key for key in sorted(labels_kept)][:2], labels_kept, revision)
     parts = [named]
     for key in (ARGO_STEP, *ROLES):
-        if (role := said.get(key, "")) and role not in parts:
+        if (role := labels_kept.get(key, "")) and role not in parts:
             parts.append(role)
-    more = {key: value for key, value in said.items() if value != named}
-    return _key(namespace, "", parts[:3], said if more else {}, revision or job)
+    more = {key: value for key, value in labels_kept.items() if value != named}
+    return _key(namespace, "", parts[:3], labels_kept if more else {}, revision or job)
 
 
 def _by_images(namespace: str, name: str, images: Iterable[str]) -> ClassKey:
-    asked = sorted({_tagged(image) for image in images})
-    if not asked:
+    tagged = sorted({_tagged(image) for image in images})
+    if not tagged:
         return _key(namespace, "pod:", (base_name(name),), {})
-    repositories = sorted({repository(image) for image in asked})
+    repositories = sorted({repository(image) for image in tagged})
     short = [one.rpartition("/")[2] for one in repositories]
     whole = {} if short == repositories and len(short) == 1 else dict.fromkeys(repositories, "")
-    return _key(namespace, "image:", short[:2], whole, _digest(asked))
+    return _key(namespace, "image:", short[:2], whole, _digest(tagged))
 
 
 def _key(namespace: str, kind: str, parts: Sequence[str], whole: Mapping[str, str], revision: str = "") -> ClassKey:
@@ -303,8 +305,8 @@ def _key(namespace: str, kind: str, parts: Sequence[str], whole: Mapping[str, st
     place, _ = _plain(namespace)
     name, same = _plain(".".join(parts))
     if whole or not same:
-        told = [text for pair in sorted(whole.items()) for text in pair] or parts
-        name = f"{name}~{_digest(told)}"
+        identity = [text for pair in sorted(whole.items()) for text in pair] or parts
+        name = f"{name}~{_digest(identity)}"
     stamp, same = _plain(revision)
     return ClassKey(place, f"{place}/{kind}{name}", stamp if same else f"{stamp}~{_digest([revision])}")
 
@@ -316,5 +318,5 @@ def _plain(text: str) -> tuple[str, bool]:
 
 
 def _digest(texts: Iterable[str]) -> str:
-    told = "\0".join(texts).encode("utf-8", "surrogatepass")
-    return hashlib.sha256(told).hexdigest()[:HASH]
+    joined = "\0".join(texts).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(joined).hexdigest()[:HASH]

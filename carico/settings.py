@@ -118,11 +118,11 @@ class EstimateSettings:
 
 @dataclasses.dataclass(frozen=True)
 class ClassSettings:
-    """Which pods are alike: agents and schedulers must be told the same."""
+    """Which pods are alike: agents and schedulers need the same values."""
 
     class_ignored_labels: tuple[str, ...] = setting(
         DEFAULT_IGNORED,
-        "labels of one pod, run or rollout, which tell no classes apart; a last * stands for any end, and "
+        "labels of one pod, run or rollout, which do not distinguish classes; a last * stands for any end, and "
         "`default` for the list in carico/pod_class.py",
         metavar="LABEL,…",
     )
@@ -177,7 +177,7 @@ class ServerTlsFiles(TlsFiles):
         None, "PEM file with the authority of the callers' certificates; read again at each connection", common=True
     )
     allow_anonymous_clients: bool = setting(
-        False, "let in callers without a certificate: anybody may then speak for any node"
+        False, "accept callers without a certificate: any client may then report for any node"
     )
 
 

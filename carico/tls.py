@@ -31,7 +31,7 @@ def lenient_context(*, cafile: str | None = None, cadata: str | None = None) -> 
     return context
 
 
-class Reloaded:
+class ReloadedFiles:
     """The contents of some files at the last time when all of them were valid."""
 
     def __init__(self, paths: Mapping[str, Path | None], what: str) -> None:

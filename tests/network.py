@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from request_log import name_of, name_of_call
 
 from carico.kube import protobuf
-from carico.kube.binding import now_text
+from carico.kube.binding import rfc3339
 from carico.kube.calls import CALLS
 from carico.kube.client import ApiError, Client
 from carico.kube.credentials import fixed
@@ -132,6 +132,6 @@ def _decoded(body: bytes) -> Any:
 
 def _plain(message: Message) -> Any:
     if isinstance(message, objects_pb2.MicroTime):
-        return now_text(message.seconds + message.nanos / 1e9)
+        return rfc3339(message.seconds + message.nanos / 1e9)
     fields = message.ListFields()
     return {field.name: _plain(value) if isinstance(value, Message) else value for field, value in fields}

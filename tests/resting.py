@@ -316,7 +316,7 @@ class World:
             self.scheduler._attempt(queued)
             await asyncio.sleep(0)
             attempts += 1
-            assert attempts < 5000, f"{queued.info.pod.key} is tried for ever"
+            assert attempts < 5000, f"{queued.info.pod.key} is tried forever"
         return attempts
 
     async def rest(self, seconds: int = REST) -> None:
@@ -361,7 +361,7 @@ class World:
                 continue
             for plugin in profile.post_filters:
                 answer = plugin.post_filter(cycle, feasibility)
-                assert answer is None, f"{pod.name} waits, and evicting pods would help or is under way: {answer}"
+                assert answer is None, f"{pod.name} waits, and evicting pods would help or is in progress: {answer}"
 
     def _the_ledger_is_that_of_a_restart(self) -> None:
         fresh = assemble(self.settings, self.clock, None)

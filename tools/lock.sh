@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes the locked requirements anew. The format is pip's own, with hashes, and records no address.
-# `tools/lock.sh --keep` changes only what pyproject.toml asks for, and leaves all other versions as they are.
+# Writes the locked requirements again. The format is pip's own, with hashes, and records no address.
+# `tools/lock.sh --keep` changes only what pyproject.toml requires, and leaves all other versions as they are.
 set -euo pipefail
 upgrade=--upgrade
 case "${1:-}" in

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the Python code of every file below protos/ anew. The folders below protos/ mirror the package, so that the
+# Generates the Python code of every file below protos/ again. The folders below protos/ mirror the package, so that the
 # imports in the generated code work. `tools/protos.sh --check` changes nothing and fails when the committed code is old.
 set -euo pipefail
 cd "$(dirname "$0")/.."

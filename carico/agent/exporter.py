@@ -99,7 +99,7 @@ class FullCollector(Collector):
         self._memory = memory
 
     def collect(self) -> Iterator[Metric]:
-        about = "Memory that pods may fill, by what tells it: allocatable, kubepods, machine, own-limits or setting."
+        about = "Memory that pods may fill, by its source: allocatable, kubepods, machine, own-limits or setting."
         family = GaugeMetricFamily("carico_node_full_memory_bytes", about, labels=["node", "source"])
         if (memory := self._memory()) is not None:
             family.add_metric([self._node, memory.source], memory.bytes)

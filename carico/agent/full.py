@@ -14,7 +14,7 @@ from carico.types import NodeSize
 log = logging.getLogger(__name__)
 
 
-class Full:
+class FullAmounts:
     """Calls `changed` with the new amounts and the node's size whenever one of them changed."""
 
     def __init__(

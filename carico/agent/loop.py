@@ -80,13 +80,13 @@ class Loop:
         held.append(PendingTick(now, self._sampler.fetch(), pods, late))
         if len(held) >= self._pipeline.wanted or self._is_news(pods) or now + self._period - held[0].at > HOLD:
             self._held = []
-            self._work_off(held)
+            self._process_pending(held)
 
     def _is_news(self, pods: PodCount) -> bool:
         """Whether the pod count changed since the last estimate."""
         return self.estimate is not None and self.estimate.pods != pods.running
 
-    def _work_off(self, held: list[PendingTick]) -> None:
+    def _process_pending(self, held: list[PendingTick]) -> None:
         """Processes the buffered ticks. An estimate, if any, is of the last tick, so it includes the current pods."""
         self._beat.ticked([tick.late for tick in held], self._ticker.missed)
         sample, estimate = None, None

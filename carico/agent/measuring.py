@@ -18,7 +18,7 @@ FILES_PER_POD = 6  # that remain open
 MOST_OPEN = 512  # pods with open files; others are opened at each reading
 
 
-class Measuring:
+class PodMeasurement:
     """Measures the pods once a second, and passes the time that they were throttled to the sampler."""
 
     def __init__(self, settings: NodeSettings, sampler: Sampler, source: RuntimeSource, clock: Clock) -> None:
@@ -63,10 +63,10 @@ class Measuring:
             case "none":
                 return NoStats()
             case _:
-                return FirstOf(cgroups, self._cri)
+                return FallbackStats(cgroups, self._cri)
 
 
-class FirstOf:
+class FallbackStats:
     """Two sources of statistics: the second is used for pods that the first does not have."""
 
     def __init__(self, first: PodStats, second: PodStats) -> None:

@@ -13,9 +13,9 @@ from collections.abc import Coroutine, Iterator, Mapping
 from carico import __version__
 from carico.agent.checkpoint import Checkpoint, place
 from carico.agent.exporter import FullCollector, LinkCollector, NodeCollector, TickMetrics, refusal_counter
-from carico.agent.full import Full
+from carico.agent.full import FullAmounts
 from carico.agent.loop import Loop
-from carico.agent.measuring import Measuring
+from carico.agent.measuring import PodMeasurement
 from carico.agent.report_builder import ReportBuilder
 from carico.certificate_metrics import CertificateCollector, from_file
 from carico.clock import Clock
@@ -51,7 +51,7 @@ class AgentProcess:
         self._source = open_source(settings, settings.cgroup_root, clock, settings.proc_root)
         self._measured, self._measured_at = self._sampler.size(), clock.monotonic()
         self._pipeline = Pipeline(settings, settings.dimensions, settings.rate_hz, self._measured)
-        self._full = Full(settings, self._source.table, self._pipeline.set_full)
+        self._full = FullAmounts(settings, self._source.table, self._pipeline.set_full)
         self._full.update(self._measured)
         self._memory = Checkpoint(place(settings.state_file, os.environ), self._pipeline)
         name = settings.node_name or socket.gethostname()
@@ -64,10 +64,10 @@ class AgentProcess:
         self._classes: ClassesClient | None = None
         if settings.aggregator:
             self._classes = ClassesClient(settings, clock, self._adopt_classes, CLASSES_AT_FIRST)
-        self._reports = ReportClient(settings, clock, refused, self._acknowledged) if settings.schedulers else None
+        self._reports = ReportClient(settings, clock, refused, self._on_ack) if settings.schedulers else None
         count = self._source.table.count
         beat = TickMetrics(registry)
-        self._measuring = Measuring(settings, self._sampler, self._source, clock)
+        self._measuring = PodMeasurement(settings, self._sampler, self._source, clock)
         self._loop = Loop(
             clock, settings.rate_hz, self._sampler, count, self._pipeline, beat, self._publish, self._measuring
         )
@@ -140,7 +140,7 @@ class AgentProcess:
             self._full.update(self._measured)
         return self._measured
 
-    def _acknowledged(self, ack: Ack) -> None:
+    def _on_ack(self, ack: Ack) -> None:
         """Stores what a scheduler sends from the API server: classes of pods and allocatable."""
         if ack.classes:
             self._source.table.classified(ack.classes)

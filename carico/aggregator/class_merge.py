@@ -39,8 +39,8 @@ HIGH_QUANTILE = 0.9
 HEAVIEST = 10.0  # times the median: what one node's pods count for in the sum, at most
 
 
-class Said(NamedTuple):
-    """In one resource; classes × nodes."""
+class ClassReports(NamedTuple):
+    """What the nodes reported of one resource; classes × nodes."""
 
     mean: Matrix
     variance: Matrix
@@ -73,32 +73,32 @@ def total_weight(weight: Matrix, fading: Matrix) -> Vector:
     return total
 
 
-def merge(said: Said, trust: Matrix, overruled: Marks, *, is_peak: bool) -> Merged:
+def merge(reports: ClassReports, trust: Matrix, overruled: Marks, *, is_peak: bool) -> Merged:
     """`overruled` marks the nodes that the others may overrule; trust 0 where there is no report."""
     total = trust.sum(axis=1, keepdims=True)
     share = np.divide(trust, total, out=np.zeros_like(trust), where=total > 0)
     present = trust > 0
-    middle = quantile(said.mean, trust, 0.5)[:, None]
-    away = np.where(present, said.mean - middle, 0.0)
+    middle = quantile(reports.mean, trust, 0.5)[:, None]
+    away = np.where(present, reports.mean - middle, 0.0)
     spread = np.maximum(MAD_TO_SIGMA * quantile(np.abs(away), trust, 0.5)[:, None], SAME * middle)
     clipped = np.where(overruled, np.clip(away, -CLIP * spread, CLIP * spread), away)
     mean = middle[:, 0] + (share * clipped).sum(axis=1)
     nearest = _second(np.abs(away), present)
     tamed = np.where(overruled, np.clip(away, -nearest, nearest), away)
     between = (share * (middle + tamed - mean[:, None]) ** 2).sum(axis=1)
-    within = np.where(overruled, np.minimum(said.variance, _second(said.variance, present)), said.variance)
+    within = np.where(overruled, np.minimum(reports.variance, _second(reports.variance, present)), reports.variance)
     variance = between + (share * np.where(present, within, 0.0)).sum(axis=1)
-    high = _highest(said.high, trust, overruled, is_peak=is_peak)
-    return Merged(mean, variance, high, _highest(said.use_high, trust, overruled, is_peak=is_peak))
+    high = _highest(reports.high, trust, overruled, is_peak=is_peak)
+    return Merged(mean, variance, high, _highest(reports.use_high, trust, overruled, is_peak=is_peak))
 
 
 def _highest(values: Matrix, trust: Matrix, overruled: Marks, *, is_peak: bool) -> Vector:
     present = trust > 0
-    believed = np.where(overruled, np.minimum(values, ALONE * _second(values, present)), values)
+    limited = np.where(overruled, np.minimum(values, ALONE * _second(values, present)), values)
     if is_peak:
-        highest: Vector = np.where(present, believed, 0.0).max(axis=1)
+        highest: Vector = np.where(present, limited, 0.0).max(axis=1)
         return highest
-    return quantile(believed, trust, HIGH_QUANTILE)
+    return quantile(limited, trust, HIGH_QUANTILE)
 
 
 def _second(values: Matrix, present: Marks) -> Matrix:

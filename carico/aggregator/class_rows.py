@@ -37,7 +37,7 @@ SPREADS = tuple((FIGURES + i, FIGURES + R + i) for i in range(R))  # those of me
 COUNTS = 0.2  # the weight of a change of the pods, or of those measured, relative to one of the values
 
 
-class Shift(NamedTuple):
+class ClassShift(NamedTuple):
     """A class, and the share by which a changed row can move it."""
 
     name: ClassName
@@ -62,7 +62,7 @@ class ClassRows:
     def rows(self, name: ClassName) -> list[int]:
         return list(self._of_class.get(name, {}).values())
 
-    def put(self, node: str, cost: ClassCost, resources: tuple[str, ...]) -> list[Shift]:
+    def put(self, node: str, cost: ClassCost, resources: tuple[str, ...]) -> list[ClassShift]:
         """Stores what a node reports of one class; returns the classes that change by it."""
         name = name_of(cost.key)
         mine = self._of_node.setdefault(node, {})
@@ -75,7 +75,7 @@ class ClassRows:
             del mine[name]
             mine[name] = row  # as the last that it reported
             self._values[row] = values
-            return [Shift(name, share)]
+            return [ClassShift(name, share)]
         if not self._make_room(name, cost):
             return []
         dropped = [self._drop(node, next(iter(mine)))] if len(mine) >= CLASSES_PER_NODE else []
@@ -84,7 +84,7 @@ class ClassRows:
         rows[node] = row
         self._values[row] = values
         self._fading[row] = 1.0
-        return [Shift(name, 1.0 / len(rows)), *dropped]
+        return [ClassShift(name, 1.0 / len(rows)), *dropped]
 
     def _make_room(self, name: ClassName, cost: ClassCost) -> bool:
         """In a class that has all its rows, a node with pods replaces one that has none left."""
@@ -107,15 +107,15 @@ class ClassRows:
             self._free = list(range(used, 2 * used))
         return self._free.pop()
 
-    def fade(self, node: str, left: float) -> list[Shift]:
+    def fade(self, node: str, left: float) -> list[ClassShift]:
         """Sets the remaining weight of a node, in [0, 1]; returns the classes that change by it."""
         rows = self._of_node.get(node)
         if not rows or (before := self._fading[next(iter(rows.values()))]) == left:
             return []
         self._fading[list(rows.values())] = left
-        return [Shift(name, abs(float(before) - left) / len(self._of_class[name])) for name in rows]
+        return [ClassShift(name, abs(float(before) - left) / len(self._of_class[name])) for name in rows]
 
-    def forget(self, node: str) -> list[Shift]:
+    def forget(self, node: str) -> list[ClassShift]:
         """Removes a node; returns the classes that change by it."""
         shifts = [self._drop(node, name) for name in list(self._of_node.get(node, ()))]
         self._of_node.pop(node, None)
@@ -125,7 +125,7 @@ class ClassRows:
         for node in list(self._of_class.get(name, ())):
             self._drop(node, name)
 
-    def _drop(self, node: str, name: ClassName) -> Shift:
+    def _drop(self, node: str, name: ClassName) -> ClassShift:
         self._of_node[node].pop(name, None)
         rows = self._of_class[name]
         share = 1.0 / len(rows)
@@ -135,7 +135,7 @@ class ClassRows:
         self._values[row] = 0.0
         self._fading[row] = 0.0
         self._free.append(row)
-        return Shift(name, share)
+        return ClassShift(name, share)
 
     def block(self, names: list[ClassName], width: int) -> tuple[Matrix, Matrix]:
         """Values, classes × width × columns, and the remaining weight of each node; 0 where there is none."""

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from carico.aggregator import class_merge
-from carico.aggregator.class_merge import LEAST_NODES, Merged, Said
+from carico.aggregator.class_merge import LEAST_NODES, ClassReports, Merged
 from carico.aggregator.class_rows import (
     FIGURES,
     PODS,
@@ -29,8 +29,8 @@ from carico.aggregator.class_rows import (
     RESOURCES,
     WEIGHT,
     ClassRows,
+    ClassShift,
     R,
-    Shift,
     positions,
 )
 from carico.aggregator.journal import VersionedJournal
@@ -56,7 +56,7 @@ class Published(NamedTuple):
     chunk: bytes  # the same, ready to be sent
 
 
-class Remembered(NamedTuple):
+class RememberedClass(NamedTuple):
     cost: ClassCost
     at: float  # s, monotonic: when the last node that reported it went
 
@@ -66,9 +66,9 @@ class Classes:
 
     def __init__(self, first_version: int) -> None:
         self._rows = ClassRows()
-        self._heard: OrderedDict[ClassName, ClassKey] = OrderedDict()  # the least recently reported first
+        self._reported: OrderedDict[ClassName, ClassKey] = OrderedDict()  # the least recently reported first
         self._peers: dict[str, dict[ClassName, ClassCost]] = {}
-        self._remembered: OrderedDict[ClassName, Remembered] = OrderedDict()
+        self._remembered: OrderedDict[ClassName, RememberedClass] = OrderedDict()
         self._new: dict[ClassName, None] = {}  # no aggregate yet
         self._to_merge: dict[ClassName, None] = {}  # rows changed so much that it may have moved
         self._drift: dict[ClassName, float] = {}  # share by which the rows have changed since the last merge: small
@@ -82,16 +82,16 @@ class Classes:
 
     # Messages
 
-    def heard(self, node: str, costs: Sequence[ClassCost], resources: tuple[str, ...]) -> None:
+    def receive(self, node: str, costs: Sequence[ClassCost], resources: tuple[str, ...]) -> None:
         """A node's report of its own pods."""
         self._mark(self._rows.fade(node, 1.0))
         for cost in costs:
             self._touch(cost.key)
             self._mark(self._rows.put(node, cost, resources))
             if self._is_higher(cost, resources):
-                self._mark((Shift(name_of(cost.key), math.inf),))
+                self._mark((ClassShift(name_of(cost.key), math.inf),))
 
-    def heard_peer(self, peer: str, costs: Sequence[ClassCost], resources: tuple[str, ...], now: float) -> None:
+    def receive_peer(self, peer: str, costs: Sequence[ClassCost], resources: tuple[str, ...], now: float) -> None:
         """What another replica has of its own nodes; weight 0: it has none of a class any more."""
         known = self._peers.setdefault(peer, {})
         for cost in costs:
@@ -121,7 +121,7 @@ class Classes:
             return False
         return cost.high[at] > (1 + MOVED) * known.high[MEMORY]
 
-    def _mark(self, shifts: Iterable[Shift]) -> None:
+    def _mark(self, shifts: Iterable[ClassShift]) -> None:
         for name, share in shifts:
             if name in self._to_merge or name in self._new:
                 continue
@@ -137,13 +137,13 @@ class Classes:
 
     def _touch(self, key: ClassKey) -> None:
         name = name_of(key)
-        self._heard[name] = key
-        self._heard.move_to_end(name)
-        while len(self._heard) > CLASSES:
-            self._evict(next(iter(self._remembered), None) or next(iter(self._heard)))
+        self._reported[name] = key
+        self._reported.move_to_end(name)
+        while len(self._reported) > CLASSES:
+            self._evict(next(iter(self._remembered), None) or next(iter(self._reported)))
 
     def _evict(self, name: ClassName) -> None:
-        del self._heard[name]
+        del self._reported[name]
         self._remembered.pop(name, None)
         self._rows.forget_class(name)
         for known in self._peers.values():
@@ -156,8 +156,8 @@ class Classes:
 
     def _remember(self, cost: ClassCost, now: float) -> None:
         name = name_of(cost.key)
-        if name in self._heard:
-            self._remembered[name] = Remembered(replace(cost, pods=0, nodes=0), now)
+        if name in self._reported:
+            self._remembered[name] = RememberedClass(replace(cost, pods=0, nodes=0), now)
             self._remembered.move_to_end(name)
 
     # Time
@@ -165,9 +165,9 @@ class Classes:
     def refresh(self, now: float) -> bool:
         """Merges what has changed, a bounded number of classes at once; returns whether something is to be sent."""
         before = self.published.version
-        names = _taken(self._new, PER_REFRESH)
-        names += _taken(self._to_merge, PER_REFRESH - len(names))
-        names += _taken(self._drift, min(PER_REFRESH - len(names), IN_BACKGROUND))
+        names = _take_first(self._new, PER_REFRESH)
+        names += _take_first(self._to_merge, PER_REFRESH - len(names))
+        names += _take_first(self._drift, min(PER_REFRESH - len(names), IN_BACKGROUND))
         alive = [name for name in names if self._rows.nodes(name)]
         for name in set(names) - set(alive):
             self._gone(name, now)
@@ -203,13 +203,13 @@ class Classes:
         for width in WIDTHS:
             alike = [name for name in names if narrowest < self._rows.nodes(name) <= width]
             if alike:
-                keys = [self._heard[name] for name in alike]
+                keys = [self._reported[name] for name in alike]
                 found += _of_block(keys, *self._rows.block(alike, width))
             narrowest = width
         return found
 
     def _combine(self) -> None:
-        for name in _taken(self._to_combine, 2 * PER_REFRESH):
+        for name in _take_first(self._to_combine, 2 * PER_REFRESH):
             parts = [
                 cost for cost in (self.own.get(name), *[known.get(name) for known in self._peers.values()]) if cost
             ]
@@ -222,7 +222,7 @@ class Classes:
                 self._publish(name, remembered.cost)
             elif self.published.get(name) is not None:
                 self.published.put(name, None)
-                self._heard.pop(name, None)
+                self._reported.pop(name, None)
 
     def _publish(self, name: ClassName, cost: ClassCost) -> None:
         old = self.published.get(name)
@@ -230,7 +230,7 @@ class Classes:
             self.published.put(name, Published(cost, codec.chunk(cost)))
 
 
-def _taken(marked: dict[ClassName, Any], most: int) -> list[ClassName]:
+def _take_first(marked: dict[ClassName, Any], most: int) -> list[ClassName]:
     """Removes the first ones and returns them."""
     names = list(itertools.islice(marked, most))
     for name in names:
@@ -249,8 +249,8 @@ def _of_block(keys: list[ClassKey], values: Matrix, fading: Matrix) -> list[Clas
     for i, resource in enumerate(RESOURCES):
         figures = [values[:, :, FIGURES + figure * R + i] for figure in range(4)]
         known = ~np.isnan(figures[0])
-        said = Said(*[np.where(known, figure, 0.0) for figure in figures])
-        resources.append(class_merge.merge(said, trust * known, may_overrule, is_peak=resource == "memory"))
+        reports = ClassReports(*[np.where(known, figure, 0.0) for figure in figures])
+        resources.append(class_merge.merge(reports, trust * known, may_overrule, is_peak=resource == "memory"))
     return _costs(
         keys,
         np.where(present, values[:, :, PODS], 0.0).sum(axis=1).tolist(),
@@ -301,7 +301,9 @@ def combined(parts: Sequence[ClassCost]) -> ClassCost:
             for field in ("mean", "variance", "high", "use_high")
         ]
         known = (figures[0] > 0) | (figures[2] > 0)
-        resources.append(class_merge.merge(Said(*figures), nodes * known, overruled, is_peak=resource == "memory"))
+        resources.append(
+            class_merge.merge(ClassReports(*figures), nodes * known, overruled, is_peak=resource == "memory")
+        )
     ramp = class_merge.quantile(np.array([[part.ramp for part in parts]]), nodes, 0.5)
     return _costs(
         [parts[0].key],

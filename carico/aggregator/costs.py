@@ -50,10 +50,10 @@ def points(cost: Vector, variance: Vector, weight: Vector) -> CostPoints:
     return CostPoints(cost[chosen], variance[chosen], np.full(POINTS, total / POINTS))
 
 
-def robust(said: CostPoints) -> tuple[float, float] | None:
+def robust(reported: CostPoints) -> tuple[float, float] | None:
     """Mean and variance as above; None when there is no report."""
-    heard = said.weight > 0
-    cost, variance, weight = said.cost[heard], said.variance[heard], said.weight[heard]
+    present = reported.weight > 0
+    cost, variance, weight = reported.cost[present], reported.variance[present], reported.weight[present]
     if not len(cost):
         return None
     rough = median(cost, weight)

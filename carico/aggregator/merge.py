@@ -19,7 +19,7 @@ from carico.types import ClusterModel, CostBelief, CostPoints, Matrix, ReplicaMo
 
 # Times the median size: a node that reports more counts as one of that size, or one forged size would dominate.
 LARGEST = 32.0
-NOBODY = CostPoints(np.zeros(0), np.zeros(0), np.zeros(0))
+NO_POINTS = CostPoints(np.zeros(0), np.zeros(0), np.zeros(0))
 
 
 class Aggregate(NamedTuple):
@@ -40,7 +40,7 @@ def of_rows(rows: NodeTable, weight: Vector) -> Aggregate:
     gram_weight = has.T @ (weight[:, None] * has)
     total = float(weight.sum())
     return Aggregate(
-        gram=_divided((weight @ _believed(rows, weight)).reshape(M, M), gram_weight),
+        gram=_divided((weight @ _limited(rows, weight)).reshape(M, M), gram_weight),
         gram_weight=gram_weight,
         nodes=int(np.count_nonzero(weight)),
         weight=total,
@@ -49,7 +49,7 @@ def of_rows(rows: NodeTable, weight: Vector) -> Aggregate:
     )
 
 
-def _believed(rows: NodeTable, weight: Vector) -> Matrix:
+def _limited(rows: NodeTable, weight: Vector) -> Matrix:
     """The rows of Gram matrices, those of nodes beyond LARGEST as if they were of that size."""
     n = len(rows)
     size, gram = rows.size[:n], rows.gram[:n]
@@ -61,8 +61,8 @@ def _believed(rows: NodeTable, weight: Vector) -> Matrix:
     if not (size > largest).any():
         return gram
     scale = np.minimum(1.0, largest / np.maximum(size, costs.TINY))
-    believed: Matrix = gram * (scale[:, :, None] * scale[:, None, :]).reshape(n, M * M)
-    return believed
+    limited: Matrix = gram * (scale[:, :, None] * scale[:, None, :]).reshape(n, M * M)
+    return limited
 
 
 def _points(rows: NodeTable, weight: Vector, column: int) -> CostPoints:
@@ -78,11 +78,11 @@ def of_replica(model: ReplicaModel, fading: float) -> Aggregate:
     gram, gram_weight = np.zeros((M, M)), np.zeros((M, M))
     gram[at] = model.gram[np.ix_(known, known)]
     gram_weight[at] = model.gram_weight[np.ix_(known, known)] * fading
-    said = [NOBODY] * M
+    by_column = [NO_POINTS] * M
     for i in known:
         points = model.costs[i]
-        said[COLUMN[model.dimensions[i]]] = points._replace(weight=points.weight * fading)
-    return Aggregate(gram, gram_weight, model.nodes, model.weight * fading, model.mean_pods, tuple(said))
+        by_column[COLUMN[model.dimensions[i]]] = points._replace(weight=points.weight * fading)
+    return Aggregate(gram, gram_weight, model.nodes, model.weight * fading, model.mean_pods, tuple(by_column))
 
 
 def combine(parts: Iterable[Aggregate]) -> Aggregate:
@@ -103,7 +103,7 @@ def combine(parts: Iterable[Aggregate]) -> Aggregate:
 
 def _joined(parts: list[CostPoints]) -> CostPoints:
     if not parts:
-        return NOBODY
+        return NO_POINTS
     return CostPoints(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 

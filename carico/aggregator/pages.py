@@ -36,25 +36,25 @@ class AggregatorCounters:
 class AggregatorFigures(Collector):
     """Read from the state at each scrape."""
 
-    def __init__(self, door: AggregationService) -> None:
-        self._door = door
+    def __init__(self, service: AggregationService) -> None:
+        self._service = service
 
     def collect(self) -> Iterator[Metric]:
-        state = self._door.state
-        model, peers = state.model, state.peer_weights(self._door.clock.monotonic())
+        state = self._service.state
+        model, peers = state.model, state.peer_weights(self._service.clock.monotonic())
         yield _gauge("carico_aggregator_model_nodes", "Live nodes in the cluster's model.", model.nodes if model else 0)
         version = model.version if model else 0
         yield _gauge("carico_aggregator_model_version", "Grows with every change of the model.", version)
-        streams = self._door.exchange.streams
+        streams = self._service.exchange.streams
         yield _gauge("carico_aggregator_streams", "Nodes that keep a stream to this replica.", streams)
         yield _gauge("carico_aggregator_peers", "Other replicas whose nodes are in the model.", len(peers))
         classes = state.classes
         yield _gauge("carico_aggregator_classes", "Classes of pods whose costs are known.", len(classes.published))
-        yield _gauge("carico_aggregator_class_rows", "What this replica's nodes say of classes.", classes.rows)
+        yield _gauge("carico_aggregator_class_rows", "Class costs reported by this replica's nodes.", classes.rows)
         yield _gauge(
             "carico_aggregator_class_listeners",
-            "Schedulers and nodes that hear of class costs here.",
-            len(self._door.subscribers),
+            "Schedulers and nodes that receive class costs here.",
+            len(self._service.subscribers),
         )
         about = "Dimensions in messages of nodes that this replica does not know and left out."
         yield CounterMetricFamily("carico_aggregator_unknown_dimensions", about, value=state.unknown_dimensions)
@@ -72,9 +72,9 @@ def _gauge(name: str, about: str, value: float) -> Metric:
     return GaugeMetricFamily(name, about, value=value)
 
 
-def debug_model(door: AggregationService) -> Page:
+def debug_model(service: AggregationService) -> Page:
     """The model as JSON, with age and weight of each node and peer in it."""
-    now, state = door.clock.monotonic(), door.state
+    now, state = service.clock.monotonic(), service.state
     nodes, peers = state.node_weights(now).items(), state.peer_weights(now).items()
     shown = {
         "replica": state.replica,

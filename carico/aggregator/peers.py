@@ -11,7 +11,7 @@ import logging
 import math
 
 from carico.aggregator.service import SERVICE, AggregationService
-from carico.aggregator.state import Told
+from carico.aggregator.state import SentToPeer
 from carico.clock import Clock
 from carico.errors import InvalidMessage
 from carico.settings import AggregatorSettings
@@ -27,32 +27,32 @@ PATIENCE = 3.0  # s for a response
 SOON = 0.1  # s between two messages while a peer lacks classes
 
 
-class PeerTalker:
+class PeerStreamPolicy:
     """What this replica sends to one address."""
 
-    def __init__(self, door: AggregationService, every: float) -> None:
-        self._door = door
+    def __init__(self, service: AggregationService, every: float) -> None:
+        self._service = service
         self._every = every
         self._stream = 0
-        self._said_at = -math.inf
+        self._sent_at = -math.inf
         self._is_this_replica = False
-        self._told = Told()
+        self._sent = SentToPeer()
 
-    def opened(self, now: float) -> None:  # noqa: ARG002
-        self._stream = self._door.state.open_stream()
-        self._said_at, self._is_this_replica, self._told = -math.inf, False, Told()
+    def on_open(self, now: float) -> None:  # noqa: ARG002
+        self._stream = self._service.state.open_stream()
+        self._sent_at, self._is_this_replica, self._sent = -math.inf, False, SentToPeer()
 
-    def wait(self, now: float) -> float:
+    def delay(self, now: float) -> float:
         if self._is_this_replica:
             return math.inf
-        every = min(self._every, SOON) if self._door.state.lacks_classes(self._told) else self._every
-        return max(0.0, self._said_at + every - now)
+        every = min(self._every, SOON) if self._service.state.lacks_classes(self._sent) else self._every
+        return max(0.0, self._sent_at + every - now)
 
-    def next(self, now: float) -> bytes:
-        self._said_at = now
-        return replica.encode(self._door.state.own_model(now, self._told))
+    def next_message(self, now: float) -> bytes:
+        self._sent_at = now
+        return replica.encode(self._service.state.own_model(now, self._sent))
 
-    def heard(self, message: bytes, now: float) -> None:
+    def on_message(self, message: bytes, now: float) -> None:
         answer = replica.decode_reply(message)
         if answer is None:
             self._is_this_replica = True
@@ -63,21 +63,21 @@ class PeerTalker:
 
     def _take(self, model: ReplicaModel, now: float) -> None:
         try:
-            self._door.state.heard_peer(model, self._stream, now)
+            self._service.state.receive_peer(model, self._stream, now)
         except InvalidMessage as error:
-            self._door.refuse(error)
+            self._service.refuse(error)
 
 
-async def follow(settings: AggregatorSettings, door: AggregationService, clock: Clock) -> None:
+async def follow(settings: AggregatorSettings, service: AggregationService, clock: Clock) -> None:
     """Never returns."""
     dialers = [Dialer(target, settings, "the other replicas") for target in settings.peers]
-    await asyncio.gather(*(_follow(dialer, settings.peer_every, door, clock) for dialer in dialers))
+    await asyncio.gather(*(_follow(dialer, settings.peer_every, service, clock) for dialer in dialers))
 
 
-async def _follow(dialer: Dialer, every: float, door: AggregationService, clock: Clock) -> None:
+async def _follow(dialer: Dialer, every: float, service: AggregationService, clock: Clock) -> None:
     def start(_: str, choose: Choose) -> StreamClient:
-        talker = PeerTalker(door, every)
-        return StreamClient(dialer, f"{SERVICE}/Peer", talker, clock, choose=choose, patience=PATIENCE)
+        policy = PeerStreamPolicy(service, every)
+        return StreamClient(dialer, f"{SERVICE}/Peer", policy, clock, choose=choose, patience=PATIENCE)
 
     def changed(addresses: list[str]) -> None:
         log.info("replicas behind %s: %s", dialer.target, ", ".join(addresses))

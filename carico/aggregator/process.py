@@ -48,11 +48,11 @@ class Aggregator:
         counters = pages.AggregatorCounters(registry)
         name = settings.replica_name or socket.gethostname()
         self.state = AggregatorState(settings, name, start_id=secrets.randbits(63))
-        self._door = AggregationService(
+        self._service = AggregationService(
             self.state, clock, counters.exchange, counters.refused, has_peers=bool(settings.peers)
         )
-        registry.register(pages.AggregatorFigures(self._door))
-        self._grpc = GrpcServer(settings.grpc_listen, settings, self._door.methods, GrpcServerMetrics(registry))
+        registry.register(pages.AggregatorFigures(self._service))
+        self._grpc = GrpcServer(settings.grpc_listen, settings, self._service.methods, GrpcServerMetrics(registry))
         count = metrics.request_counter(registry, "aggregator")
         self._pages = HttpServer(settings.listen, self._routes(registry), count=count)
         self._tasks: list[asyncio.Task[None]] = []
@@ -63,7 +63,7 @@ class Aggregator:
         return {
             **exposition(registry),
             **health(self._stalled, lambda: None if self._ready else "not serving"),
-            "/debug/model": shown(lambda: pages.debug_model(self._door), Access.LOCAL),
+            "/debug/model": shown(lambda: pages.debug_model(self._service), Access.LOCAL),
         }
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -80,7 +80,7 @@ class Aggregator:
         grpc_port, page_port = await self._grpc.start(), await self._pages.start()
         self._tasks = [asyncio.create_task(self._refresh_for_ever())]
         if self._settings.peers:
-            self._tasks.append(asyncio.create_task(peers.follow(self._settings, self._door, self._clock)))
+            self._tasks.append(asyncio.create_task(peers.follow(self._settings, self._service, self._clock)))
         if self._collect_garbage:
             self._tasks.append(asyncio.create_task(garbage.run(self._clock)))
         self._ready = True
@@ -101,7 +101,7 @@ class Aggregator:
 
     def _refresh(self, late: float) -> None:
         self._lag(late)
-        self._door.refresh(late)
+        self._service.refresh(late)
         self._refreshed_at = self._clock.monotonic()
 
     def _stalled(self) -> str | None:
@@ -115,5 +115,5 @@ def _check_peers(settings: AggregatorSettings) -> None:
         raise UsageError("peers need tls_ca, so that replicas can check each other's certificate")
     if settings.allow_anonymous_clients:
         raise UsageError(
-            "peers need client_ca: without it anybody could speak as a replica, for as many nodes as it likes"
+            "peers need client_ca: without it any client could act as a replica and report for any number of nodes"
         )

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from carico.aggregator.pace import Pace
-from carico.aggregator.state import AggregatorState, Told
+from carico.aggregator.state import AggregatorState, SentToPeer
 from carico.aggregator.subscribers import Subscriber, Subscribers
 from carico.clock import Clock
 from carico.errors import InvalidMessage
@@ -75,46 +75,46 @@ class AggregationService:
 
 
 class _Exchange:
-    def __init__(self, door: AggregationService, caller: Caller) -> None:
-        self._door = door
+    def __init__(self, service: AggregationService, caller: Caller) -> None:
+        self._service = service
         self._caller = caller
-        self._stream = door.state.open_stream()
+        self._stream = service.state.open_stream()
         self._node: str | None = None  # whose messages this stream carries
 
     def greeting(self) -> bytes | None:
         return None
 
     def answer(self, message: bytes) -> bytes | None:
-        door = self._door
-        door.on_exchange()
+        service = self._service
+        service.on_exchange()
         try:
             if len(message) > LOCAL_LIMIT:
                 raise Undecodable(f"a message of {len(message)} bytes; {LOCAL_LIMIT} are possible")
             parsed = local.parse(message)
         except Undecodable as error:
-            door.undecodable(error)
+            service.undecodable(error)
             raise
         try:
             model = local.decode(parsed)
-            self._caller.speaks_for(model.node)
+            self._caller.authorize_node(model.node)
             if self._node not in (None, model.node):
-                raise InvalidMessage("identity", f"a stream of {self._node} speaks of {model.node}")
-            door.state.accept(model, self._stream, door.clock.monotonic())
+                raise InvalidMessage("identity", f"a stream of {self._node} carries a model of {model.node}")
+            service.state.accept(model, self._stream, service.clock.monotonic())
         except InvalidMessage as error:
-            door.refuse(error)
+            service.refuse(error)
             return cluster.encode_refusal(parsed, error)
         self._node = model.node
-        return door.answer
+        return service.answer
 
-    def closed(self) -> None:
-        self._door.state.close_stream(self._stream)
+    def on_close(self) -> None:
+        self._service.state.close_stream(self._stream)
 
 
 class _ClassesStream:
     """Every caller that may call may receive: class costs are not secret."""
 
-    def __init__(self, door: AggregationService) -> None:
-        self._door = door
+    def __init__(self, service: AggregationService) -> None:
+        self._service = service
         self._outlet: Outlet | None = None
         self._subscriber: Subscriber | None = None
 
@@ -126,55 +126,55 @@ class _ClassesStream:
 
     def answer(self, message: bytes) -> bytes | None:
         """An invalid query ends the stream: it cannot be rejected on the stream, and no client sends one twice."""
-        door = self._door
+        service = self._service
         assert self._outlet is not None
         try:
             if len(message) > QUERY_LIMIT:
                 raise Undecodable(f"a message of {len(message)} bytes; {QUERY_LIMIT} are possible")
             query = classes.decode_query(message)
         except Undecodable as error:
-            door.undecodable(error)
+            service.undecodable(error)
             raise
         except InvalidMessage as error:
-            door.refuse(error)
+            service.refuse(error)
             raise Undecodable(str(error)) from error
         if self._subscriber is None:
-            self._subscriber = door.subscribers.add(self._outlet, query, door.clock.monotonic())
+            self._subscriber = service.subscribers.add(self._outlet, query, service.clock.monotonic())
         else:
-            door.subscribers.want(self._subscriber, query.wanted)
+            service.subscribers.want(self._subscriber, query.wanted)
         return None
 
-    def closed(self) -> None:
+    def on_close(self) -> None:
         if self._subscriber is not None:
-            self._door.subscribers.remove(self._subscriber)
+            self._service.subscribers.remove(self._subscriber)
 
 
 class _PeerStream:
-    def __init__(self, door: AggregationService, caller: Caller) -> None:
-        self._door = door
+    def __init__(self, service: AggregationService, caller: Caller) -> None:
+        self._service = service
         self._caller = caller
-        self._stream = door.state.open_stream()
-        self._told = Told()
+        self._stream = service.state.open_stream()
+        self._sent = SentToPeer()
 
     def greeting(self) -> bytes | None:
         return None
 
     def answer(self, message: bytes) -> bytes | None:
-        door, state = self._door, self._door.state
+        service, state = self._service, self._service.state
         try:
             parsed = replica.parse(message)
         except Undecodable as error:
-            door.undecodable(error)
+            service.undecodable(error)
             raise
         if (parsed.replica, parsed.start_id) == (state.replica, state.start_id):
             return replica.YOURSELF
         try:
-            self._caller.speaks_for_replicas()
-            state.heard_peer(replica.decode(parsed), self._stream, door.clock.monotonic())
+            self._caller.authorize_replica()
+            state.receive_peer(replica.decode(parsed), self._stream, service.clock.monotonic())
         except InvalidMessage as error:
-            door.refuse(error)
+            service.refuse(error)
             return replica.encode_refusal(parsed, error)
-        return replica.encode_reply(state.own_model(door.clock.monotonic(), self._told))
+        return replica.encode_reply(state.own_model(service.clock.monotonic(), self._sent))
 
-    def closed(self) -> None:
+    def on_close(self) -> None:
         """A peer that ends its stream fades like one that stops sending."""

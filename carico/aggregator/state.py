@@ -1,6 +1,6 @@
 """The state of a replica of the aggregator, driven by messages and the time alone. No I/O, no clock, no task.
 
-Messages only fill rows (`accept`, `heard_peer`); `refresh` makes the model, off the path of any call, and it is sent
+Messages only fill rows (`accept`, `receive_peer`); `refresh` makes the model, off the path of any call, and it is sent
 until the next one.
 """
 
@@ -25,7 +25,7 @@ JOINED_FOR = 10.0  # s in which peers are sent that a node is here now
 # In one message to a peer, which must stay below the size limit; the rest follows in the next ones.
 JOINED_AT_ONCE = 5000  # names
 CLASSES_AT_ONCE = 500
-TELL_AGAIN = 300.0  # s after which a peer is sent all classes again: it may have dropped this replica
+SEND_AGAIN = 300.0  # s after which a peer is sent all classes again: it may have dropped this replica
 # A dead replica's nodes come to another one within seconds: its aggregate must not count beside theirs for long.
 PEER_FADES_AFTER = 5.0  # missed exchanges
 PEER_FADES_OVER = 10.0  # as many more until its weight is 0
@@ -37,7 +37,7 @@ class Peer(NamedTuple):
 
 
 @dataclass
-class Told:
+class SentToPeer:
     """What has been sent to a peer on one stream."""
 
     classes: int = 0  # version
@@ -62,7 +62,7 @@ class AggregatorState:
         self._joined: dict[str, float] = {}  # node → when it came to this replica
         self._peers: dict[str, Peer] = {}
         self._peer_order = SequenceGuard()
-        self._first_word: float | None = None
+        self._first_message_at: float | None = None
         self._changed = False
         self._version = 0
         self.classes = classes.Classes(first_version=start_id)
@@ -83,17 +83,17 @@ class AggregatorState:
         self._order.check(model.node, stream=stream, start_id=model.start_id, sequence=model.sequence)
         self.unknown_dimensions += unknown
         if self._stream_of.get(model.node) != stream:
-            self._moved_here(model.node, stream, now)
+            self._assign_stream(model.node, stream, now)
         self._rows.put(model, now)
-        self.classes.heard(model.node, model.class_costs, model.dimensions)
+        self.classes.receive(model.node, model.class_costs, model.dimensions)
         self._changed = True
-        if self._first_word is None:
-            self._first_word = now
+        if self._first_message_at is None:
+            self._first_message_at = now
         if self._running is not None:
             row = self._rows.row(model.node)
             self._running.take(self._rows.gram[row], self._rows.has[row], len(self._rows))
 
-    def _moved_here(self, node: str, stream: int, now: float) -> None:
+    def _assign_stream(self, node: str, stream: int, now: float) -> None:
         self._let_go(node)
         self._let_go(self._node_of.get(stream))
         self._stream_of[node] = stream
@@ -109,7 +109,7 @@ class AggregatorState:
         """The node may come back, or connect to another replica; until then it fades."""
         self._let_go(self._node_of.get(stream))
 
-    def heard_peer(self, model: ReplicaModel, stream: int, now: float) -> None:
+    def receive_peer(self, model: ReplicaModel, stream: int, now: float) -> None:
         """Another replica's aggregate. Two streams lead to each peer: one that is older than the last is no error."""
         if model.replica == self.replica:
             raise InvalidMessage("identity", f"a peer calls itself {model.replica}, as this replica does")
@@ -128,7 +128,7 @@ class AggregatorState:
         self._changed = True
 
     def _take_news(self, model: ReplicaModel, now: float) -> None:
-        self.classes.heard_peer(model.replica, model.class_costs, model.dimensions, now)
+        self.classes.receive_peer(model.replica, model.class_costs, model.dimensions, now)
         for node in model.joined:
             if node in self._rows and node not in self._stream_of:
                 self._forget(node)
@@ -167,38 +167,38 @@ class AggregatorState:
         """The first node's model is not the cluster's: after a start, wait for the others, unless a peer has them."""
         if self.model is not None or any(peer.model.nodes for peer in self._peers.values()):
             return False
-        if self._first_word is not None and now - self._first_word >= self._settings.hold:
+        if self._first_message_at is not None and now - self._first_message_at >= self._settings.hold:
             return False
         self._changed = True  # check again at the next refresh
         return True
 
-    def own_model(self, now: float, told: Told | None = None) -> ReplicaModel:
+    def own_model(self, now: float, sent: SentToPeer | None = None) -> ReplicaModel:
         """What to send to a peer: this replica's nodes, never what another peer sent.
 
-        `told` is what was sent on this stream so far, and is updated; None: nothing was.
+        `sent` is what was sent on this stream so far, and is updated; None: nothing was.
         """
-        told = Told() if told is None else told
+        sent = SentToPeer() if sent is None else sent
         joined = [node for node, at in self._joined.items() if now - at <= JOINED_FOR]
-        part = joined[told.joined : told.joined + JOINED_AT_ONCE]
-        told.joined = told.joined + JOINED_AT_ONCE if told.joined + JOINED_AT_ONCE < len(joined) else 0
+        part = joined[sent.joined : sent.joined + JOINED_AT_ONCE]
+        sent.joined = sent.joined + JOINED_AT_ONCE if sent.joined + JOINED_AT_ONCE < len(joined) else 0
         model = merge.replica_model(self.own, self.replica, self.start_id, next(self._sequence), frozenset(part))
-        if told.since is None or now - told.since > TELL_AGAIN:
-            told.since, told.classes = now, 0
-        return dataclasses.replace(model, class_costs=self._class_news(model.dimensions, told))
+        if sent.since is None or now - sent.since > SEND_AGAIN:
+            sent.since, sent.classes = now, 0
+        return dataclasses.replace(model, class_costs=self._class_news(model.dimensions, sent))
 
-    def _class_news(self, resources: tuple[str, ...], told: Told) -> tuple[ClassCost, ...]:
+    def _class_news(self, resources: tuple[str, ...], sent: SentToPeer) -> tuple[ClassCost, ...]:
         """The next classes that a peer lacks, with zero values where this replica has none any more."""
         if not resources:
             return ()
-        changes = self.classes.own.since(told.classes)[:CLASSES_AT_ONCE]
+        changes = self.classes.own.since(sent.classes)[:CLASSES_AT_ONCE]
         if changes:
-            told.classes = changes[-1].version
+            sent.classes = changes[-1].version
         costs = [change.value or classes.nothing_of(change.name) for change in changes]
         return tuple([classes.for_resources(cost, resources) for cost in costs])
 
-    def lacks_classes(self, told: Told) -> bool:
+    def lacks_classes(self, sent: SentToPeer) -> bool:
         """Whether a peer with this state lacks more."""
-        return told.classes < self.classes.own.version
+        return sent.classes < self.classes.own.version
 
     def node_weights(self, now: float) -> dict[str, tuple[float, float]]:
         """Age in seconds and weight of every node of this replica."""

@@ -76,7 +76,7 @@ class Subscribers:
         (self._nodes if subscriber.limit else self._schedulers)[subscriber] = None
         for name in subscriber.wanted:
             self._add_wanted(name, subscriber)
-        self._tell(subscriber, now)
+        self._send_changes(subscriber, now)
         return subscriber
 
     def want(self, subscriber: Subscriber, wanted: frozenset[ClassName]) -> None:
@@ -119,13 +119,13 @@ class Subscribers:
                     self._urgent |= dict.fromkeys(self._wanted_by[change.name])
             self._seen = published.version
         for subscriber in [one for one in self._schedulers if one.is_due(now, EVERY)]:
-            self._tell(subscriber, now)
+            self._send_changes(subscriber, now)
         due = (one for one in self._urgent if one.is_due(now, EVERY_WANTED))
         for subscriber in list(itertools.islice(due, WANTED_AT_ONCE)):
-            self._tell(subscriber, now)
+            self._send_changes(subscriber, now)
             del self._urgent[subscriber]
         for subscriber in self._in_turn(now):
-            self._tell(subscriber, now)
+            self._send_changes(subscriber, now)
 
     def _matters(self, change: JournalEntry[ClassName, Published]) -> bool:
         """Whether nodes that named a class need this change immediately: it is new, or moved since this was last so."""
@@ -149,7 +149,7 @@ class Subscribers:
             if subscriber.is_due(now, EVERY):
                 yield subscriber
 
-    def _tell(self, subscriber: Subscriber, now: float) -> None:
+    def _send_changes(self, subscriber: Subscriber, now: float) -> None:
         published = self._classes.published
         if subscriber.cursor == published.version:
             return

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    rows = [row for row in asyncio.run(_asked(args)) if args.namespace in (None, row.namespace)]
+    rows = [row for row in asyncio.run(_fetch(args)) if args.namespace in (None, row.namespace)]
     rows.sort(key=ORDERS[args.sort])
     if args.output == "name":
         print("".join(f"{row.family}\n" for row in rows), end="")
@@ -36,11 +36,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _asked(args: argparse.Namespace) -> list[ClassRow]:
+async def _fetch(args: argparse.Namespace) -> list[ClassRow]:
     async with remote.reach(args) as pages:
         if pages.client is None:
             raise CaricoError(pages.why_not)
-        answer = await pages.client.ask("/debug/classes")
+        answer = await pages.client.fetch("/debug/classes")
     try:
         return msgspec.json.decode(answer, type=dict[str, list[ClassRow]])["classes"]
     except (msgspec.DecodeError, KeyError) as error:

@@ -15,7 +15,7 @@ from typing import Any
 import carico
 from carico import output
 from carico.embedded.clusters import home
-from carico.embedded.clusters.home import Home
+from carico.embedded.clusters.home import ClusterFolder
 from carico.embedded.supervisor.guard import sweep
 from carico.errors import CaricoError, UsageError
 from carico.logs import timestamp
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     return _kubeconfig(where, args.path)
 
 
-def _create(where: Home, simulated: int) -> int:
+def _create(where: ClusterFolder, simulated: int) -> int:
     sweep()
     lock = where.make()
     print(f"Creating cluster {where.name!r} …", file=sys.stderr, flush=True)
@@ -98,9 +98,9 @@ def _python_path() -> str:
     return os.pathsep.join([str(Path(carico.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
 
 
-def _wait(where: Home, process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
+def _wait(where: ClusterFolder, process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
     deadline = time.monotonic() + seconds
-    while (state := where.told()) is None:
+    while (state := where.read_state()) is None:
         if process.poll() is not None:
             lines = where.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
             raise CaricoError("\n".join([f"cluster {where.name!r} did not start; the end of its log:", *lines]))
@@ -110,7 +110,7 @@ def _wait(where: Home, process: subprocess.Popen[bytes], seconds: float) -> dict
     return state
 
 
-def _greet(where: Home, state: dict[str, Any]) -> None:
+def _greet(where: ClusterFolder, state: dict[str, Any]) -> None:
     address = state["dashboard"].removeprefix("http://").rstrip("/")
     name = "" if where.name == DEFAULT else f" {where.name}"
     print(
@@ -123,7 +123,7 @@ def _greet(where: Home, state: dict[str, Any]) -> None:
     )
 
 
-def _delete(where: Home) -> int:
+def _delete(where: ClusterFolder) -> int:
     if not where.exists:
         raise CaricoError(f"there is no cluster {where.name!r}; `carico cluster list` lists them")
     if (pid := where.supervisor()) is not None:
@@ -133,7 +133,7 @@ def _delete(where: Home) -> int:
     return 0
 
 
-def _end(where: Home, pid: int) -> None:
+def _end(where: ClusterFolder, pid: int) -> None:
     """Ask the supervisor to end, and kill it if it does not: the job supervisor then ends the rest."""
     for number, patience in ((signal.SIGTERM, GRACE), (signal.SIGKILL, GRACE)):
         with contextlib.suppress(ProcessLookupError):
@@ -146,7 +146,7 @@ def _end(where: Home, pid: int) -> None:
     raise CaricoError(f"cluster {where.name!r} does not end: process {pid}")
 
 
-def _kubeconfig(where: Home, path: bool) -> int:
+def _kubeconfig(where: ClusterFolder, path: bool) -> int:
     if where.supervisor() is None:
         raise CaricoError(f"cluster {where.name!r} does not run; `carico cluster create {where.name}` starts it")
     print(where.kubeconfig if path else where.kubeconfig.read_text(), end="\n" if path else "")
@@ -167,8 +167,8 @@ def _list(form: str | None) -> int:
     return 0
 
 
-def _row(where: Home) -> dict[str, Any]:
-    state, runs = where.told(), where.supervisor() is not None
+def _row(where: ClusterFolder) -> dict[str, Any]:
+    state, runs = where.read_state(), where.supervisor() is not None
     status = "stopped" if not runs else "running" if state else "starting"
     started = timestamp(state["started"]) if state else ""
     return {

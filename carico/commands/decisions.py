@@ -71,13 +71,13 @@ def _read(args: argparse.Namespace) -> bytes:
             return sys.stdin.buffer.read() if args.file == "-" else Path(args.file).read_bytes()
     except OSError as error:
         raise UsageError(f"{args.file}: cannot be read ({error.strerror})") from error
-    return asyncio.run(_asked(args))
+    return asyncio.run(_fetch(args))
 
 
-async def _asked(args: argparse.Namespace) -> bytes:
+async def _fetch(args: argparse.Namespace) -> bytes:
     async with remote.reach(args) as pages:
         if pages.client is not None:
-            return await pages.client.ask("/debug/decisions")
+            return await pages.client.fetch("/debug/decisions")
     raise CaricoError(f"{pages.why_not}; or name a dump of decisions as FILE")
 
 
@@ -120,6 +120,6 @@ def _summary(records: list[DecisionRecord], wrong: list[str]) -> list[str]:
     counts: dict[str, int] = {}
     for record in records:
         counts[record.result] = counts.get(record.result, 0) + 1
-    told = ", ".join(f"{count} {result}" for result, count in sorted(counts.items())) or "none"
+    totals = ", ".join(f"{count} {result}" for result, count in sorted(counts.items())) or "none"
     decisions = "1 decision" if len(records) == 1 else f"{len(records)} decisions"
-    return [f"replayed {decisions} ({told}): {len(wrong) or 'none'} broke the rules", *wrong]
+    return [f"replayed {decisions} ({totals}): {len(wrong) or 'none'} broke the rules", *wrong]

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from carico.embedded.cluster import LocalCluster, free_port
 from carico.embedded.demo import figures, picture
-from carico.embedded.demo.job import NAMESPACE, WAYS, DemoJob, DemoRun, Way
-from carico.embedded.demo.latency import keep_asking, until_it_answers
+from carico.embedded.demo.job import NAMESPACE, VARIANTS, DemoJob, DemoRun, PlacementVariant
+from carico.embedded.demo.latency import keep_requesting, until_it_answers
 from carico.embedded.demo.progress import DemoProgress
 from carico.embedded.demo.workload import KINDS, Workload, make_workload, program
 from carico.embedded.folder import own_folder
@@ -53,10 +53,10 @@ def run(args: argparse.Namespace) -> int:
     picture.check(args.png)
     logging.getLogger("carico").setLevel(logging.WARNING)  # progress bars show the rest
     sweep()
-    return asyncio.run(_until_told(Demo(args).play()))
+    return asyncio.run(_until_stopped(Demo(args).play()))
 
 
-async def _until_told(play: Coroutine[Any, Any, int]) -> int:
+async def _until_stopped(play: Coroutine[Any, Any, int]) -> int:
     """Ctrl-C and SIGTERM end the demo as its normal end does: everything that it started is ended."""
     task = asyncio.ensure_future(play)
     call_on_stop_signals(task.cancel)
@@ -114,16 +114,16 @@ class Demo:
         """Carico runs first, before its agent has seen any pod: the time that it needs to learn is included."""
         runs: dict[str, DemoRun] = {}
         async with _server_beside(client, node) as port:
-            for way in reversed(WAYS):
+            for way in reversed(VARIANTS):
                 runs[way.label] = await self._run(client, way, workload, port)
                 await asyncio.sleep(REST)
-        return [runs[way.label] for way in WAYS]
+        return [runs[way.label] for way in VARIANTS]
 
-    async def _run(self, client: Client, way: Way, workload: Workload, port: int) -> DemoRun:
+    async def _run(self, client: Client, way: PlacementVariant, workload: Workload, port: int) -> DemoRun:
         job = DemoJob(client, way, workload.pods)
         beside = [
             asyncio.create_task(self._progress.follow(job.run, len(workload.pods))),
-            asyncio.create_task(keep_asking(port, job.run.latencies)),
+            asyncio.create_task(keep_requesting(port, job.run.latencies)),
         ]
         before = _processor_times()
         try:
@@ -133,7 +133,7 @@ class Demo:
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
-        if not (self._args.keep and way is WAYS[-1]):
+        if not (self._args.keep and way is VARIANTS[-1]):
             await job.clear()
         return finished
 

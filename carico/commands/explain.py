@@ -1,8 +1,8 @@
 """`carico explain`: why a pod runs where it runs, or why it does not.
 
-It asks a running scheduler, which knows the Pod-Capacity of every node (scheduler/http/remote.py finds it). Where none
-can be reached, it reads the objects from the API server and evaluates the pod here, with every plugin but Pod-Capacity.
-`carico simulate-placement` does the same for a pod that does not exist.
+It queries a running scheduler, which knows the Pod-Capacity of every node (scheduler/http/remote.py finds it). Where
+none can be reached, it reads the objects from the API server and evaluates the pod here, with every plugin but
+Pod-Capacity. `carico simulate-placement` does the same for a pod that does not exist.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    show(args, asyncio.run(_explained(args)))
+    show(args, asyncio.run(_explain(args)))
     return 0
 
 
-async def _explained(args: argparse.Namespace) -> Explanation:
+async def _explain(args: argparse.Namespace) -> Explanation:
     namespace, name = flags.pod_name(args.pod, args.namespace)
     if namespace is None:
         namespace = flags.namespace_of(args)
     async with remote.reach(args) as pages:
         if pages.client is not None:
-            return await ask(pages.client, f"/explain?pod={quote(f'{namespace}/{name}')}", None)
+            return await fetch(pages.client, f"/explain?pod={quote(f'{namespace}/{name}')}", None)
     return await evaluate_here(args, None, (namespace, name), pages.why_not)
 
 
-async def ask(client: PageClient, path: str, body: bytes | None) -> Explanation:
-    answer = await client.ask(path, body)
+async def fetch(client: PageClient, path: str, body: bytes | None) -> Explanation:
+    answer = await client.fetch(path, body)
     try:
         return msgspec.json.decode(answer, type=Explanation)
     except msgspec.DecodeError as error:
@@ -93,7 +93,7 @@ async def _evaluated(client: Client, pod: Pod | None, name: tuple[str, str] | No
     following = asyncio.create_task(watches.run())
     try:
         async with asyncio.timeout(PATIENCE):
-            await watches.synced()
+            await watches.wait_for_sync()
         assert pod is not None
         result = explain(parts, pod, clock.monotonic())
         result.waits_in = ""  # it would be the queue that was made here for this answer

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from carico import __version__, flags
-from carico.agent.full import Full
+from carico.agent.full import FullAmounts
 from carico.clock import SystemClock
 from carico.recording.format import TIME, RecordingWriter
 from carico.recording.live import LiveSampler, Tick
@@ -78,7 +78,7 @@ def _row(tick: Tick, start: float, watcher: LiveSampler) -> list[float]:
 
 def _about(watcher: LiveSampler, settings: ViewSettings) -> dict[str, object]:
     size = watcher.sampler.size()
-    full = Full(settings, watcher.source.table, lambda _, __: None)
+    full = FullAmounts(settings, watcher.source.table, lambda _, __: None)
     full.update(size)
     return {
         "rate_hz": settings.rate_hz,

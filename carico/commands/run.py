@@ -19,7 +19,7 @@ from carico.process import call_on_stop_signals
 from carico.run import inputs
 from carico.run.admission import RunAdmission, RunBounds
 from carico.run.inputs import Batch, InputReader
-from carico.run.joblog import Done, JobLog
+from carico.run.joblog import FinishedTasks, JobLog
 from carico.run.memory import MemoryGuard
 from carico.run.output import Output
 from carico.run.progress import RunProgress
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _print(source, template)
     resuming = args.joblog if args.resume or args.resume_failed else None
-    done = Done(resuming, failed_too=not args.resume_failed)
+    done = FinishedTasks(resuming, failed_too=not args.resume_failed)
     return asyncio.run(RunCommand(args, template, source, done, rules, SystemClock()).run())
 
 
@@ -93,13 +93,13 @@ class RunCommand:
         args: argparse.Namespace,
         template: CommandTemplate,
         source: Iterable[Batch],
-        done: Done,
+        done: FinishedTasks,
         rules: RunRules,
         clock: Clock,
     ) -> None:
         self._clock, self._json, self._template = clock, args.json, template
         self._source, self._done = source, done
-        self._tally = TaskCounts()
+        self._counts = TaskCounts()
         self._output = Output(args.results, args.keep_order, args.tag)
         self._log = JobLog(args.joblog, fresh=not (args.resume or args.resume_failed))
         self._progress = RunProgress(args.progress)
@@ -108,12 +108,12 @@ class RunCommand:
         self._runner = Runner(
             template,
             self._output,
-            self._tally,
+            self._counts,
             self._admission,
             self._memory,
             clock,
             rules=rules,
-            ended=self._ended,
+            ended=self._on_task_end,
         )
         self._began = clock.monotonic()
         self._interrupted = False
@@ -137,14 +137,14 @@ class RunCommand:
         if isinstance(fed, Exception):
             raise fed
         self._summarise()
-        return INTERRUPTED if self._interrupted else self._tally.exit_code
+        return INTERRUPTED if self._interrupted else self._counts.exit_code
 
     async def _measure(self) -> None:
         """The first task runs before numpy and the estimator are loaded: that takes longer than many tasks."""
         meter = await asyncio.to_thread(importlib.import_module, "carico.run.meter")
         size = meter.sampler().size()
         self._admission.cores, self._memory.limit = size.cores, size.memory_bytes
-        await meter.Meter(self._clock, self._admission, self._memory, self._runner.processes).run(self._looked)
+        await meter.Meter(self._clock, self._admission, self._memory, self._runner.processes).run(self._on_look)
 
     async def _feed(self) -> None:
         """Offer tasks to the runner as inputs arrive.
@@ -155,7 +155,7 @@ class RunCommand:
         try:
             async for texts in InputReader(self._source):
                 held += [task for text in texts if (task := self._task(text)) is not None]
-                if self._tally.tasks >= self._done.last:
+                if self._counts.tasks >= self._done.last:
                     await self._runner.offer(held)
                     held = []
             await self._runner.offer(held)
@@ -166,16 +166,16 @@ class RunCommand:
 
     def _task(self, text: str) -> Task | None:
         """The next task, or None if an earlier run did it."""
-        number = self._tally.tasks = self._tally.tasks + 1
+        number = self._counts.tasks = self._counts.tasks + 1
         if not self._done.has(number, self._template.shown(text, number)):
             return Task(number, text)
-        self._tally.skipped += 1
+        self._counts.skipped += 1
         self._output.skip(number)
         return None
 
-    def _looked(self) -> None:
+    def _on_look(self) -> None:
         self._runner.looked()
-        self._progress.draw(self._tally, self._runner.running, self._seconds(), complete=self._runner.complete)
+        self._progress.draw(self._counts, self._runner.running, self._seconds(), complete=self._runner.complete)
 
     def _seconds(self) -> float:
         return self._clock.monotonic() - self._began
@@ -184,7 +184,7 @@ class RunCommand:
         self._interrupted = True
         self._runner.interrupt()
 
-    def _ended(self, result: Result) -> None:
+    def _on_task_end(self, result: Result) -> None:
         self._progress.clear()
         if result.message:
             print(f"carico: task {result.task.number}: {result.message}", file=sys.stderr)
@@ -193,13 +193,13 @@ class RunCommand:
         self._log.write(result)
 
     def _summarise(self) -> None:
-        tally = self._tally
-        if self._interrupted or tally.halted:
-            left = tally.tasks - tally.skipped - tally.succeeded - tally.failed
+        counts = self._counts
+        if self._interrupted or counts.halted:
+            left = counts.tasks - counts.skipped - counts.succeeded - counts.failed
             why = "interrupted" if self._interrupted else "halted"
             print(f"carico: {why}; {left} tasks were not run, none is left running", file=sys.stderr)
         if self._json:
-            print(json.dumps({"name": "run", "seconds": round(self._seconds(), 3)} | vars(tally)))
+            print(json.dumps({"name": "run", "seconds": round(self._seconds(), 3)} | vars(counts)))
 
 
 def _halt(text: str) -> Halt:

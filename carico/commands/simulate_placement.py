@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    result = asyncio.run(_simulated(args))
+    result = asyncio.run(_simulate(args))
     if args.feasible:
         _show_feasible(args, result)
     else:
@@ -50,20 +50,23 @@ def _show_feasible(args: argparse.Namespace, result: Explanation) -> None:
     print(json.dumps(names) if args.output == "json" else "\n".join(names))
 
 
-async def _simulated(args: argparse.Namespace) -> Explanation:
+async def _simulate(args: argparse.Namespace) -> Explanation:
     """Starts with a dry-run create, with the rights of the user who runs this command."""
     wanted = manifest.read(args.file, args.namespace or flags.namespace_of(args))
-    stored, note = await _stored(args, wanted)
+    stored, note = await _dry_run(args, wanted)
     async with remote.reach(args) as pages:
         if pages.client is not None:
-            result = await explain.ask(pages.client, "/simulate", msgspec.json.encode(stored))
+            result = await explain.fetch(pages.client, "/simulate", msgspec.json.encode(stored))
         else:
             result = await explain.evaluate_here(args, manifest.as_pod(stored, args.file), None, pages.why_not)
-    result.notes = [*([note] if note else ()), *(told for told in result.notes if told != manifest.UNKNOWN)]
+    result.notes = [
+        *([note] if note else ()),
+        *(kept_note for kept_note in result.notes if kept_note != manifest.UNKNOWN),
+    ]
     return result
 
 
-async def _stored(args: argparse.Namespace, wanted: manifest.Plain) -> tuple[manifest.Plain, str]:
+async def _dry_run(args: argparse.Namespace, wanted: manifest.Plain) -> tuple[manifest.Plain, str]:
     """The pod as the API server would store it; else as in the file, with a sentence about what is missing in it."""
     try:
         client = Client(flags.find(args))
@@ -76,5 +79,5 @@ async def _stored(args: argparse.Namespace, wanted: manifest.Plain) -> tuple[man
             raise UsageError(f"{args.file}: the API server would not take this pod: {error.message}") from error
         why = f"the API server refused to try out the pod's creation ({error.status} {error.message})"
     except (CaricoError, OSError) as error:
-        why = f"no API server could be asked what it makes of the pod ({str(error) or type(error).__name__})"
+        why = f"no API server could apply its defaults to the pod ({str(error) or type(error).__name__})"
     return wanted, f"{why}: {manifest.UNKNOWN}"

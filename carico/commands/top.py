@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from carico import flags
-from carico.agent.full import Full
+from carico.agent.full import FullAmounts
 from carico.clock import Clock, SystemClock
 from carico.commands.record import add_seconds
 from carico.commands.replay import as_json
@@ -69,7 +69,7 @@ class Top:
         self._watcher = LiveSampler(settings, clock, seconds)
         self._machine = self._watcher.sampler.size()
         self._pipeline = Pipeline(settings, settings.dimensions, settings.rate_hz, self._machine)
-        Full(settings, self._watcher.source.table, self._pipeline.set_full).update(self._machine)
+        FullAmounts(settings, self._watcher.source.table, self._pipeline.set_full).update(self._machine)
         self._usage: deque[tuple[float, ...]] = deque(maxlen=max(1, round(settings.rate_hz)))
         self._history: deque[Estimate] = deque(maxlen=MINUTE)
         self._processes = Processes()
@@ -77,7 +77,7 @@ class Top:
         self._choice = TopChoice()
 
     async def on_terminal(self) -> None:
-        with Terminal(lambda key: self._typed(key, terminal)) as terminal:
+        with Terminal(lambda key: self._on_key(key, terminal)) as terminal:
             drawn = float("-inf")
 
             def show(sample: Sample, estimate: Estimate | None) -> None:
@@ -104,7 +104,7 @@ class Top:
             self._listing = await asyncio.to_thread(self._processes.look, self._choice.by_memory, counted)
             await self._clock.sleep(LIST_EVERY)
 
-    def _typed(self, key: str, terminal: Terminal) -> None:
+    def _on_key(self, key: str, terminal: Terminal) -> None:
         if key in ("q", "Q"):
             self._watcher.stop()
             return

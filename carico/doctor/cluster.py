@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from carico.clock import SystemClock
-from carico.doctor.finding import Finding, ok, wanting
+from carico.doctor.finding import Finding, ok, problem
 from carico.errors import CaricoError, UsageError
 from carico.kube import credentials, leases, nodes, reviews, server_info
 from carico.kube.client import ApiError, Client
@@ -30,7 +30,7 @@ async def look(settings: SchedulerSettings, context: str | None = None) -> list[
         client = Client(found, agent="carico-doctor")
     except (UsageError, CaricoError) as error:
         return [
-            wanting(
+            problem(
                 "api server",
                 str(error),
                 "set --kubeconfig; `carico cluster create` makes a cluster on this machine",
@@ -38,12 +38,12 @@ async def look(settings: SchedulerSettings, context: str | None = None) -> list[
             )
         ]
     try:
-        return await _ask(client, settings, named)
+        return await _review_rights(client, settings, named)
     finally:
         await client.close()
 
 
-async def _ask(client: Client, settings: SchedulerSettings, named: bool) -> list[Finding]:
+async def _review_rights(client: Client, settings: SchedulerSettings, named: bool) -> list[Finding]:
     try:
         async with asyncio.timeout(10):
             server = await server_info.read(client)
@@ -51,7 +51,7 @@ async def _ask(client: Client, settings: SchedulerSettings, named: bool) -> list
     except (CaricoError, OSError, msgspec.DecodeError) as error:
         why = str(error) or "no answer in 10 s"
         return [
-            wanting(
+            problem(
                 "api server", why, "check the address in the kubeconfig, the network and the certificates", needed=named
             )
         ]
@@ -66,7 +66,7 @@ def _clock(date: str) -> Finding:
     except ValueError:
         return ok("clocks", "the API server does not say what time it is")
     if abs(away) > CLOCK_LIMIT:
-        return wanting(
+        return problem(
             "clocks",
             f"{abs(away):.0f} s {'ahead of' if away > 0 else 'behind'} the API server",
             "start a time service (chrony, systemd-timesyncd); Carico itself compares no clocks",
@@ -76,23 +76,23 @@ def _clock(date: str) -> Finding:
 
 
 async def _rights(client: Client, settings: SchedulerSettings) -> Finding:
-    asked = rights(enabled_parts.parts(settings), settings.leader_elect_resource_namespace)
+    needed_rights = rights(enabled_parts.parts(settings), settings.leader_elect_resource_namespace)
     try:
-        answers = await asyncio.gather(*(_may(client, right) for right in asked))
+        answers = await asyncio.gather(*(_may(client, right) for right in needed_rights))
     except (CaricoError, OSError, ValueError) as error:  # ValueError: what answers is no API server
-        return wanting(
-            "rights", f"cannot be asked for: {error}", "allow create on selfsubjectaccessreviews", needed=False
+        return problem(
+            "rights", f"cannot be checked: {error}", "allow create on selfsubjectaccessreviews", needed=False
         )
-    denied = [str(right) for right, allowed in zip(asked, answers, strict=True) if not allowed]
+    denied = [str(right) for right, allowed in zip(needed_rights, answers, strict=True) if not allowed]
     if denied:
         more = f" and {len(denied) - SHOWN} more" if len(denied) > SHOWN else ""
-        return wanting(
+        return problem(
             "rights",
             f"may not {', '.join(denied[:SHOWN])}{more}",
             "give this user or service account these rights in a ClusterRole",
             needed=True,
         )
-    return ok("rights", f"all {len(asked)} that the scheduler needs")
+    return ok("rights", f"all {len(needed_rights)} that the scheduler needs")
 
 
 async def _may(client: Client, right: Right) -> bool:
@@ -108,12 +108,12 @@ async def _lease(client: Client, settings: SchedulerSettings) -> Finding:
         holder, renewed = spec.get("holderIdentity") or "", datetime.fromisoformat(spec["renewTime"]).timestamp()
     except ApiError as error:
         why = f"there is no Lease {name}" if error.status == 404 else str(error)
-        return wanting("leader", why, start, needed=False)
+        return problem("leader", why, start, needed=False)
     except (CaricoError, OSError, KeyError, TypeError, ValueError) as error:
-        return wanting("leader", f"the Lease {name} cannot be read: {error}", start, needed=False)
+        return problem("leader", f"the Lease {name} cannot be read: {error}", start, needed=False)
     age = SystemClock().wall() - renewed
     if not holder or age > settings.leader_elect_lease_duration:
-        return wanting("leader", f"no scheduler holds {name}; it was renewed {age:.0f} s ago", start, needed=False)
+        return problem("leader", f"no scheduler holds {name}; it was renewed {age:.0f} s ago", start, needed=False)
     return ok("leader", f"{holder} holds {name}, renewed {max(0.0, age):.0f} s ago")
 
 
@@ -121,15 +121,15 @@ async def _nodes(client: Client) -> Finding:
     try:
         items = await nodes.read_all(client)
     except (CaricoError, OSError, ValueError) as error:
-        return wanting("nodes", str(error), "allow list on nodes", needed=False)
+        return problem("nodes", str(error), "allow list on nodes", needed=False)
     if not items:
-        return wanting(
+        return problem(
             "nodes", "the cluster has none", "join a node; `carico demo` makes this machine one", needed=False
         )
     unready = [item["metadata"]["name"] for item in items if not _ready(item)]
     if unready:
         shown = ", ".join(unready[:SHOWN]) + (" …" if len(unready) > SHOWN else "")
-        return wanting(
+        return problem(
             "nodes",
             f"{len(unready)} of {len(items)} are not ready: {shown}",
             "`kubectl describe node` says why",

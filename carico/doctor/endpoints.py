@@ -9,10 +9,10 @@ import ssl
 from http import HTTPStatus
 from typing import Any
 
-from carico.doctor.finding import Finding, ok, wanting
+from carico.doctor.finding import Finding, ok, problem
 from carico.errors import CaricoError, UsageError
 from carico.http.address import split_address
-from carico.scheduler.http.client import PageClient, said
+from carico.scheduler.http.client import PageClient, error_text
 from carico.settings import AgentSettings, TlsFiles
 from carico.tls import lenient_context
 
@@ -44,17 +44,17 @@ async def _pages(pages: PageClient, named: bool) -> list[Finding]:
             ready, ledger = await pages.get("/readyz"), await pages.get("/debug/ledger")
         rows = json.loads(ledger.body) if ledger.status == HTTPStatus.OK else None
     except (CaricoError, TimeoutError) as error:
-        return [wanting("scheduler", str(error) or f"{pages.url}: no answer in {PATIENCE:.0f} s", start, needed=named)]
+        return [problem("scheduler", str(error) or f"{pages.url}: no answer in {PATIENCE:.0f} s", start, needed=named)]
     except ValueError:
-        return [wanting("scheduler", f"{pages.url}: what answers there is no scheduler", start, needed=named)]
-    if (problem := ready.body.decode(errors="replace").strip()) != "ok":
+        return [problem("scheduler", f"{pages.url}: what answers there is no scheduler", start, needed=named)]
+    if (text := ready.body.decode(errors="replace").strip()) != "ok":
         fix = "wait, or look at its log: it cannot read the API server"
-        return [wanting("scheduler", f"{pages.url} is not ready: {problem}", fix, needed=True)]
+        return [problem("scheduler", f"{pages.url} is not ready: {text}", fix, needed=True)]
     if rows is None:
-        found, _, fix = said(ledger).partition("; ")
-        return [wanting("scheduler", f"{pages.url} is ready, but: {found}", fix or start, needed=named)]
+        found, _, fix = error_text(ledger).partition("; ")
+        return [problem("scheduler", f"{pages.url} is ready, but: {found}", fix or start, needed=named)]
     if not (isinstance(rows, dict) and "leader" in rows and isinstance(rows.get("nodes"), dict)):
-        return [wanting("scheduler", f"{pages.url}: what answers there is no scheduler", start, needed=named)]
+        return [problem("scheduler", f"{pages.url}: what answers there is no scheduler", start, needed=named)]
     role = "leads" if rows["leader"] else "stands by"
     return [ok("scheduler", f"{pages.url} {role}"), reports(rows["nodes"])]
 
@@ -66,13 +66,13 @@ def reports(nodes: dict[str, dict[str, Any]]) -> Finding:
     """
     fix = "look at `carico agent` there: does it run, and is --schedulers this scheduler?"
     if not nodes:
-        return wanting("reports", "no node has reported", fix, needed=False)
+        return problem("reports", "no node has reported", fix, needed=False)
     silent = {name: row["age"] for name, row in nodes.items() if row["stale"]}
     if not silent:
         return ok("reports", f"{len(nodes)} of {len(nodes)} nodes report")
     shown = [f"{name} ({'never' if age is None else f'{age:.0f} s ago'})" for name, age in list(silent.items())[:SHOWN]]
     more = " …" if len(silent) > SHOWN else ""
-    return wanting(
+    return problem(
         "reports",
         f"{len(silent)} of {len(nodes)} nodes have no recent report: {', '.join(shown)}{more}",
         fix,
@@ -89,7 +89,7 @@ async def grpc(part: str, target: str, files: TlsFiles) -> Finding:
         host, port = split_address(target)
         context = None if files.plaintext else _context(files)
     except (UsageError, OSError, ValueError) as error:
-        return wanting(
+        return problem(
             part, f"{target}: {error}", "check --tls-ca, --tls-cert and --tls-key, or use --plaintext", needed=True
         )
     try:
@@ -97,17 +97,17 @@ async def grpc(part: str, target: str, files: TlsFiles) -> Finding:
             first = await _first_words(host, port, context)
     except OSError as error:  # a timeout and every TLS error too
         found, fix = explained(error)
-        return wanting(part, f"{target}: {found}", fix, needed=True)
+        return problem(part, f"{target}: {found}", fix, needed=True)
     if len(first) >= 4 and first[3] == SETTINGS_FRAME:
         return ok(part, f"{target} answers{'' if context is None else ' over TLS'}")
     if context is not None and not first:  # gRPC closes silently on a certificate that it rejects
         ours = "does not trust our certificate" if files.tls_cert else "requires a client certificate"
-        return wanting(
+        return problem(
             part, f"{target}: it {ours}", "name --tls-cert and --tls-key that its --client-ca signed", needed=True
         )
     if context is None and (not first or first[0] == TLS_ALERT):
-        return wanting(part, f"{target}: it speaks TLS", "leave --plaintext out and name --tls-ca", needed=True)
-    return wanting(
+        return problem(part, f"{target}: it uses TLS", "leave --plaintext out and name --tls-ca", needed=True)
+    return problem(
         part,
         f"{target}: what answers there is not gRPC",
         "check the port: pages and gRPC have different ones",
@@ -145,7 +145,7 @@ def explained(error: OSError) -> tuple[str, str]:
     if isinstance(error, ssl.SSLError):
         reason = (error.reason or str(error)).replace("_", " ").lower()
         if "wrong version number" in reason or "record layer failure" in reason:
-            return "it does not speak TLS", "use --plaintext, or give the other side a certificate"
+            return "it does not use TLS", "use --plaintext, or give the other side a certificate"
         if "certificate required" in reason or "handshake failure" in reason:
             return "it requires a client certificate", "name --tls-cert and --tls-key"
         return f"TLS failed: {reason}", "check --tls-ca, --tls-cert and --tls-key"

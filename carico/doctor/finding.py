@@ -23,7 +23,7 @@ def ok(part: str, found: str) -> Finding:
     return Finding(part, OK, found)
 
 
-def wanting(part: str, found: str, fix: str, *, needed: bool) -> Finding:
+def problem(part: str, found: str, fix: str, *, needed: bool) -> Finding:
     """Missing if the user requested it, otherwise a warning."""
     return Finding(part, MISSING if needed else WARNING, found, fix)
 
@@ -31,7 +31,7 @@ def wanting(part: str, found: str, fix: str, *, needed: bool) -> Finding:
 def as_table(findings: Sequence[Finding], colours: Colours) -> str:
     """
     >>> from io import StringIO
-    >>> found = [ok("cores", "8"), wanting("psi", "switched off", "boot with psi=1", needed=False)]
+    >>> found = [ok("cores", "8"), problem("psi", "switched off", "boot with psi=1", needed=False)]
     >>> print(as_table(found, Colours(StringIO())))
     PART   STATE    FOUND
     cores  ok       8

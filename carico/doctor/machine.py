@@ -6,7 +6,7 @@ import os
 import platform
 from pathlib import Path
 
-from carico.doctor.finding import Finding, ok, wanting
+from carico.doctor.finding import Finding, ok, problem
 from carico.errors import SourceError
 from carico.settings import AgentSettings
 from carico.telemetry.cgroup import find_place
@@ -37,7 +37,7 @@ def kernel(release: str) -> Finding:
     """
     numbers = tuple(int(word) for word in release.split("-")[0].split(".")[:2] if word.isdigit())
     if numbers < FIRST_WITH_PSI:
-        return wanting("kernel", release, "4.20 is the first kernel that measures pressure (PSI)", needed=False)
+        return problem("kernel", release, "4.20 is the first kernel that measures pressure (PSI)", needed=False)
     return ok("kernel", release)
 
 
@@ -52,7 +52,7 @@ def counters(proc: Path) -> Finding:
         for name in ("stat", "meminfo"):
             (proc / name).read_bytes()
     except OSError as error:
-        return wanting(
+        return problem(
             "counters",
             f"{error.filename}: {error.strerror}",
             "mount the host's /proc and name it with --proc-root",
@@ -67,11 +67,11 @@ def pressure(proc: Path) -> Finding:
         for resource in ("cpu", "memory", "io"):
             parse_total((proc / "pressure" / resource).read_bytes())
     except FileNotFoundError:
-        return wanting("pressure", "this kernel has no PSI", f"use a kernel with CONFIG_PSI=y; {instead}", needed=False)
+        return problem("pressure", "this kernel has no PSI", f"use a kernel with CONFIG_PSI=y; {instead}", needed=False)
     except OSError:
-        return wanting("pressure", "PSI is switched off", f"boot with psi=1; {instead}", needed=False)
+        return problem("pressure", "PSI is switched off", f"boot with psi=1; {instead}", needed=False)
     except SourceError as error:
-        return wanting("pressure", str(error), f"report this kernel to Carico; {instead}", needed=False)
+        return problem("pressure", str(error), f"report this kernel to Carico; {instead}", needed=False)
     return ok("pressure", "PSI of cpu, memory and io")
 
 
@@ -79,15 +79,17 @@ def cgroup(proc: Path, root: Path) -> Finding:
     try:
         version = find_place(proc, root, "cpu").version
     except (SourceError, OSError) as error:
-        return wanting(
+        return problem(
             "cgroup", str(error), "mount the host's cgroup tree and name it with --cgroup-root", needed=False
         )
     quotas = find_limits(proc, root, "cpu", cpu_quota, float(os.cpu_count() or 1))
     limits = find_limits(proc, root, "memory", memory_limit, _memory(proc))
-    said = [f"{min(limit.amount for limit in quotas):g} cores"] if quotas else []
-    said += [f"{min(limit.amount for limit in limits) / GIB:.1f} GiB"] if limits else []
+    limited_to = [f"{min(limit.amount for limit in quotas):g} cores"] if quotas else []
+    limited_to += [f"{min(limit.amount for limit in limits) / GIB:.1f} GiB"] if limits else []
     return ok(
-        "cgroup", f"version {version}, " + (f"this process is limited to {' and '.join(said)}" if said else "no limits")
+        "cgroup",
+        f"version {version}, "
+        + (f"this process is limited to {' and '.join(limited_to)}" if limited_to else "no limits"),
     )
 
 
@@ -106,7 +108,7 @@ def clock_source(file: Path) -> Finding:
     except OSError:
         return ok("clock", "the kernel does not say where it takes the time from")
     if source in SLOW_CLOCKS:
-        return wanting(
+        return problem(
             "clock",
             f"clock source {source}, which is slow to read",
             "boot with clocksource=tsc if the machine has it",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from carico.doctor.finding import OK, Finding, ok, wanting
+from carico.doctor.finding import OK, Finding, ok, problem
 from carico.errors import SourceError, SourceMissing
 from carico.runtime.cgroups import kubepods
 from carico.runtime.channel import probe
@@ -28,17 +28,17 @@ async def look(settings: AgentSettings) -> list[Finding]:
     if usable is not None:
         return [ok("pods", f"are counted by {usable}; {found[usable].found}")]
     fix = "run the agent on a node of Kubernetes; `carico demo` brings a node of its own"
-    return [wanting("pods", "no source here can count them", fix, needed=False), *found.values()]
+    return [problem("pods", "no source here can count them", fix, needed=False), *found.values()]
 
 
 async def _socket(part: str, path: Path, flag: str, needed: bool) -> Finding:
     try:
         await probe(path)
     except SourceMissing as error:
-        return wanting(part, str(error), f"start it, or name its socket with {flag}", needed=needed)
+        return problem(part, str(error), f"start it, or name its socket with {flag}", needed=needed)
     except SourceError as error:
         words, _, fix = str(error).partition("; ")
-        return wanting(
+        return problem(
             part, words, fix or f"look at the runtime's log, or name another socket with {flag}", needed=needed
         )
     return ok(part, f"listens on {path}")
@@ -48,7 +48,7 @@ def _kubepods(root: Path, needed: bool) -> Finding:
     try:
         return ok("kubepods", f"pods are under {kubepods(root)}")
     except SourceError as error:
-        return wanting(
+        return problem(
             "kubepods",
             str(error),
             "this is where a kubelet keeps its pods; name the tree with --cgroup-root",

@@ -99,8 +99,8 @@ class LocalCluster:
             *("--schedulers", self._reports_to, "--tls-ca", self._authority.cert),
             *_pair(Pair(tls / "simulated-{}.pem", tls / "simulated-{}.key")),
         )
-        said = partial(self._has_said, "simulated", "all nodes have reported")
-        await self._until("simulated", said, PATIENCE + nodes / 50)
+        has_reported = partial(self._has_logged, "simulated", "all nodes have reported")
+        await self._until("simulated", has_reported, PATIENCE + nodes / 50)
 
     def _page_port(self) -> int:
         claimed = claim(PAGE_PORT)
@@ -109,7 +109,7 @@ class LocalCluster:
         weakref.finalize(self, claimed.close)
         return free_port(PAGE_PORT)
 
-    def _has_said(self, name: str, words: str) -> bool:
+    def _has_logged(self, name: str, words: str) -> bool:
         return words in (self.folder / "logs" / f"{name}.log").read_text(errors="replace")
 
     @property

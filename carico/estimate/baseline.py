@@ -42,7 +42,7 @@ class Baseline:
         """`pods` is the sum of the pods' demands in the same second, `noise` the variance of usage less that sum.
 
         `may_miss`: more threads are busy than there are processors. Pressure then shows only a part of their wait if
-        they are spread unevenly over the processors, so a usage far below the prediction says nothing.
+        they are spread unevenly over the processors, so a usage far below the prediction has no meaning.
         """
         line = self._line
         line.predict(min(seconds, 60.0))

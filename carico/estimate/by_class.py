@@ -191,8 +191,8 @@ class ByClass:
         mean = self.table.mean_pod()
         for j, i in enumerate(self._mine):
             cost = self._first[j] / self._whole[i] if mean is None else mean[j] / self._whole[i]
-            if mean is None and (heard := prior.mix(i, None)) is not None:
-                cost = heard
+            if mean is None and (received := prior.mix(i, None)) is not None:
+                cost = received
             costs[i] = max(cost, LEAST_COST, self._full[i] / self._whole[i] / self._limit)
         return tuple(costs)
 

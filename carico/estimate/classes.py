@@ -27,7 +27,7 @@ Values = tuple[float, ...]
 
 MOST_CLASSES = 512
 IDLE_EVERY = 5.0  # s
-MOST_HEARD = 4096
+MOST_RECEIVED = 4096
 NO_LABELS = ClassKey("", "", "")  # the class of pods whose labels are not known
 CONFLICT = 9.0  # distance in squared standard deviations
 ELSEWHERE = 0.1  # deviation of a class's mean from node to node, as a share of it
@@ -44,7 +44,7 @@ class NodeClassTable:
         self.resources = tuple(resources)
         self._peaks = tuple([name == "memory" for name in resources])
         self.classes: OrderedDict[ClassKey, ClassStats] = OrderedDict()  # least recently used first
-        self._heard: OrderedDict[ClassKey, ClassCost] = OrderedDict()
+        self._received: OrderedDict[ClassKey, ClassCost] = OrderedDict()
         self._pods: dict[str, ClassStats] = {}
         self._at = -math.inf
         self._mean_pod: Values | None = None  # None: to be computed
@@ -142,10 +142,10 @@ class NodeClassTable:
         self._mean_pod = None
         for key, cost in costs.items():
             if self._makes_sense(cost):
-                self._heard[key] = cost
-                self._heard.move_to_end(key)
-        while len(self._heard) > MOST_HEARD:
-            self._heard.popitem(last=False)
+                self._received[key] = cost
+                self._received.move_to_end(key)
+        while len(self._received) > MOST_RECEIVED:
+            self._received.popitem(last=False)
 
     def _makes_sense(self, cost: ClassCost) -> bool:
         size = len(self.resources)
@@ -177,7 +177,7 @@ class NodeClassTable:
         """The best available estimate of a class; None if neither it nor its family was measured."""
         class_ = self.classes.get(key)
         own = class_.cost if class_ is not None else None
-        other, spread = self._heard.get(key), ELSEWHERE
+        other, spread = self._received.get(key), ELSEWHERE
         if other is None and (own is None or own.weight < 3.0):
             other, spread = self._relative(key), REVISIONS
         if own is None or other is None:
@@ -194,7 +194,7 @@ class NodeClassTable:
         mine = (c.cost for c in reversed(self.classes.values()) if _related(c.key, key))
         found = next((cost for cost in mine if cost is not None), None)
         if found is None:
-            found = next((cost for other, cost in reversed(self._heard.items()) if _related(other, key)), None)
+            found = next((cost for other, cost in reversed(self._received.items()) if _related(other, key)), None)
         return found
 
     def reserved(self, key: ClassKey) -> Values:

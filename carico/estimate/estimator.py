@@ -22,7 +22,7 @@ class Observation(NamedTuple):
     at: float  # s, monotonic, end of the second
     pods: int
     unsettled: int  # pods whose load cannot be in `usage` yet
-    churn: bool  # usage is not representative, or does not include the current pod count yet
+    unreliable: bool  # usage is not representative (churn), or does not include the current pod count yet
     usage: Values  # smoothed
     latest: Values  # the last raw sample
     noise: Values  # variance of one raw sample

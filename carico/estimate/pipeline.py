@@ -135,7 +135,7 @@ class Pipeline:
         `measured`: all workload pods with the last reading of each; pass it once per batch, with its last sample. None
         where there is no accounting.
         """
-        self._hear(measured, sample.at)
+        self._take_measured(measured, sample.at)
         if pods.running != self._pods:
             self._pods = pods.running
             self._estimator.count(sample.at, pods.running)
@@ -154,7 +154,7 @@ class Pipeline:
         self._local = decompose(matrix) if self._local is None else damp(self._local, matrix, self._settings.damping)
         return self._second(sample, pods)
 
-    def _hear(self, measured: Sequence[MeasuredPod] | None, at: float) -> None:
+    def _take_measured(self, measured: Sequence[MeasuredPod] | None, at: float) -> None:
         if measured is not None:
             self._measured, self._measured_at, self._is_new = measured, at, True
         elif at - self._measured_at > MEASURED_FOR:
@@ -197,7 +197,7 @@ class Pipeline:
             at=sample.at,
             pods=pods.running,
             unsettled=min(max(pods.unsettled, 0), pods.running),
-            churn=pods.churn or not self._smoother.fresh,
+            unreliable=pods.churn or not self._smoother.fresh,
             usage=usage,
             latest=sample.values,
             noise=self._smoother.noise,
@@ -240,7 +240,7 @@ class Pipeline:
             cost_scalar=answer.cost_scalar,
             pods=second.pods,
             pod_capacity=answer.pod_capacity,
-            mode=Mode.CHURN if second.churn else Mode.SETTLED,
+            mode=Mode.CHURN if second.unreliable else Mode.SETTLED,
             rejecting=rejecting,
             room=answer.room,
         )

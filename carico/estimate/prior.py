@@ -55,7 +55,7 @@ class Prior:
         self._size = size
         self.mean: tuple[float, ...] = ()  # empty: nothing received
         self.variance: tuple[float, ...] = ()
-        self._heard: list[float] = []  # μ₀
+        self._received: list[float] = []  # μ₀
         self._opened = [0.0] * size
 
     def adopt(self, cost: CostBelief | None) -> None:
@@ -71,14 +71,14 @@ class Prior:
             min(max(v, (LEAST_SPREAD * m) ** 2, LEAST_VARIANCE), UNKNOWN)
             for m, v in zip(cost.mean, cost.variance, strict=True)
         )
-        self._heard = self._heard or list(cost.mean)
+        self._received = self._received or list(cost.mean)
         for i in range(self._size):
-            moved = (self.mean[i] - self._heard[i]) ** 2
+            moved = (self.mean[i] - self._received[i]) ** 2
             if before[i] >= UNKNOWN:
-                self._heard[i] = self.mean[i]
+                self._received[i] = self.mean[i]
             elif moved > self.variance[i]:
                 self._opened[i] += moved
-                self._heard[i] = self.mean[i]
+                self._received[i] = self.mean[i]
 
     def mix(self, i: int, own: tuple[float, float] | None) -> float | None:
         """c_used of dimension i; `own` is (c, p) or None without evidence. Returns None if neither is known."""
@@ -104,16 +104,17 @@ class Prior:
                 v if v >= UNKNOWN else max(v * f * f, LEAST_VARIANCE)
                 for v, f in zip(self.variance, factors, strict=True)
             ])  # fmt: skip
-            self._heard = [heard * f for heard, f in zip(self._heard, factors, strict=True)]
+            self._received = [one * f for one, f in zip(self._received, factors, strict=True)]
         self._opened = [opened * f * f for opened, f in zip(self._opened, factors, strict=True)]
 
     def save(self) -> dict[str, object]:
-        return {"mean": self.mean, "variance": self.variance, "heard": list(self._heard), "opened": list(self._opened)}
+        received, opened = list(self._received), list(self._opened)
+        return {"mean": self.mean, "variance": self.variance, "heard": received, "opened": opened}
 
     def restore(self, state: Mapping[str, object]) -> None:
         self.mean = numbers(state, "mean", self._size, least=0.0, empty=True)
         self.variance = numbers(state, "variance", self._size, least=LEAST_VARIANCE, empty=True)
-        self._heard = list(numbers(state, "heard", self._size, least=0.0, empty=True))
+        self._received = list(numbers(state, "heard", self._size, least=0.0, empty=True))
         self._opened = list(numbers(state, "opened", self._size, least=0.0))
-        if not len(self.mean) == len(self.variance) == len(self._heard):
+        if not len(self.mean) == len(self.variance) == len(self._received):
             raise ValueError("saved state: the prior is incomplete; delete the state file to start fresh")

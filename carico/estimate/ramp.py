@@ -19,7 +19,7 @@ class RampTracker:
     """The young pods of a node.
 
     >>> starts = RampTracker()
-    >>> starts.count(0.0, 3)  # seen for the first time: nobody knows their age, so they are old
+    >>> starts.count(0.0, 3)  # seen for the first time: their age is unknown, so they count as old
     >>> starts.count(10.0, 5)
     >>> starts.missing(at=12.5, seconds=10.0)  # two pods, each at a quarter
     1.5

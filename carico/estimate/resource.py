@@ -133,8 +133,8 @@ class ResourceFit:
         A node that never knew a cost uses the cluster's. One whose own evidence has faded does not: the cluster's cost
         may come from that evidence.
         """
-        told = not self._has_known and all(prior.mix(i, None) is not None for i in range(len(self._fits)))
-        return math.inf if told or not self._is_new(second) else max(1.0, second.pods - second.unsettled)
+        only_prior = not self._has_known and all(prior.mix(i, None) is not None for i in range(len(self._fits)))
+        return math.inf if only_prior or not self._is_new(second) else max(1.0, second.pods - second.unsettled)
 
     def _is_new(self, second: Observation) -> bool:
         """Whether costs are unknown, or were less than SEASON ago."""
@@ -172,7 +172,7 @@ class ResourceFit:
         fit, now = self._fits[i], second.usage[i]
         missing = max(second.unsettled, self._starts.missing(second.at, fit.ramp))
         model = fit.baseline + (fit.cost if fit.known else mean) * (second.pods - missing) + cost * missing
-        if second.churn:
+        if second.unreliable:
             usage = max(model, self._at_least(i, second, model))
         elif fit.known:
             usage = completed(now, model, missing * cost)
@@ -193,7 +193,7 @@ class ResourceFit:
     def _seen_cost(self, i: int, second: Observation, cost: float) -> float:
         """Nothing is learned in churn, so a lowest sample far above the prediction raises the cost directly."""
         fit, lowest = self._fits[i], second.lowest[i]
-        if second.churn and fit.known and lowest > fit.baseline + fit.cost * second.most + SPIKES:
+        if second.unreliable and fit.known and lowest > fit.baseline + fit.cost * second.most + SPIKES:
             return max(cost, (lowest - fit.baseline) / max(second.pods, 1))
         return cost
 

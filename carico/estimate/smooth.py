@@ -155,31 +155,31 @@ class ChangeAware:
         self._unclean = 0  # samples left out in a row
         self._count = 0.0  # clean samples in the mean, up to the window
         self._pods = -1  # -1: no sample yet
-        self._told = False  # an event of the runtime has been received
+        self._saw_event = False  # an event of the runtime has been received
         self._last: Values = ()
         self._recent: list[Values] = []  # clean samples of the last half second
 
     def update(self, values: Values, pods: PodCount) -> None:
         self._ema.follow(values)
-        self._hear(pods)
+        self._take_count(pods)
         self.clean = not pods.churn and self._hold == 0
         self._hold = max(0, self._hold - 1)
         if self.clean:
             self._take(values)
         else:
             self._skip()
-        if not self._told or self._unclean > self._blind_after:
+        if not self._saw_event or self._unclean > self._blind_after:
             self.usage = self._ema.usage
             self.fresh = True
 
-    def _hear(self, pods: PodCount) -> None:
+    def _take_count(self, pods: PodCount) -> None:
         """A change of the count restarts the mean."""
         if pods.running != self._pods:
-            self._told = self._told or self._pods >= 0
+            self._saw_event = self._saw_event or self._pods >= 0
             self._hold = self._hold_for if self._pods >= 0 else 0
             self._pods = pods.running
             self._forget()
-        self._told = self._told or pods.churn
+        self._saw_event = self._saw_event or pods.churn
 
     def _forget(self) -> None:
         self.fresh = False
@@ -223,7 +223,7 @@ class ChangeAware:
             "noise": self.noise,
             "last": self._last,
             "recent": [list(values) for values in self._recent],
-            "counters": [self._hold, self._unclean, self._count, self._pods, self._told, self.clean, self.fresh],
+            "counters": [self._hold, self._unclean, self._count, self._pods, self._saw_event, self.clean, self.fresh],
             "ema": self._ema.save(),
         }
 
@@ -232,8 +232,8 @@ class ChangeAware:
         self.noise = numbers(state, "noise", self._size, least=0.0, most=1.0)
         self._last = numbers(state, "last", self._size, least=0.0, most=1.0, empty=True)
         self._recent = rows(state, "recent", self._size, self._step_after)
-        hold, unclean, count, pods, told, clean, fresh = numbers(state, "counters", 7, least=-1.0)
+        hold, unclean, count, pods, saw_event, clean, fresh = numbers(state, "counters", 7, least=-1.0)
         self._hold, self._unclean, self._pods = int(hold), int(unclean), int(pods)
         self._count = min(count, self._window)
-        self._told, self.clean, self.fresh = bool(told), bool(clean), bool(fresh)
+        self._saw_event, self.clean, self.fresh = bool(saw_event), bool(clean), bool(fresh)
         self._ema.restore(section(state, "ema"))

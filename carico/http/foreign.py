@@ -23,12 +23,12 @@ def foreign_host(headers: Mapping[str, str]) -> str | None:
     >>> foreign_host({"host": "evil.example:9467"})
     "the host 'evil.example:9467' is not this machine's loopback"
     """
-    said = headers.get("host", "")
+    host_header = headers.get("host", "")
     try:
-        host = urlsplit(f"//{said}").hostname or ""
+        host = urlsplit(f"//{host_header}").hostname or ""
     except ValueError:
         host = ""
-    return None if is_loopback(host) else f"the host {said[:SHOWN]!r} is not this machine's loopback"
+    return None if is_loopback(host) else f"the host {host_header[:SHOWN]!r} is not this machine's loopback"
 
 
 def foreign_origin(method: str, headers: Mapping[str, str]) -> str | None:

@@ -45,14 +45,14 @@ def body_length(headers: dict[str, str], *, needed: bool) -> int:
     """Bytes that follow; a chunked body is rejected, since no client of this server needs one."""
     if "transfer-encoding" in headers:
         raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "send the body with a Content-Length")
-    said = headers.get("content-length")
-    if said is None:
+    length = headers.get("content-length")
+    if length is None:
         if needed:
             raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "send the body with a Content-Length")
         return 0
-    if not (said.isascii() and said.isdigit() and len(said) <= LENGTH_DIGITS):
+    if not (length.isascii() and length.isdigit() and len(length) <= LENGTH_DIGITS):
         raise _bad("the header Content-Length is no number of bytes")
-    return int(said)
+    return int(length)
 
 
 def _headers(lines: list[str]) -> dict[str, str]:

@@ -22,8 +22,8 @@ WhyNot = Callable[[], str | None]
 
 
 class Access(Enum):
-    PROBE = "anybody"
-    SCRAPE = "whoever passes the server's check"
+    PROBE = "any client"
+    SCRAPE = "clients that pass the server's check"
     PRIVATE = "the same, but from no other site's web page"
     LOCAL = "the same, but only on this machine, also where the server listens beyond loopback"
 

@@ -84,15 +84,15 @@ class HttpServer:
         if len(self._clients) >= self._connections and not self._drop_slowest():
             page = text(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections", (("Retry-After", "1"),))
             writer.write(encoded(page, head_only=False, close=True))
-            self._refused(page.status, _caller(writer), "a connection", f"all {self._connections} are in use")
+            self._count_rejection(page.status, _caller(writer), "a connection", f"all {self._connections} are in use")
             writer.close()
             return
         client = asyncio.create_task(self._talk(reader, writer))
         self._clients.add(client)
         self._slow[client] = None  # before it has run at all: many may come in one turn of the event loop
-        client.add_done_callback(lambda _: self._left(client, writer))
+        client.add_done_callback(lambda _: self._on_leave(client, writer))
 
-    def _left(self, client: asyncio.Task[None], writer: asyncio.StreamWriter) -> None:
+    def _on_leave(self, client: asyncio.Task[None], writer: asyncio.StreamWriter) -> None:
         self._clients.discard(client)
         self._slow.pop(client, None)
         if client.cancelled() or writer.transport.get_write_buffer_size():
@@ -139,7 +139,7 @@ class HttpServer:
             what = f"{head.method} {head.path[:SHOWN]!r}"
             request, route = await self._request(head, reader, writer)
         except RefusedError as refused:
-            self._refused(refused.status, _caller(writer), what, refused.reason)
+            self._count_rejection(refused.status, _caller(writer), what, refused.reason)
             await self._refuse(refused, reader, writer)
             return False
         answer = await self._answer(route, request, head.path)
@@ -154,7 +154,7 @@ class HttpServer:
             return False
         return head.keep
 
-    def _refused(self, status: HTTPStatus, caller: str, what: str, reason: str) -> None:
+    def _count_rejection(self, status: HTTPStatus, caller: str, what: str, reason: str) -> None:
         self._count(self.name, status)
         self._refusals.note(status, caller, what, reason)
 
@@ -252,4 +252,4 @@ async def _follow(stream: Stream, reader: asyncio.StreamReader, writer: asyncio.
 
 def _caller(writer: asyncio.StreamWriter) -> str:
     peer = writer.get_extra_info("peername")
-    return str(peer[0]) if peer else "somebody"
+    return str(peer[0]) if peer else "an unknown client"

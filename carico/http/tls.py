@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Mapping
 from pathlib import Path
 
-from carico.tls import Reloaded
+from carico.tls import ReloadedFiles
 
 OWN = ("tls_cert", "tls_key")
 
@@ -17,7 +17,7 @@ def server_context(files: Mapping[str, Path], what: str) -> ssl.SSLContext:
 
     The keys are the names of the settings; `what` names the server in the log.
     """
-    reloaded = Reloaded(files, what)
+    reloaded = ReloadedFiles(files, what)
     base = _made(files)
     present = [base]
 

@@ -48,9 +48,9 @@ class BindOutcome(msgspec.Struct, frozen=True):
 DONE = BindOutcome(BindResult.DONE)
 
 
-def now_text(wall: float) -> str:
+def rfc3339(wall: float) -> str:
     """
-    >>> now_text(0.25)
+    >>> rfc3339(0.25)
     '1970-01-01T00:00:00.250000Z'
     """
     return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -112,35 +112,35 @@ class Binding:
             return leads
 
         try:
-            await self._client.turn()
+            await self._client.throttle()
             await pods.bind(self._client, self._pod, self._node, fence=fence)
             return DONE, 0.0
         except ApiError as error:
             if sent > 1:
-                self._lost()
-            return await self._refused(error)
+                self._mark_unanswered()
+            return await self._handle_error(error)
         except FencedError as error:
             self._why = str(error)
             if sent:
-                self._lost()
+                self._mark_unanswered()
             return BindOutcome(BindResult.UNKNOWN if self._suspect else BindResult.FAILED, self._why), 0.0
         except Exception as error:  # of any kind: what was sent may have arrived
             self._why = str(error) or type(error).__name__
             if sent:
-                self._lost()
+                self._mark_unanswered()
             return None, 0.0
 
-    def _lost(self) -> None:
+    def _mark_unanswered(self) -> None:
         self._unanswered = True
         self.doubt(UNANSWERED)
 
-    async def _refused(self, error: ApiError) -> tuple[BindOutcome | None, float]:
+    async def _handle_error(self, error: ApiError) -> tuple[BindOutcome | None, float]:
         self._why = str(error)
         if error.status == 429:
             return None, error.retry_after
         if error.status >= 500:
             if error.status in GATEWAY:
-                self._lost()
+                self._mark_unanswered()
             self.doubt(SERVER_ERROR)
             return None, error.retry_after
         if error.status in (404, 409) or self._suspect:

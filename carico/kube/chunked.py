@@ -69,7 +69,7 @@ class Chunked:
         elif self._next == _TRAILER:
             self.done = not line
         elif line:
-            raise HttpError(f"a chunk is longer than it said: {line[:40]!r} follows it")
+            raise HttpError(f"a chunk is longer than its size line: {line[:40]!r} follows it")
         else:
             self._next = _SIZE_LINE
 

@@ -103,13 +103,13 @@ def api_error(response: Response) -> ApiError:
     if response.status < 400:  # usually a proxy that requires a login
         where = response.headers.get(b"location", b"").decode("latin-1")[:200]
         return ApiError(response.status, "Redirect", f"no redirect is followed, nor is this one to {where!r}")
-    said = _said(response)
+    status = _decode_status(response)
     wait = response.headers.get(b"retry-after", b"0")
     retry_after = min(float(wait), RETRY_AFTER_LIMIT) if wait.isdigit() else 0.0
-    return ApiError(response.status, said.reason, said.message, retry_after, said.causes)
+    return ApiError(response.status, status.reason, status.message, retry_after, status.causes)
 
 
-def _said(response: Response) -> StatusText:
+def _decode_status(response: Response) -> StatusText:
     try:
         if response.body.startswith(protobuf.MAGIC):
             return protobuf.read_status(response.body)
@@ -214,7 +214,7 @@ class Client:
             raise api_error(response)
         return response.body
 
-    async def turn(self) -> None:
+    async def throttle(self) -> None:
         """Waits for the rate limit: for a caller that must check its state once more before an urgent request."""
         await self._limit.take()
 
@@ -251,17 +251,17 @@ class Client:
         """The response, whatever its status; that of a second attempt if a 401 led to other credentials."""
         if urgent:
             return await self._answer(method, path, body, content_type, fence)
-        await self.turn()
+        await self.throttle()
         async with self._places:
             return await self._answer(method, path, body, content_type, fence)
 
     async def _answer(self, method: str, path: str, body: bytes, content_type: str, fence: Fence | None) -> Response:
-        response, identity = await self._sent(method, path, body, content_type, fence)
+        response, identity = await self._send(method, path, body, content_type, fence)
         if response.status == UNAUTHORIZED and await self._credentials.renew(identity):
-            response, _ = await self._sent(method, path, body, content_type, fence)
+            response, _ = await self._send(method, path, body, content_type, fence)
         return response
 
-    async def _sent(
+    async def _send(
         self, method: str, path: str, body: bytes, content_type: str, fence: Fence | None
     ) -> tuple[Response, ClientIdentity]:
         """The response, and the identity of its request: credentials may change while a connection is made."""
@@ -276,7 +276,7 @@ class Client:
             began = self._clock.monotonic()
             self.sent += 1
             try:
-                response = await self._counted(method, connection, message, began)
+                response = await self._send_counted(method, connection, message, began)
             except (HttpError, OSError) as error:
                 connection.close()
                 late = isinstance(error, TimeoutError)
@@ -300,7 +300,7 @@ class Client:
             self.on_answer(method, NO_ANSWER, None)
             raise
 
-    async def _counted(self, method: str, connection: NetworkConnection, message: bytes, began: float) -> Response:
+    async def _send_counted(self, method: str, connection: NetworkConnection, message: bytes, began: float) -> Response:
         code = NO_ANSWER
         try:
             async with asyncio.timeout(self._patience):

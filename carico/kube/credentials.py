@@ -4,7 +4,7 @@
     find(None, context="staging")           another context than the current one
     from_kubeconfig(Path("kubeconfig"))     this file
 
-What a kubeconfig asks for is done as kubectl does it, or rejected with a message; nothing is ignored silently.
+What a kubeconfig requires is done as kubectl does it, or rejected with a message; nothing is ignored silently.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from carico.kube.exec_plugin import ExecCommand, ExecPlugin
 from carico.kube.identity import Credentials, CredentialSource, bearer
 from carico.kube.kubeconfig import ContextChoice, choose, data, named_in
 from carico.kube.proxy import proxy_of
-from carico.kube.sources import Fixed, TokenFile, WithoutPassword
+from carico.kube.sources import FixedCredentials, TokenFile, WithoutPassword
 from carico.kube.tls import Pem, Tls
 from carico.kube.url import Url, parse
 
@@ -74,7 +74,7 @@ def from_kubeconfig(path: Path, context: str | None = None, *, clock: Clock | No
 
 def fixed(server: str, token: str = "") -> Credentials:
     """For an http server under the caller's control: the token is sent unencrypted, on purpose."""
-    return Credentials(parse(server), Fixed(bearer(token, server) if token else ()))
+    return Credentials(parse(server), FixedCredentials(bearer(token, server) if token else ()))
 
 
 def towards(user: Credentials, server: Url, authority: Pem | None, proxy: Url | None) -> Credentials:
@@ -83,7 +83,7 @@ def towards(user: Credentials, server: Url, authority: Pem | None, proxy: Url | 
     if acts_as:
         raise UsageError(f"this kubeconfig acts as {acts_as[0]!r}, which only an API server can do; use --token-file")
     if user.tls is None:  # its credentials were left out already
-        return Credentials(server, Fixed(), Tls(authority), proxy=proxy)
+        return Credentials(server, FixedCredentials(), Tls(authority), proxy=proxy)
     return Credentials(server, WithoutPassword(user.source), user.tls.towards(authority), proxy=proxy)
 
 
@@ -178,25 +178,25 @@ def _source(choice: ContextChoice, tls: Tls | None, around: Surroundings) -> Cre
             log.warning(
                 "%s: its server is not https: no credentials are sent, as kubectl sends none", choice.cluster_at
             )
-        return Fixed()
+        return FixedCredentials()
     if user.token_file:
         return TokenFile(Path(user.token_file), at, user.token)
     if token:
-        return Fixed(bearer(token, at))
+        return FixedCredentials(bearer(token, at))
     if basic:
         pair = base64.b64encode(f"{user.username}:{user.password}".encode()).decode()
-        return Fixed((("Authorization", f"Basic {pair}"),))
+        return FixedCredentials((("Authorization", f"Basic {pair}"),))
     if user.auth_provider is not None:
         return _auth_provider(choice, around)
     if user.exec is not None and not certificate:
         return _exec(choice, tls, around)
-    return Fixed()
+    return FixedCredentials()
 
 
 def _exec(choice: ContextChoice, tls: Tls, around: Surroundings) -> CredentialSource:
     assert choice.user.exec is not None
-    told = exec_plugin.cluster_info(choice.cluster, tls.authority())
-    plugin = exec_plugin.plugin(choice.user.exec, choice.user_at, told)
+    cluster_details = exec_plugin.cluster_info(choice.cluster, tls.authority())
+    plugin = exec_plugin.plugin(choice.user.exec, choice.user_at, cluster_details)
     if around.in_pod and not around.exec_in_pod:
         raise UsageError(
             f"{choice.user_at}: would run {plugin.command} inside this pod; use the pod's service account, "

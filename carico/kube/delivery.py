@@ -61,7 +61,7 @@ class Delivery(Generic[T]):
         self._failures = 1  # rounds in a row without a success, this one included
         self._call_off: Callable[[], object] | None = None
 
-    def tell(self, key: str, old: T | None, new: T | None) -> None:
+    def deliver(self, key: str, old: T | None, new: T | None) -> None:
         """The object changed from `old` to `new`; None: it did not or does not exist."""
         if self._owed and (owed := self._owed.pop(key, None)) is not None:
             taken, tried = owed

@@ -22,7 +22,7 @@ import msgspec
 
 from carico.clock import Clock
 from carico.kube import calls, protobuf
-from carico.kube.binding import now_text
+from carico.kube.binding import rfc3339
 from carico.kube.client import MERGE_PATCH, ApiError, Client, Fence
 from carico.kube.objects import Pod
 from carico.kube.writer import ApiWriter, QueueFullError
@@ -114,7 +114,7 @@ class _Series(msgspec.Struct, eq=False, gc=False):
     def whole(self) -> dict[str, Any]:
         event: dict[str, Any] = {
             "metadata": {"name": self.name, "namespace": self.namespace},
-            "eventTime": now_text(self.began),
+            "eventTime": rfc3339(self.began),
             "type": self.type,
             "reason": self.reason,
             "action": self.action,
@@ -126,7 +126,7 @@ class _Series(msgspec.Struct, eq=False, gc=False):
         return event | self.repetitions() if self.count > 1 else event
 
     def repetitions(self) -> dict[str, Any]:
-        return {"series": {"count": self.count, "lastObservedTime": now_text(self.last)}}
+        return {"series": {"count": self.count, "lastObservedTime": rfc3339(self.last)}}
 
 
 class EventRecorder:
@@ -201,11 +201,11 @@ class EventRecorder:
 
     def _write(self, key: Key, series: _Series) -> None:
         series.put_at, series.waits = self._clock.monotonic(), True
-        send, on_end = partial(self._send, series), partial(self._ended, key, series)
+        send, on_end = partial(self._send, series), partial(self._on_end, key, series)
         self._writer.put(Write(("event", *key), series.urgency, send, on_end=on_end, patience=PATIENCE))
 
     async def _send(self, series: _Series, fence: Fence) -> None:
-        if series.written and await self._continued(series, fence):
+        if series.written and await self._patch_series(series, fence):
             return
         event, count = series.whole() | self._who, series.count
         try:
@@ -216,7 +216,7 @@ class EventRecorder:
                 raise
         series.written, series.written_note = count, event["note"]
 
-    async def _continued(self, series: _Series, fence: Fence) -> bool:
+    async def _patch_series(self, series: _Series, fence: Fence) -> bool:
         """Whether the Event still exists; otherwise it has expired."""
         count, patch = series.count, msgspec.json.encode(series.repetitions())
         path = calls.PATCH_EVENT.path(series.namespace, series.name)
@@ -229,7 +229,7 @@ class EventRecorder:
         series.written = count
         return True
 
-    def _ended(self, key: Key, series: _Series, error: Exception | None) -> None:
+    def _on_end(self, key: Key, series: _Series, error: Exception | None) -> None:
         series.waits = False
         if error is None:
             self.sent += 1

@@ -33,8 +33,8 @@ async def evict(
 ) -> EvictionOutcome:
     """One attempt. ApiError and others: it is unknown whether the pod may be evicted, the attempt may be repeated.
 
-    `grace` in s, None: the pod's own. A dry run is not charged to the budget: each of several pods may be told that
-    it could be evicted although not all of them can.
+    `grace` in s, None: the pod's own. A dry run is not charged to the budget: several pods may each get
+    the answer that they could be evicted although not all of them can.
     """
     try:
         await pods.evict(client, pod, grace=grace, dry_run=dry_run, fence=fence)

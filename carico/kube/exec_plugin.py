@@ -67,8 +67,8 @@ def plugin(entry: Exec, at: str, cluster: Mapping[str, Any]) -> ExecCommand:
     if not entry.command:
         raise UsageError(f"{at}: exec names no command")
     if entry.api_version not in VERSIONS:
-        said = f"has apiVersion {entry.api_version}" if entry.api_version else "has no apiVersion"
-        raise UsageError(f"{at}: exec {said}; {' and '.join(VERSIONS)} are supported")
+        version = f"has apiVersion {entry.api_version}" if entry.api_version else "has no apiVersion"
+        raise UsageError(f"{at}: exec {version}; {' and '.join(VERSIONS)} are supported")
     if entry.interactive_mode not in MODES:
         raise UsageError(f"{at}: exec has interactiveMode {entry.interactive_mode!r}, none of {', '.join(MODES[1:])}")
     if entry.interactive_mode == "Always":
@@ -79,15 +79,15 @@ def plugin(entry: Exec, at: str, cluster: Mapping[str, Any]) -> ExecCommand:
     if not all(one.name for one in entry.env):
         raise UsageError(f"{at}: exec has a variable without a name under env")
     env = {one.name: one.value for one in entry.env}
-    told = cluster if entry.provide_cluster_info else None
+    cluster_details = cluster if entry.provide_cluster_info else None
     hint = _printable(entry.install_hint)
-    return ExecCommand(at, entry.command, tuple(entry.args), env, entry.api_version, hint, told)
+    return ExecCommand(at, entry.command, tuple(entry.args), env, entry.api_version, hint, cluster_details)
 
 
 def cluster_info(cluster: ClusterEntry, authority: bytes) -> dict[str, Any]:
     """What `provideClusterInfo` passes to a plugin."""
     config = next((one.extension for one in cluster.extensions if one.name == CLUSTER_EXTENSION), None)
-    told = {
+    cluster_details = {
         "server": cluster.server,
         "tls-server-name": cluster.tls_server_name,
         "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
@@ -96,7 +96,7 @@ def cluster_info(cluster: ClusterEntry, authority: bytes) -> dict[str, Any]:
         "disable-compression": cluster.disable_compression,
         "config": config,
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in cluster_details.items() if value}
 
 
 class _Status(msgspec.Struct, rename="camel"):
@@ -134,26 +134,27 @@ class ExecPlugin:
 
     def _run(self) -> bytes:
         """Returns the plugin's standard output."""
-        said: deque[str] = deque(maxlen=KEPT)
+        stderr_lines: deque[str] = deque(maxlen=KEPT)
         readable, writable = os.pipe()
         with open(readable, "rb") as errors:
             try:
                 child = self._child = self._start(writable)
             finally:
                 os.close(writable)
-            listener = threading.Thread(target=self._listen, args=(errors, said), daemon=True)
+            listener = threading.Thread(target=self._listen, args=(errors, stderr_lines), daemon=True)
             listener.start()
             try:
                 printed, _ = child.communicate(timeout=self._patience)
             except subprocess.TimeoutExpired:
-                raise self._error(f"gave no answer within {self._patience:.0f} s", said) from None
+                raise self._error(f"gave no answer within {self._patience:.0f} s", stderr_lines) from None
             finally:
                 self._child = None
                 _end(child)
                 listener.join(LAST_WORDS)
         if child.returncode:
             code = child.returncode
-            raise self._error(f"ended with exit code {code}" if code > 0 else f"was ended by signal {-code}", said)
+            how = f"ended with exit code {code}" if code > 0 else f"was ended by signal {-code}"
+            raise self._error(how, stderr_lines)
         return printed
 
     def _start(self, errors: int) -> subprocess.Popen[bytes]:
@@ -180,15 +181,15 @@ class ExecPlugin:
             raise self._error("is not installed on this machine", ())
         return found
 
-    def _listen(self, errors: Any, said: deque[str]) -> None:
+    def _listen(self, errors: Any, stderr_lines: deque[str]) -> None:
         with suppress(ValueError, OSError):  # another process keeps the pipe open, and the wait for it has ended
             for line in errors:
                 if text := _printable(line.decode(errors="replace")).strip():
-                    said.append(text)
+                    stderr_lines.append(text)
                     log.warning("%s says: %s", self._plugin.name, text)
 
-    def _error(self, what: str, said: deque[str] | tuple[()]) -> CredentialError:
-        words = f": {' | '.join(said)}" if said else ""
+    def _error(self, what: str, stderr_lines: deque[str] | tuple[()]) -> CredentialError:
+        words = f": {' | '.join(stderr_lines)}" if stderr_lines else ""
         hint = f"; {self._plugin.install_hint}" if self._plugin.install_hint else ""
         return CredentialError(f"{self._plugin.at}: {self._plugin.name} {what}{words}{hint}")
 
@@ -214,8 +215,8 @@ def _grant(plugin: ExecCommand, printed: bytes) -> Grant:
     except msgspec.DecodeError as error:
         raise CredentialError(f"{where} printed no ExecCredential ({error})") from error
     if (answer.kind, answer.api_version) != ("ExecCredential", plugin.api_version):
-        told = f"{answer.kind} of {answer.api_version}"
-        raise CredentialError(f"{where} printed an {told}, not an ExecCredential of {plugin.api_version}")
+        kind = f"{answer.kind} of {answer.api_version}"
+        raise CredentialError(f"{where} printed an {kind}, not an ExecCredential of {plugin.api_version}")
     status = answer.status or _Status()
     certificate, key = status.client_certificate_data, status.client_key_data
     if bool(certificate) != bool(key):

@@ -69,8 +69,8 @@ def _headers(lines: list[bytes]) -> dict[bytes, bytes]:
     return headers
 
 
-def _closes(version: bytes, asked: bytes | None) -> bool:
-    words = [word.strip() for word in asked.lower().split(b",")] if asked is not None else ()
+def _closes(version: bytes, connection_header: bytes | None) -> bool:
+    words = [word.strip() for word in connection_header.lower().split(b",")] if connection_header is not None else ()
     return b"close" in words or (version == b"HTTP/1.0" and b"keep-alive" not in words)
 
 
@@ -178,7 +178,7 @@ class HttpConnection:
             if head.status >= 200:
                 return head
             if head.status == SWITCHING_PROTOCOLS:
-                raise HttpError("the server wants to speak another protocol")
+                raise HttpError("the server requests another protocol (an upgrade)")
         raise HttpError("the server does not come to an answer")
 
     async def _head(self) -> ResponseHead:

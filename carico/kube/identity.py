@@ -118,8 +118,8 @@ class Credentials:
         """The current one; CredentialError if there is none."""
         now = self._clock.monotonic()
         present = self._identity
-        if present is None or now >= present.ends_at or self._changed(now):
-            await self._renewed(now)
+        if present is None or now >= present.ends_at or self._files_changed(now):
+            await self._renew_now(now)
             present = self._identity
             if present is None or now >= present.ends_at:
                 raise CredentialError(str(self._failure)) from self._failure
@@ -135,19 +135,19 @@ class Credentials:
         """After a 401 for `refused`: whether there is another identity now, so that a retry is worthwhile."""
         present, now = self._identity, self._clock.monotonic()
         if (present is None or present.same_as(refused)) and (self._files or self.source.slow):
-            await self._renewed(now)
+            await self._renew_now(now)
             self._retry_at = max(self._retry_at, now + self._pause)
             present = self._identity
         return present is not None and not present.same_as(refused)
 
-    def _changed(self, now: float) -> bool:
+    def _files_changed(self, now: float) -> bool:
         """Whether a file has changed since it was read."""
         if not self._files or now < self._look_at:
             return False
         self._look_at = now + LOOK_EVERY
         return _stamps(self._files) != self._stamps
 
-    async def _renewed(self, now: float) -> None:
+    async def _renew_now(self, now: float) -> None:
         if (loading := self._start(now)) is not None:
             await asyncio.shield(loading)
 
@@ -155,10 +155,10 @@ class Credentials:
         """The task that makes a new identity; None if the last failure or 401 is too recent."""
         if (self._loading is None or self._loading.done()) and now >= self._retry_at:
             self._loading = asyncio.get_running_loop().create_task(self._load())
-            self._loading.add_done_callback(self._loaded)
+            self._loading.add_done_callback(self._on_loaded)
         return self._loading
 
-    def _loaded(self, task: asyncio.Task[None]) -> None:
+    def _on_loaded(self, task: asyncio.Task[None]) -> None:
         if self._loading is task:
             self._loading = None
 

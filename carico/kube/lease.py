@@ -25,7 +25,7 @@ import msgspec
 from carico.clock import Clock
 from carico.errors import CaricoError
 from carico.kube import leases
-from carico.kube.binding import now_text
+from carico.kube.binding import rfc3339
 from carico.kube.client import ApiError, Client
 from carico.kube.decode import decode
 
@@ -206,7 +206,7 @@ class Election:
         spec.lease_duration_seconds = math.ceil(self.times.duration)
 
     def _now(self) -> str:
-        return now_text(self._clock.wall())
+        return rfc3339(self._clock.wall())
 
     async def _get(self) -> _Lease | None:
         try:

@@ -33,7 +33,7 @@ def ignore(_: ObjectName, __: Tree | None) -> None:
     """Ignores objects that cannot be decoded."""
 
 
-class Found(Generic[T]):
+class ListResult(Generic[T]):
     """The result of a list."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Mirror(Generic[T]):
         meta = thing.metadata
         return thing if meta.uid and meta.name else self._remains(data, NAMELESS)
 
-    def replace(self, found: Found[T]) -> None:
+    def replace(self, found: ListResult[T]) -> None:
         for key in [key for key in self.things if not found.has(key)]:
             self._remove(key)
         for key in [key for key in self._undecodable if not found.has(key)]:
@@ -99,7 +99,7 @@ class Mirror(Generic[T]):
         old = self.things.get(key)
         if old is None or old.metadata.resource_version != new.metadata.resource_version:
             self.things[key] = new
-            self._delivery.tell(key, old, new)
+            self._delivery.deliver(key, old, new)
         if self._undecodable:
             self._decodable(key)
 
@@ -131,7 +131,7 @@ class Mirror(Generic[T]):
     def _remove(self, key: str, last: T | None = None) -> None:
         """`last` is the object's state when it was deleted."""
         if (old := self.things.pop(key, None)) is not None:
-            self._delivery.tell(key, last if last is not None and last.uid == old.uid else old, None)
+            self._delivery.deliver(key, last if last is not None and last.uid == old.uid else old, None)
 
     def _keep(self, remains: Remains) -> None:
         """Leaves the cached object unchanged, unless it is another one under the same name."""
@@ -150,14 +150,14 @@ class Mirror(Generic[T]):
         if before is not None and before.uid != name.uid:
             self._decodable(key)
         self._undecodable[key] = name
-        self._tell_undecodable(name, remains.content)
+        self._deliver_undecodable(name, remains.content)
 
     def _decodable(self, key: str) -> None:
         """The object is gone, or can be decoded now."""
         if (name := self._undecodable.pop(key, None)) is not None:
-            self._tell_undecodable(name, None)
+            self._deliver_undecodable(name, None)
 
-    def _tell_undecodable(self, name: ObjectName, content: Tree | None) -> None:
+    def _deliver_undecodable(self, name: ObjectName, content: Tree | None) -> None:
         try:
             self._on_undecodable(name, content)
         except Exception as error:

@@ -12,7 +12,7 @@ from typing import Any
 from carico.clock import Clock
 from carico.errors import CaricoError
 from carico.kube import pods
-from carico.kube.binding import NOT_THIS_POD, now_text
+from carico.kube.binding import NOT_THIS_POD, rfc3339
 from carico.kube.client import ApiError, Client, Fence
 from carico.kube.objects import Pod
 from carico.kube.writes import Urgency, Write, always, nothing
@@ -39,13 +39,13 @@ def condition(
 
     `wanted` must return False once the pod is bound: it would be marked as waiting again.
     """
-    said = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+    condition_patch = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
     if not any(c.type == "PodScheduled" and c.status == "False" for c in pod.status.conditions):
         # Otherwise the stored time is kept: the pod has been waiting since then.
-        said["lastTransitionTime"] = _seconds(clock)
+        condition_patch["lastTransitionTime"] = _seconds(clock)
 
     async def send(fence: Fence) -> None:
-        await _patch_status(client, pod, {"conditions": [said]}, fence)
+        await _patch_status(client, pod, {"conditions": [condition_patch]}, fence)
 
     return Write(("condition", pod.uid), Urgency.CONDITION, send, wanted, on_end)
 
@@ -74,7 +74,7 @@ def eviction(
 
     `on_accepted` is called if the API server accepts the deletion; `on_end` also if the pod is gone already.
     """
-    said = {
+    condition_patch = {
         "type": "DisruptionTarget",
         "status": "True",
         "reason": "PreemptionByScheduler",
@@ -82,14 +82,14 @@ def eviction(
         "lastTransitionTime": _seconds(clock),
     }
 
-    told = False
+    marked = False
 
     async def send(fence: Fence) -> None:
-        nonlocal told
+        nonlocal marked
         if victim.terminating:
             return
-        told = told or await _patch_status(client, victim, {"conditions": [said]}, fence)
-        if not told:
+        marked = marked or await _patch_status(client, victim, {"conditions": [condition_patch]}, fence)
+        if not marked:
             return
         try:
             await pods.delete(client, victim, fence=fence)
@@ -131,4 +131,4 @@ async def _look(client: Client, pod: Pod, error: ApiError) -> None:
 
 
 def _seconds(clock: Clock) -> str:
-    return now_text(clock.wall())[:19] + "Z"
+    return rfc3339(clock.wall())[:19] + "Z"

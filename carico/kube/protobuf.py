@@ -76,7 +76,7 @@ def write(kind: ProtobufKind, thing: JsonTree) -> bytes:
 
 
 def read_status(body: bytes) -> StatusText:
-    """What a Status says, the body of an error response."""
+    """The fields of a Status, the body of an error response."""
     if not body.startswith(MAGIC):
         raise CaricoError("the answer is not in Kubernetes' binary form")
     try:

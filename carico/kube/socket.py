@@ -46,7 +46,7 @@ async def connect(
         share = max(left / (len(found) - i), min(left, SHORTEST_SHARE))
         try:
             async with asyncio.timeout(share):
-                return await _connected(socket.socket(family, kind, protocol), address, tls, name, session)
+                return await _connect(socket.socket(family, kind, protocol), address, tls, name, session)
         except TimeoutError:
             why = TimeoutError(f"{address[0]} did not answer within {share:.1f} s")
         except OSError as error:
@@ -61,7 +61,7 @@ async def _addresses(host: str, port: int) -> list[Any]:
         return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
-async def _connected(
+async def _connect(
     raw: socket.socket, address: Any, tls: ssl.SSLContext | None, name: str | None, session: ssl.SSLSession | None
 ) -> socket.socket:
     try:
@@ -152,7 +152,7 @@ class Channel:
         if self._unsent:
             self._unsent += data
             return
-        rest = self._tried(data)
+        rest = self._try_send(data)
         if rest and not self.closed:
             self._unsent = rest
             self._loop.add_writer(self._number, self._writable)
@@ -177,7 +177,7 @@ class Channel:
         with contextlib.suppress(OSError):
             self._sock.close()
 
-    def _tried(self, data: bytes) -> bytes:
+    def _try_send(self, data: bytes) -> bytes:
         """Returns what could not be sent yet."""
         try:
             sent = self._sock.send(data)
@@ -189,7 +189,7 @@ class Channel:
         return b"" if sent == len(data) else data[sent:]
 
     def _writable(self) -> None:
-        self._unsent = self._tried(self._unsent)
+        self._unsent = self._try_send(self._unsent)
         if not self._unsent and not self.closed:
             self._loop.remove_writer(self._number)
 

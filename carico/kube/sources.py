@@ -8,7 +8,7 @@ from pathlib import Path
 from carico.kube.identity import CredentialError, CredentialSource, Grant, Headers, bearer
 
 
-class Fixed:
+class FixedCredentials:
     """Never changes."""
 
     slow = False

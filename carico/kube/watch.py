@@ -31,7 +31,7 @@ from carico.kube.client import ApiError, Client, ResponseStream
 from carico.kube.decode import FAILURES, decode, read, read_remains
 from carico.kube.delivery import Change, Firewall
 from carico.kube.meta import NamedObject
-from carico.kube.mirror import Found, Mirror, Undecodable, ignore
+from carico.kube.mirror import ListResult, Mirror, Undecodable, ignore
 
 log = logging.getLogger(__name__)
 
@@ -188,7 +188,7 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> None:
         self._relist = False  # from here on; a request for another relist meanwhile is served by another list
-        found: Found[T] = Found()
+        found: ListResult[T] = ListResult()
         resume, version = "", ""
         while True:
             query = f"?limit={PAGE}{self.resource.selector}" + (f"&continue={resume}" if resume else "")
@@ -207,7 +207,7 @@ class Reflector(Generic[T]):
         if not self._relist:
             self._listed.set()
 
-    async def _read_page(self, page: _List, found: Found[T]) -> None:
+    async def _read_page(self, page: _List, found: ListResult[T]) -> None:
         self._progress()
         for portion in _portions(page.items or []):
             for item in portion:
@@ -276,10 +276,10 @@ class Reflector(Generic[T]):
             self._count_undecodable()
             raise Expired(f"a line of the watch is no event: {error}") from error
         if event.type == "ERROR":
-            said = decode(_Error, bytes(event.object))
-            if said.code == 410:
-                raise Expired(said.message)
-            raise CaricoError(f"the watch of {self.resource.path} ended with {said.code}: {said.message}")
+            failure = decode(_Error, bytes(event.object))
+            if failure.code == 410:
+                raise Expired(failure.message)
+            raise CaricoError(f"the watch of {self.resource.path} ended with {failure.code}: {failure.message}")
         if event.type == "BOOKMARK":  # only its resource version is meaningful: the other fields are empty or null
             self.version = read_remains(event.object).metadata.resource_version or self.version
         if event.type not in CHANGES:

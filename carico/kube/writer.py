@@ -120,7 +120,7 @@ class ApiWriter:
                 if self._next() is None:
                     await self._wait_for_news()
                     continue
-                await self._client.turn()  # and only then the most urgent one is chosen
+                await self._client.throttle()  # and only then the most urgent one is chosen
                 entry = self._take()
                 if entry is not None:
                     group.create_task(self._try(entry))
@@ -217,10 +217,10 @@ class ApiWriter:
         write = entry.write
         try:
             if not write.wanted():
-                self._end(entry, None, told=False)
+                self._end(entry, None, known=False)
                 return False
         except Exception as error:
-            log.exception("whether %s is still to be written could not be told", write.key)
+            log.exception("whether %s is still to be written could not be determined", write.key)
             self._end(entry, error)
             return False
         if write.fenced and not self._fence():
@@ -270,7 +270,7 @@ class ApiWriter:
         heapq.heappush(self._resting, (due, next(self._serial), entry))
         self._drop_beyond(entry.write.urgency)
 
-    def _end(self, entry: WriteEntry, error: Exception | None, *, told: bool = True) -> None:
+    def _end(self, entry: WriteEntry, error: Exception | None, *, known: bool = True) -> None:
         """Ends the write; its successor is next, if there is one."""
         write = entry.write
         self._counts[write.urgency] -= 1
@@ -281,9 +281,9 @@ class ApiWriter:
         else:
             entry.stage = Stage.ENDED
             del self._entries[write.key]
-        self._on_result(write.urgency, _word(error) if told else "unwanted")
+        self._on_result(write.urgency, _word(error) if known else "unwanted")
         self._ended.set()
-        if told:
+        if known:
             try:
                 write.on_end(error)
             except Exception:

@@ -94,8 +94,8 @@ class RecordingWriter:
             self._numbers[pod.uid] = (number, name)
             names[str(number)] = name
         figures = (*(pod.demand or ()), *(pod.use or ()))
-        told: list[float | None] = [_short(value) for value in figures]
-        return [number, _short(pod.age), int(pod.running), int(pod.exact), int(pod.fresh), *(told or [None])]
+        shares: list[float | None] = [_short(value) for value in figures]
+        return [number, _short(pod.age), int(pod.running), int(pod.exact), int(pod.fresh), *(shares or [None])]
 
     def close(self) -> int:
         """Writes the rest and returns the size of the file in bytes."""

@@ -98,14 +98,14 @@ class _Pods:
             raise UsageError(f"{self._path}: line {line}: a pod is not named or has other columns") from None
 
     def _pod(self, figures: list[float | None]) -> MeasuredPod:
-        number, age, running, exact, fresh, *told = figures
+        number, age, running, exact, fresh, *shares = figures
         uid, key = self._names[int(number or 0)]
-        if told == [None]:
+        if shares == [None]:
             demand = use = None
         else:
-            amounts = [float(value) for value in told if value is not None and value >= 0.0]
-            if len(amounts) != 2 * self._resources or len(told) != len(amounts):
-                raise ValueError(told)
+            amounts = [float(value) for value in shares if value is not None and value >= 0.0]
+            if len(amounts) != 2 * self._resources or len(shares) != len(amounts):
+                raise ValueError(shares)
             demand, use = tuple(amounts[: self._resources]), tuple(amounts[self._resources :])
         return MeasuredPod(uid, key, float(age or 0.0), bool(running), demand, use, bool(exact), bool(fresh))
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from carico.agent.measuring import Measuring
+from carico.agent.measuring import PodMeasurement
 from carico.clock import Clock, Ticker
 from carico.errors import CaricoError
 from carico.process import call_on_stop_signals
@@ -27,7 +27,7 @@ class LiveSampler:
     def __init__(self, settings: NodeSettings, clock: Clock, seconds: float | None) -> None:
         self.sampler = Sampler(settings)
         self.source = open_source(settings, settings.cgroup_root, clock, settings.proc_root)
-        self.measuring = Measuring(settings, self.sampler, self.source, clock)
+        self.measuring = PodMeasurement(settings, self.sampler, self.source, clock)
         self._clock = clock
         self._ticker = Ticker(clock, 1.0 / settings.rate_hz)
         # A little more, so that the sample which completes the last second is included.

@@ -126,12 +126,12 @@ def _size(head: Mapping[str, Any]) -> NodeSize | None:
 
 def _full(head: Mapping[str, Any], dimensions: tuple[str, ...]) -> tuple[float, ...] | None:
     """What the recorded node could hold, absolute; None where the head does not contain it."""
-    told = head.get("full")
-    return _amounts(told, dimensions) if isinstance(told, dict) else None
+    full = head.get("full")
+    return _amounts(full, dimensions) if isinstance(full, dict) else None
 
 
-def _amounts(told: Mapping[str, Any], names: tuple[str, ...]) -> tuple[float, ...] | None:
-    found = [one for name in names if isinstance(one := told.get(name), (int, float)) and one > 0]
+def _amounts(full: Mapping[str, Any], names: tuple[str, ...]) -> tuple[float, ...] | None:
+    found = [one for name in names if isinstance(one := full.get(name), (int, float)) and one > 0]
     return tuple(found) if len(found) == len(names) else None
 
 

@@ -51,7 +51,7 @@ class JobLogEntry(NamedTuple):
     good: bool
 
 
-class Done:
+class FinishedTasks:
     """The tasks of an earlier run; failed ones count only with `failed_too`."""
 
     def __init__(self, file: Path | None, *, failed_too: bool) -> None:

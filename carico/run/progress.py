@@ -11,7 +11,7 @@ EIGHTHS = " ▏▎▍▌▋▊▉"
 REST_OF_LINE = "\x1b[K"
 
 
-def line(tally: TaskCounts, running: int, seconds: float, width: int, *, complete: bool = True) -> str:
+def line(counts: TaskCounts, running: int, seconds: float, width: int, *, complete: bool = True) -> str:
     """`complete`: all inputs have been read.
 
     >>> line(TaskCounts(100, succeeded=49, failed=1), running=4, seconds=30.0, width=60)
@@ -19,10 +19,10 @@ def line(tally: TaskCounts, running: int, seconds: float, width: int, *, complet
     >>> line(TaskCounts(100, succeeded=50), running=4, seconds=30.0, width=40, complete=False)
     '█████████░░░░░░░░░  50/100+  4 at once'
     """
-    done = tally.succeeded + tally.failed
-    todo = tally.tasks - tally.skipped
+    done = counts.succeeded + counts.failed
+    todo = counts.tasks - counts.skipped
     left = f"{seconds / done * (todo - done):.0f} s left" if done and complete else ""
-    failed = f"{tally.failed} failed" if tally.failed else ""
+    failed = f"{counts.failed} failed" if counts.failed else ""
     words = "  ".join(
         word for word in (f"{done}/{todo}{'' if complete else '+'}", f"{running} at once", left, failed) if word
     )
@@ -39,10 +39,10 @@ class RunProgress:
         self._on = wanted and sys.stderr.isatty()
         self._shown = False
 
-    def draw(self, tally: TaskCounts, running: int, seconds: float, *, complete: bool) -> None:
+    def draw(self, counts: TaskCounts, running: int, seconds: float, *, complete: bool) -> None:
         if self._on:
             width = shutil.get_terminal_size().columns
-            sys.stderr.write(f"\r{line(tally, running, seconds, width, complete=complete)}{REST_OF_LINE}")
+            sys.stderr.write(f"\r{line(counts, running, seconds, width, complete=complete)}{REST_OF_LINE}")
             sys.stderr.flush()
             self._shown = True
 

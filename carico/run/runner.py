@@ -62,7 +62,7 @@ class Runner:
         self,
         template: CommandTemplate,
         output: Output,
-        tally: TaskCounts,
+        counts: TaskCounts,
         admission: RunAdmission,
         memory: MemoryGuard,
         clock: Clock,
@@ -73,9 +73,9 @@ class Runner:
         self._queue: deque[Task] = deque()
         self._complete = False
         self._room = asyncio.Event()
-        self._template, self._output, self._tally = template, output, tally
+        self._template, self._output, self._counts = template, output, counts
         self._admission, self._memory, self._clock = admission, memory, clock
-        self._rules, self._told = rules, ended
+        self._rules, self._on_result = rules, ended
         self._running: dict[int, RunningTask] = {}
         self._news = asyncio.Event()
         self._looked = False
@@ -100,7 +100,7 @@ class Runner:
 
     @property
     def _ending(self) -> bool:
-        return self._stops > 0 or self._tally.halted
+        return self._stops > 0 or self._counts.halted
 
     @property
     def running(self) -> int:
@@ -168,7 +168,7 @@ class Runner:
         task = self._queue.popleft()
         one = RunningTask(task, self._clock.monotonic(), kernel_kills())
         self._running[task.number] = one
-        self._tally.most_at_once = max(self._tally.most_at_once, len(self._running))
+        self._counts.most_at_once = max(self._counts.most_at_once, len(self._running))
         group.create_task(self._one(one, guard))
 
     async def _one(self, one: RunningTask, guard: Guard) -> None:
@@ -222,7 +222,7 @@ class Runner:
             self._memory.dropped(task.number)
             task.displaced += 1
             task.least = max(task.least, 1.2 * ended.peak)
-            self._tally.displaced += 1
+            self._counts.displaced += 1
             again = task.displaced <= MOST_DISPLACED and (one.displaced or ended.lost or bool(self._running))
         else:
             task.failures += 1
@@ -234,13 +234,13 @@ class Runner:
 
     def _finish(self, result: Result) -> None:
         if result.good:
-            self._tally.succeeded += 1
+            self._counts.succeeded += 1
         else:
-            self._tally.failed += 1
-        self._told(result)
+            self._counts.failed += 1
+        self._on_result(result)
         halt = self._rules.halt
-        if halt.failures and self._tally.failed >= halt.failures and not self._tally.halted:
-            self._tally.halted = True
+        if halt.failures and self._counts.failed >= halt.failures and not self._counts.halted:
+            self._counts.halted = True
             self._queue.clear()
             if halt.now:
                 for one in self._running.values():
@@ -264,7 +264,7 @@ class Runner:
         assert one.process is not None
         one.process.signal(signal.SIGSTOP, whole=True)
         one.paused = True
-        self._tally.paused += 1
+        self._counts.paused += 1
         if one.timer is not None and not one.timed_out:  # its timeout is suspended
             one.left = one.timer.when() - asyncio.get_running_loop().time()
             one.timer.cancel()

@@ -158,10 +158,10 @@ class AutoSource:
             return CgroupSource(self._cgroup_root, self.table, self._clock)
         except SourceError as error:
             why_not.append(str(error))
-        self._say("; ".join(why_not))
+        self._log_choice("; ".join(why_not))
         return None
 
-    def _say(self, why_none: str) -> None:
+    def _log_choice(self, why_none: str) -> None:
         if why_none != self._why_none:
             log.warning("no pods are counted: %s; looking again every %.0f s", why_none, LOOK_AGAIN)
         self._why_none = why_none

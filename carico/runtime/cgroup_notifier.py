@@ -59,7 +59,7 @@ class CgroupNotifier:
         if descriptor < 0:  # the limit of inotify instances is reached: no warning
             return
         loop = asyncio.get_running_loop()
-        loop.add_reader(descriptor, self._hear, descriptor)
+        loop.add_reader(descriptor, self._on_readable, descriptor)
         try:
             while True:
                 for folder in _where_pods_come(self._cgroup_root):  # adding a watch again has no effect
@@ -69,7 +69,7 @@ class CgroupNotifier:
             loop.remove_reader(descriptor)
             os.close(descriptor)
 
-    def _hear(self, descriptor: int) -> None:
+    def _on_readable(self, descriptor: int) -> None:
         os.read(descriptor, 65536)
         self.table.announced(self._clock.monotonic())
 

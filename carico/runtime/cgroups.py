@@ -94,9 +94,9 @@ class CgroupSource:
             try:
                 self.look()
             except SourceError as error:
-                self._say(str(error))
+                self._log_problem(str(error))
             except OSError as error:
-                self._say(f"cannot read {error.filename}: {error.strerror}")
+                self._log_problem(f"cannot read {error.filename}: {error.strerror}")
             await self._clock.sleep(LOOK_EVERY)
 
     def look(self) -> None:
@@ -128,10 +128,10 @@ class CgroupSource:
         first: dict[str, float] = {}
         for container, (folder, _) in containers.items():
             first[folder] = min(first.get(folder, now), self._since[container])
-        self.table.relisted(PodListing(pods, containers, first | self._since), now)
+        self.table.replace_all(PodListing(pods, containers, first | self._since), now)
         self._links = links
 
-    def _say(self, problem: str) -> None:
+    def _log_problem(self, problem: str) -> None:
         self._links = {}
         if problem != self.problem:
             log.warning("pods cannot be counted by cgroups: %s; trying again", problem)

@@ -38,7 +38,7 @@ async def probe(path: Path) -> None:
         except PermissionError:
             raise SourceError(f"no permission to use {path}; run as root or join the socket's group") from None
         except ConnectionRefusedError:
-            raise SourceError(f"nobody listens on {path}; is the runtime running?") from None
+            raise SourceError(f"no process listens on {path}; is the runtime running?") from None
         except OSError as error:  # includes TimeoutError
             raise SourceError(f"cannot connect to {path}: {error or 'no answer'}") from None
 
@@ -50,7 +50,7 @@ async def connected(path: Path) -> AsyncIterator[grpc.aio.Channel]:
         yield channel
 
 
-async def hear(call: grpc.aio.UnaryStreamCall[Any, Any]) -> AsyncGenerator[Any]:
+async def messages(call: grpc.aio.UnaryStreamCall[Any, Any]) -> AsyncGenerator[Any]:
     """The messages of a stream. The call is already in progress before the first message is awaited here."""
     try:
         async for message in call:
@@ -63,7 +63,7 @@ def explain(error: grpc.aio.AioRpcError, path: Path) -> str:
     """A one-line message for a failed call."""
     code, details = error.code(), (error.details() or "").strip()
     if code is grpc.StatusCode.UNIMPLEMENTED:
-        return f"{path} speaks gRPC but not this API ({details}); choose another --runtime"
+        return f"{path} serves gRPC but not this API ({details}); choose another --runtime"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return f"{path} did not answer within {CALL_TIMEOUT:.0f} s"
     return f"{path}: {code.name.lower().replace('_', ' ')}: {details}"

@@ -27,7 +27,7 @@ from carico.runtime.api import containerd_tasks_pb2 as tasks_pb
 from carico.runtime.api.containerd_containers_pb2_grpc import ContainersStub
 from carico.runtime.api.containerd_subscribe_pb2_grpc import EventsStub
 from carico.runtime.api.containerd_tasks_pb2_grpc import TasksStub
-from carico.runtime.channel import CALL_TIMEOUT, connected, hear
+from carico.runtime.channel import CALL_TIMEOUT, connected, messages
 from carico.runtime.list_watcher import ListWatcher
 from carico.runtime.pod_cgroups import PodCgroups
 from carico.runtime.pods import Member, PodListing, PodTable, Sandbox
@@ -74,14 +74,14 @@ class ContainerdConnection:
         self._unplaced: dict[str, Sandbox] = {}  # id → sandbox whose cgroup is only known once its process runs
 
     def subscribe(self) -> AsyncGenerator[Any]:
-        return hear(self._events.Subscribe(subscribe_pb.SubscribeRequest(filters=FILTERS), metadata=METADATA))
+        return messages(self._events.Subscribe(subscribe_pb.SubscribeRequest(filters=FILTERS), metadata=METADATA))
 
     async def relist(self) -> None:
         request = containers_pb.ListContainersRequest()
         containers = await self._containers.List(request, metadata=METADATA, timeout=CALL_TIMEOUT)
         tasks = await self._tasks.List(tasks_pb.ListTasksRequest(), metadata=METADATA, timeout=CALL_TIMEOUT)
         running = {task.id: task.pid for task in tasks.tasks if task.status in ALIVE}
-        self._table.relisted(self._listing(containers.containers, running), self._clock.monotonic())
+        self._table.replace_all(self._listing(containers.containers, running), self._clock.monotonic())
 
     def _listing(self, containers: Iterable[Any], running: dict[str, int]) -> PodListing:
         listing = PodListing(sandboxes := {}, members := {}, starts := {})
@@ -106,7 +106,7 @@ class ContainerdConnection:
         match envelope.topic:
             case "/containers/create":
                 self._table.creating(event.id, now)
-                await self._ask(event.id)
+                await self._fetch(event.id)
             case "/containers/delete":
                 self._unplaced.pop(event.id, None)
                 self._table.removed(event.id, now)
@@ -116,9 +116,9 @@ class ContainerdConnection:
             case "/tasks/exit" if event.id == event.container_id:
                 self._table.exited(event.container_id, now)
             case "/tasks/delete" if event.id in ("", event.container_id):
-                self._table.taken_down(event.container_id, now)
+                self._table.stopped(event.container_id, now)
 
-    async def _ask(self, container_id: str) -> None:
+    async def _fetch(self, container_id: str) -> None:
         request = containers_pb.GetContainerRequest(id=container_id)
         try:
             answer = await self._containers.Get(request, metadata=METADATA, timeout=CALL_TIMEOUT)

@@ -20,7 +20,7 @@ import grpc.aio
 from carico.clock import Clock
 from carico.runtime.api import cri_pb2 as cri_pb
 from carico.runtime.api.cri_pb2_grpc import RuntimeServiceStub
-from carico.runtime.channel import CALL_TIMEOUT, connected, hear
+from carico.runtime.channel import CALL_TIMEOUT, connected, messages
 from carico.runtime.list_watcher import ListWatcher
 from carico.runtime.pod_cgroups import PodCgroups
 from carico.runtime.pods import Member, PodListing, PodTable, Sandbox
@@ -50,9 +50,9 @@ class CriConnection:
         self._listed_at = 0  # ns since the epoch
 
     def subscribe(self) -> AsyncGenerator[Any]:
-        return self._hear_if_offered(hear(self._runtime.GetContainerEvents(cri_pb.GetEventsRequest())))
+        return self._events_if_supported(messages(self._runtime.GetContainerEvents(cri_pb.GetEventsRequest())))
 
-    async def _hear_if_offered(self, events: AsyncGenerator[Any]) -> AsyncGenerator[Any]:
+    async def _events_if_supported(self, events: AsyncGenerator[Any]) -> AsyncGenerator[Any]:
         try:
             async for event in events:
                 yield event
@@ -67,7 +67,7 @@ class CriConnection:
         sandboxes = await self._runtime.ListPodSandbox(cri_pb.ListPodSandboxRequest(), timeout=CALL_TIMEOUT)
         containers = await self._runtime.ListContainers(cri_pb.ListContainersRequest(), timeout=CALL_TIMEOUT)
         self._placed = {one.id: self._placed[one.id] for one in sandboxes.items if one.id in self._placed}
-        self._table.relisted(self._listing(sandboxes.items, containers.containers), self._clock.monotonic())
+        self._table.replace_all(self._listing(sandboxes.items, containers.containers), self._clock.monotonic())
         self._listed_at = asked_at
         for sandbox in sandboxes.items:
             if sandbox.state == cri_pb.SANDBOX_READY:
@@ -99,7 +99,7 @@ class CriConnection:
                 if container == event.pod_sandbox_status.id:
                     await self._place(event.pod_sandbox_status)
             case cri_pb.CONTAINER_STOPPED_EVENT:
-                table.taken_down(container, now)  # there is no further event when that is done
+                table.stopped(container, now)  # there is no further event when that is done
             case cri_pb.CONTAINER_DELETED_EVENT:
                 table.removed(container, now)
                 self._placed.pop(container, None)
@@ -110,8 +110,8 @@ class CriConnection:
             self._table.is_sandbox(container, self._sandbox(status))
             return
         # `image` may be an id of the runtime. Then the next listing provides the name.
-        asked = [one.image.user_specified_image for one in event.containers_statuses if one.id == container]
-        self._table.is_container(container, status.id, *asked)
+        images = [one.image.user_specified_image for one in event.containers_statuses if one.id == container]
+        self._table.is_container(container, status.id, *images)
 
     def _sandbox(self, sandbox: Any) -> Sandbox:
         ignored = self._table.settings.class_ignored_labels
@@ -145,12 +145,12 @@ def cgroup_parent(info: dict[str, str]) -> tuple[str, int]:
     (('kubepods-pod1.slice', 0), ('', 0), ('', 0))
     """
     try:
-        told = json.loads(info.get("info", "{}"))
+        verbose = json.loads(info.get("info", "{}"))
     except ValueError:
-        told = {}
-    pid = told.get("pid") if isinstance(told, dict) else 0
-    by_containerd = part(told, "config", "linux").get("cgroup_parent")
-    by_crio = part(told, "runtimeSpec", "annotations").get("io.kubernetes.cri-o.CgroupParent")
+        verbose = {}
+    pid = verbose.get("pid") if isinstance(verbose, dict) else 0
+    by_containerd = part(verbose, "config", "linux").get("cgroup_parent")
+    by_crio = part(verbose, "runtimeSpec", "annotations").get("io.kubernetes.cri-o.CgroupParent")
     return text(by_containerd) or text(by_crio), pid if isinstance(pid, int) else 0
 
 

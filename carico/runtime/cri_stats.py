@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 POLL_EVERY = 1.0  # s
 TRY_AGAIN = 10.0  # s after a call that failed
-ASKED_FOR = 5.0  # s for which polling continues after a `read`
+IN_USE_FOR = 5.0  # s for which polling continues after a `read`
 UID_LABEL = "io.kubernetes.pod.uid"
 NANOSECOND = 1e-9
 
@@ -41,12 +41,12 @@ class CriStats:
     def __init__(self, socket: Callable[[], Path | None], clock: Clock) -> None:
         self._socket = socket
         self._clock = clock
-        self._asked = -ASKED_FOR  # s, monotonic
+        self._used_at = -IN_USE_FOR  # s, monotonic
         self._latest: Latest = {}
         self._problem: str | None = None
 
     def read(self, uid: str, cgroup: str | None) -> tuple[float, PodCounters] | None:  # noqa: ARG002
-        self._asked = self._clock.monotonic()
+        self._used_at = self._clock.monotonic()
         return self._latest.get(uid)
 
     def keep(self, uids: Collection[str]) -> None:
@@ -55,31 +55,31 @@ class CriStats:
     async def run(self) -> None:
         while True:
             socket = self._socket()
-            if socket is None or not self._is_asked():
+            if socket is None or not self._is_in_use():
                 await self._clock.sleep(POLL_EVERY)
                 continue
             try:
                 async with connected(socket) as channel:
                     await self._poll(RuntimeServiceStub(channel))
             except grpc.aio.AioRpcError as error:
-                self._failed(explain(error, socket))
+                self._on_failure(explain(error, socket))
             except SourceError as error:
-                self._failed(str(error))
+                self._on_failure(str(error))
             await self._clock.sleep(TRY_AGAIN)
 
     async def _poll(self, runtime: Any) -> None:
         """Polls until `read` is no longer called."""
-        while self._is_asked():
+        while self._is_in_use():
             since_epoch = self._clock.wall() - self._clock.monotonic()
             self._latest = await _all_pods(runtime, since_epoch)
             self._problem = None
             await self._clock.sleep(POLL_EVERY)
         self._latest = {}
 
-    def _is_asked(self) -> bool:
-        return self._clock.monotonic() - self._asked < ASKED_FOR
+    def _is_in_use(self) -> bool:
+        return self._clock.monotonic() - self._used_at < IN_USE_FOR
 
-    def _failed(self, problem: str) -> None:
+    def _on_failure(self, problem: str) -> None:
         self._latest = {}
         if problem != self._problem:
             log.warning("the runtime gives no statistics of pods: %s; trying again", problem)

@@ -110,7 +110,7 @@ class PodTable:
         self._listed = False
         self._now = -math.inf  # s, the latest time passed in
         self._pods: dict[str, _Pod] = {}
-        self._told: dict[str, ClassKey | None] = {}  # by the scheduler, for UIDs in `_pods`
+        self._classes_by_uid: dict[str, ClassKey | None] = {}  # by the scheduler, for UIDs in `_pods`
         self._due: list[tuple[float, str]] = []  # heap of `_Pod.due`; an entry that differs from the pod's is stale
         self._count_running = 0
         self._count_unsettled = 0
@@ -151,7 +151,7 @@ class PodTable:
         """
         for uid, key in classes.items():
             if uid in self._pods:
-                self._told[uid] = key
+                self._classes_by_uid[uid] = key
                 self._recount(uid)
 
     def announced(self, now: float) -> None:
@@ -197,7 +197,7 @@ class PodTable:
         self._busy[container] = now + TAKING_DOWN_AT_MOST
         self._end(container, now)
 
-    def taken_down(self, container: str, now: float) -> None:
+    def stopped(self, container: str, now: float) -> None:
         self._busy.pop(container, None)
         self._end(container, now)
 
@@ -212,7 +212,7 @@ class PodTable:
             if not self._members[member.sandbox]:
                 del self._members[member.sandbox]
 
-    def relisted(self, listing: PodListing, now: float) -> None:
+    def replace_all(self, listing: PodListing, now: float) -> None:
         """Replaces everything. A start or end without an event since the previous listing counts as happening now."""
         came = listing.running.keys() - self._running.keys()
         for container in self._running.keys() - listing.running.keys():
@@ -245,7 +245,7 @@ class PodTable:
         self._recount(uid)
         if not pod.boxes:
             del self._pods[uid]
-            self._told.pop(uid, None)
+            self._classes_by_uid.pop(uid, None)
 
     def _note_image(self, uid: str, image: str) -> None:
         if image:
@@ -308,11 +308,11 @@ class PodTable:
         return (1, 1, given_up) if self._now < given_up else (0, 0, math.inf)
 
     def _is_workload(self, sandbox: Sandbox) -> bool:
-        told_otherwise = not sandbox.namespace and self._told.get(sandbox.uid, sandbox) is None
-        return sandbox.workload and not told_otherwise
+        classified_otherwise = not sandbox.namespace and self._classes_by_uid.get(sandbox.uid, sandbox) is None
+        return sandbox.workload and not classified_otherwise
 
     def _workload_pod(self, sandbox: Sandbox, pod: _Pod, running: bool) -> WorkloadPod:
-        key = sandbox.key or self._told.get(sandbox.uid)
+        key = sandbox.key or self._classes_by_uid.get(sandbox.uid)
         if key is None and sandbox.namespace:
             key = class_of_images(sandbox.namespace, pod.images)
         return WorkloadPod(sandbox.uid, key, pod.first, running, sandbox.cgroup)

@@ -24,13 +24,13 @@ def sandbox_from(
     return Sandbox(uid, is_workload(labels, annotations), namespace, key, cgroup)
 
 
-def specified_image(asked: str, image: str) -> str:
+def specified_image(specified: str, image: str) -> str:
     """The image as in the pod's specification; empty where only its id is known.
 
     >>> specified_image("nginx:1.27", "sha256:…"), specified_image("", "nginx:1.27"), specified_image("", "f" * 64)
     ('nginx:1.27', 'nginx:1.27', '')
     """
-    return asked or ("" if IMAGE_ID.match(image) else image)
+    return specified or ("" if IMAGE_ID.match(image) else image)
 
 
 def text(value: Any) -> str:

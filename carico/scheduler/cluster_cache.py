@@ -252,17 +252,17 @@ class ClusterCache:
 
         The watch event of our own patch comes late, and other updates of the pod come before it.
         """
-        said = info.pod.status.nominated_node_name
+        nominated_node = info.pod.status.nominated_node_name
         mine = self.snapshot.nominated.get(info.uid)
         if mine is not None:
             mine.pod = info
         before = old.status.nominated_node_name if old is not None else ""
-        if said == before or (mine is not None and before != mine.node):
+        if nominated_node == before or (mine is not None and before != mine.node):
             return
-        if mine is None or said != mine.node:
+        if mine is None or nominated_node != mine.node:
             self._nomination_ended(info.uid, now)
-            if said:
-                self.snapshot.nominate(info, said)
+            if nominated_node:
+                self.snapshot.nominate(info, nominated_node)
             self.queue.activate(info.uid, now)
 
     def _retry_nominated(self, change: ClusterEvent, now: float) -> None:
@@ -280,7 +280,7 @@ class ClusterCache:
                 self.queue.activate(queued.uid, now)
 
     def _restored(self, assumed: KubeObject, present: KubeObject) -> None:
-        """A volume or claim that was assumed for a pod is as before: no watch event will tell the pods that wait."""
+        """A volume or claim that was assumed for a pod is as before: no watch event will wake the pods that wait."""
         self.queue.on_change(ClusterEvent(type(present).__name__, Action.UPDATE, assumed, present), self._now())
 
     def _room_freed(self, uid: str, now: float) -> None:
@@ -358,7 +358,7 @@ def ledger_differences(have: Ledger, fresh: Ledger) -> list[str]:
             found.append(f"{node}: only in one")
             continue
         pairs: list[tuple[str, Any, Any]] = [("pods", set(mine.pods), set(other.pods))]
-        for name in ("capacity", "reserved", "free"):
+        for name in ("pod_capacity", "reserved", "free"):
             pairs.append(
                 (name, round(float(getattr(have, name)[mine.row]), 6), round(float(getattr(fresh, name)[other.row]), 6))
             )

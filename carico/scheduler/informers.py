@@ -109,7 +109,7 @@ class Informers:
                 await reflector.synced.wait()
             group.create_task(self.pods.run())
 
-    async def synced(self) -> None:
+    async def wait_for_sync(self) -> None:
         for reflector in self.all:
             await reflector.synced.wait()
 

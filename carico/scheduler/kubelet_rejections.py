@@ -68,18 +68,18 @@ FAILED: WatchedResource[FailedPod] = WatchedResource(
 )
 
 
-class Rejections:
+class KubeletRejections:
     """Counts rejections after the first list; pods that failed before it are not counted."""
 
     def __init__(self, client: Client, metrics: SchedulerMetrics, clock: Clock, ours: Container[str]) -> None:
         """`ours` are the names of the profiles; all other schedulers are counted as one."""
         self._metrics, self._ours = metrics, ours
-        self.reflector = counted_reflector(client, FAILED, self._changed, clock, metrics)
+        self.reflector = counted_reflector(client, FAILED, self._on_change, clock, metrics)
 
     async def run(self) -> None:
         await self.reflector.run()
 
-    def _changed(self, old: FailedPod | None, new: FailedPod | None) -> None:
+    def _on_change(self, old: FailedPod | None, new: FailedPod | None) -> None:
         if self.reflector.synced.is_set() and old is None and new is not None and new.rejected:
             scheduler = new.spec.scheduler_name
             self._metrics.rejected.labels(new.reason, scheduler if scheduler in self._ours else OTHER).inc()

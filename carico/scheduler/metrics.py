@@ -83,14 +83,14 @@ class SchedulerMetrics:
         )
         self.handover = histogram(
             "carico_scheduler_handover_duration_seconds",
-            "From the promise of a node until its report counts the pod.",
+            "From the decision for a node until its report counts the pod.",
             exponential(0.1, 2, 12),
         )
         self.refused = counter(
             "carico_scheduler_messages_refused", "Messages of nodes that this replica refused, by reason.", "reason"
         )
         self.unsupported = counter(
-            "carico_scheduler_unsupported_pods", "Pods that ask for what Carico does not do.", "feature"
+            "carico_scheduler_unsupported_pods", "Pods that need a feature that Carico does not support.", "feature"
         )
         self.plugin_errors = counter(
             "carico_scheduler_plugin_errors", "Exceptions of plugins that were contained, by plugin.", "plugin"
@@ -152,7 +152,7 @@ class SchedulerMetrics:
             child.observe(perf_counter() - start)
 
 
-class Present(Collector):
+class ScrapeGauges(Collector):
     """Gauges that are computed at each scrape."""
 
     def __init__(self, families: Callable[[], Iterable[GaugeMetricFamily]]) -> None:

@@ -44,7 +44,7 @@ from carico.scheduler.gc_control import GcControl
 from carico.scheduler.http import routes, servers
 from carico.scheduler.http.dashboard.publisher import Publisher, ReplicaStatus
 from carico.scheduler.informers import Informers
-from carico.scheduler.kubelet_rejections import Rejections
+from carico.scheduler.kubelet_rejections import KubeletRejections
 from carico.scheduler.queue.scheduling_queue import Queued
 from carico.scheduler.reports import ReportListener
 from carico.settings import SchedulerSettings
@@ -107,7 +107,7 @@ class Scheduler:
             slots=self.parts.slots, waiting=self.parts.waiting, may_bind=self.may_bind,
         )  # fmt: skip
         self.extender = self._extender() if settings.extender_listen else None
-        self.rejections = Rejections(self.client, metrics, self.clock, self.parts.profiles)
+        self.rejections = KubeletRejections(self.client, metrics, self.clock, self.parts.profiles)
         times = LeaseTimes(
             settings.leader_elect_lease_duration,
             settings.leader_elect_renew_deadline,
@@ -125,9 +125,9 @@ class Scheduler:
         self.class_costs = ClassesClient(settings, self.clock, cluster.aggregated) if settings.aggregator else None
         self.live = Publisher(self.parts, self.clock, self._standing) if settings.page else None
         if self.live is not None:
-            self.listener.on_report = self.live.columns.noted
+            self.listener.on_report = self.live.columns.record
         self.reports = ReportService(self.listener, self.clock, self.listener.refused)
-        self.listener.tell, cluster.on_node = self.reports.tell, self.listener.node_changed
+        self.listener.send, cluster.on_node = self.reports.send, self.listener.node_changed
         registry = self.parts.registry
         self._grpc = GrpcServer(
             settings.grpc_listen, settings, {METHOD: self.reports.method}, GrpcServerMetrics(registry)
@@ -141,7 +141,7 @@ class Scheduler:
         self._rng = np.random.default_rng()
         self._turned_at = self.clock.monotonic()
         self._news = asyncio.Event()
-        self.parts.queue.on_move = self._moved
+        self.parts.queue.on_move = self._on_queue_move
 
     # --- life ---
 
@@ -154,7 +154,7 @@ class Scheduler:
         others = [self.watches.run(), self.recorder.run(), self.writer.run(), self._keep_house()]
         others += [self.rejections.run(), Ticker(self.clock, LAG_EVERY).run(self._lag)]
         if self.extender is not None:
-            others.append(self.extender.nudge.run())
+            others.append(self.extender.wakeup.run())
         if self.live is not None:
             others.append(self.live.run())
         if self.class_costs is not None:
@@ -198,17 +198,17 @@ class Scheduler:
 
     @property
     def _bindings_in_flight(self) -> int:
-        return self.binder.under_way + (self.extender.under_way if self.extender is not None else 0)
+        return self.binder.in_flight + (self.extender.in_flight if self.extender is not None else 0)
 
     async def _lead(self) -> None:
-        await self.watches.synced()
+        await self.watches.wait_for_sync()
         self._garbage.settle()
         if not self.settings.leader_elect:
             self._expect_reports()
             await self._schedule()
             return
         await self.election.run(self._led)
-        raise CaricoError("the lease was lost; this replica ends so that it can start anew")
+        raise CaricoError("the lease was lost; this replica ends so that it can be restarted")
 
     async def _led(self) -> None:
         """Starts as a new leader, after a refresh that makes every binding of the previous one visible."""
@@ -310,7 +310,7 @@ class Scheduler:
         except TimeoutError:
             pass
 
-    def _moved(self, queue: str, event: str) -> None:
+    def _on_queue_move(self, queue: str, event: str) -> None:
         self.parts.metrics.incoming.labels(queue, event).inc()
         if queue in ("active", "backoff"):
             self._news.set()
@@ -330,7 +330,7 @@ class Scheduler:
                 flushed_at = now
                 self.parts.queue.flush(now)
             if self.extender is not None:
-                self.extender.charges.let_go()
+                self.extender.reservations.let_go()
             self.parts.cluster.tick()
             self._garbage.tidy()
             if not self.parts.queue.counts()["active"]:

@@ -17,12 +17,12 @@ from carico.scheduler.metrics import SchedulerMetrics
 from carico.types import ClassKey, NodeReport, NodeSize
 
 HEARTBEATS_PER_SECOND = 300  # of all nodes together; with more nodes, each reports less often
-NOBODY: frozenset[str] = frozenset()
+NO_PODS: frozenset[str] = frozenset()
 NO_CLASSES: Mapping[str, ClassKey] = {}
 
 
-class Tell(Protocol):
-    """ReportService.tell: False when the node has no stream now."""
+class SendToNode(Protocol):
+    """ReportService.send: False when the node has no stream now."""
 
     def __call__(
         self, node: str, *, allocatable: NodeSize | None = None, classes: Mapping[str, ClassKey] = NO_CLASSES
@@ -39,19 +39,19 @@ class ReportListener:
         self._least, self._leads = least, leads
         self._announced = least  # s, last announced to the agents
         self._accepted = metrics.reports.labels("accepted")
-        self._told: dict[str, tuple[NodeSize | None, frozenset[str]]] = {}  # node to what was sent on its stream
-        self.tell: Tell = _nobody_listens
+        self._sent: dict[str, tuple[NodeSize | None, frozenset[str]]] = {}  # node to what was sent on its stream
+        self.send: SendToNode = _no_stream
         self.on_report: Callable[[NodeReport], object] = _nothing  # for the page
 
     def reported(self, report: NodeReport) -> None:
         self._cluster.reported(report)
         self._accepted.inc()
-        self._tell_news(report)
+        self._send_news(report)
         self.on_report(report)
 
     def fell_silent(self, node: str) -> None:
         self._metrics.reports.labels("silent").inc()
-        self._told.pop(node, None)
+        self._sent.pop(node, None)
         self._cluster.ledger.fell_silent(node)
         self._cluster.capacity_changed()
 
@@ -61,29 +61,29 @@ class ReportListener:
 
     def node_changed(self, node: Node) -> None:
         """The Node object is new or changed."""
-        told = self._told.get(node.name)
-        if told is not None and (size := _allocatable(node)) != told[0] and self.tell(node.name, allocatable=size):
-            self._told[node.name] = (size, told[1])
+        sent = self._sent.get(node.name)
+        if sent is not None and (size := _allocatable(node)) != sent[0] and self.send(node.name, allocatable=size):
+            self._sent[node.name] = (size, sent[1])
 
-    def _tell_news(self, report: NodeReport) -> None:
+    def _send_news(self, report: NodeReport) -> None:
         """Sends what was not sent on the node's stream yet; agents that report no `full` do not support it."""
         if not report.full or not self._leads():
             return
-        size, known = self._told.get(report.node, (None, NOBODY))
+        size, known = self._sent.get(report.node, (None, NO_PODS))
         row = self._cluster.snapshot.rows.number.get(report.node, -1)
         node = self._cluster.snapshot.nodes[row] if 0 <= row < len(self._cluster.snapshot) else None
         wanted = _allocatable(node) if node is not None else None
         classes = self._classes(report, known)
-        if (wanted != size or classes) and self.tell(report.node, allocatable=wanted, classes=classes):
-            counted = report.counted or NOBODY
-            self._told[report.node] = (wanted, (known & counted) | classes.keys())
-        elif report.node not in self._told:
-            self._told[report.node] = (size, known)
+        if (wanted != size or classes) and self.send(report.node, allocatable=wanted, classes=classes):
+            counted = report.counted or NO_PODS
+            self._sent[report.node] = (wanted, (known & counted) | classes.keys())
+        elif report.node not in self._sent:
+            self._sent[report.node] = (size, known)
 
     def _classes(self, report: NodeReport, known: frozenset[str]) -> dict[str, ClassKey]:
         """Of pods that the agent counts and whose class was not sent on this stream."""
         found: dict[str, ClassKey] = {}
-        for uid in (report.counted or NOBODY) - known:
+        for uid in (report.counted or NO_PODS) - known:
             entry = self._cluster.ledger.entry(uid)
             if entry is not None:
                 found[uid] = entry.claim.key
@@ -115,7 +115,7 @@ def _allocatable(node: Node) -> NodeSize | None:
     return NodeSize(amounts[requests.CPU] / 1000, float(amounts[requests.MEMORY]))
 
 
-def _nobody_listens(*_: object, **__: object) -> bool:
+def _no_stream(*_: object, **__: object) -> bool:
     return False
 
 

@@ -175,8 +175,8 @@ def _node_object(name: str, hardware: Hardware) -> Node:
 
 def _pod_object(pod: SimPod) -> Pod:
     cores, memory = pod.requests
-    asked = {"cpu": f"{1000 * cores:.0f}m", "memory": f"{memory:.0f}"}
-    container = {"name": "main", "image": "work", "resources": {"requests": asked}}
+    requests = {"cpu": f"{1000 * cores:.0f}m", "memory": f"{memory:.0f}"}
+    container = {"name": "main", "image": "work", "resources": {"requests": requests}}
     plain = {
         "metadata": {"name": pod.uid, "namespace": pod.key.namespace, "uid": pod.uid},
         "spec": {"containers": [container]},

@@ -51,7 +51,7 @@ class SimAgent:
         size, runtime = self._machine.hardware.size, RuntimeSettings()
         self._node = ReportBuilder(self._name, self._starts, RESOURCES, lambda: size)
         self.table = self._kubelet.table = PodTable(runtime)
-        self.table.relisted(self._kubelet.listing(), self._timeline.monotonic())
+        self.table.replace_all(self._kubelet.listing(), self._timeline.monotonic())
         self.pipeline = Pipeline(self._settings, RESOURCES, RATE_HZ, size)
         self.pipeline.set_full(self._full)
         stats = MachineStats(self._timeline, self._machine, self._kubelet)

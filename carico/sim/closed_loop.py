@@ -99,7 +99,7 @@ class LoopRecorder:
 
     def second(self, now: float) -> None:
         pairs = [room_of(node, now) for node in self.world.nodes.values()]
-        self._room.append([told for told, _ in pairs])
+        self._room.append([estimated for estimated, _ in pairs])
         self._truth.append([true for _, true in pairs])
 
     def trace(self, seconds: float) -> Trace:
@@ -134,8 +134,8 @@ def room_of(node: SimNode, now: float) -> tuple[Pair, Pair]:
     if cost is None:
         return UNKNOWN, truth
     scarce = min((0, 1), key=lambda i: truth[i] / max(cost[i], 1e-12))
-    told = estimate.pod_capacity * cost[scarce]
-    return ((told, math.nan), truth) if scarce == 0 else ((math.nan, told), truth)
+    estimated = estimate.pod_capacity * cost[scarce]
+    return ((estimated, math.nan), truth) if scarce == 0 else ((math.nan, estimated), truth)
 
 
 # Judging
@@ -177,14 +177,14 @@ def judge_room(room: Vector, truth: Vector) -> tuple[float, float]:
     >>> judge_room(np.array([[[0.2, np.nan]], [[0.5, np.nan]]]), np.array([[[0.22, 0.5]], [[0.4, 0.5]]]))
     (0.5, 0.5)
     """
-    told = np.asarray(~np.isnan(room).all(axis=2))
-    if not told.any():
+    estimated = np.asarray(~np.isnan(room).all(axis=2))
+    if not estimated.any():
         return math.nan, math.nan
     error = np.nan_to_num(room - truth)
     bound = np.maximum(TOLERANCE, TOLERANCE_SHARE * truth)
     within = np.asarray((np.abs(error) <= bound).all(axis=2))
     over = np.asarray((error > bound).any(axis=2))
-    return float(within[told].mean()), float(over[told].mean())
+    return float(within[estimated].mean()), float(over[estimated].mean())
 
 
 def _work(trace: Trace, window: Window) -> float:

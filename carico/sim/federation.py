@@ -22,7 +22,7 @@ class Federation:
         self._state = AggregatorState(AggregatorSettings(), replica="aggregator", start_id=1)
         self._agents = list(agents)
         self._streams: dict[tuple[str, int], int] = {}  # of each start of an agent
-        self._told = 0  # version of the class costs
+        self._sent = 0  # version of the class costs
 
     def exchange(self) -> None:
         """Call it once a second."""
@@ -34,7 +34,7 @@ class Federation:
         self._state.refresh(now)
         self._state.classes.refresh(now)
         merged, known = self._state.model, self._news()
-        self._timeline.at(now + self._delay, lambda: self._tell(merged, known))
+        self._timeline.at(now + self._delay, lambda: self._send(merged, known))
 
     def _stream(self, model: LocalModel) -> int:
         start = (model.node, model.start_id)
@@ -45,13 +45,13 @@ class Federation:
     def _news(self) -> dict[ClassKey, ClassCost] | None:
         """All class costs, if any of them changed."""
         published = self._state.classes.published
-        if published.version == self._told:
+        if published.version == self._sent:
             return None
-        self._told = published.version
+        self._sent = published.version
         found = [for_resources(one.cost, RESOURCES) for one in published.values().values()]
         return {cost.key: cost for cost in found}
 
-    def _tell(self, model: ClusterModel | None, known: dict[ClassKey, ClassCost] | None) -> None:
+    def _send(self, model: ClusterModel | None, known: dict[ClassKey, ClassCost] | None) -> None:
         for agent in self._agents:
             if model is not None:
                 agent.adopt(model)

@@ -28,7 +28,7 @@ BACK_OFF_FIRST, BACK_OFF_MOST = 10.0, 300.0  # s of back-off before a container 
 
 
 @dataclass
-class Placed:
+class PlacedPod:
     """A pod on this node."""
 
     pod: SimPod
@@ -58,12 +58,12 @@ class SimKubelet:
     on_running: Callable[[str], None]  # the API server has the pod as running
     on_ended: Callable[[str], None]  # … as ended
     drain: float = DRAIN
-    pods: dict[str, Placed] = field(default_factory=dict)
+    pods: dict[str, PlacedPod] = field(default_factory=dict)
     running: int = 0  # pods whose container runs
 
     def bind(self, pod: SimPod) -> None:
         """The pod was bound to this node."""
-        placed = self.pods[pod.uid] = Placed(pod)
+        placed = self.pods[pod.uid] = PlacedPod(pod)
         begin = self.timeline.monotonic() + pod.kubelet_delay
         self._at(begin, lambda now: self.table.announced(now))
         self.machine.spike(begin + SPIKE_AT, SPIKE_FOR)
@@ -88,22 +88,22 @@ class SimKubelet:
     def _at(self, when: float, step: Callable[[float], None]) -> None:
         self.timeline.at(when, lambda: step(self.timeline.monotonic()))
 
-    def _create_sandbox(self, placed: Placed, now: float) -> None:
+    def _create_sandbox(self, placed: PlacedPod, now: float) -> None:
         self.table.creating(placed.sandbox, now)
         self.table.is_sandbox(placed.sandbox, placed.as_sandbox)
 
-    def _run_sandbox(self, placed: Placed, now: float) -> None:
+    def _run_sandbox(self, placed: PlacedPod, now: float) -> None:
         placed.sandbox_runs = now
         self.table.started(placed.sandbox, now)
         pod = placed.pod
         self.machine.add(pod.uid, (0.0, 0.0) if pod.stuck else pod.peak, pod.cpu_limit, now)
 
-    def _create_container(self, placed: Placed, now: float) -> None:
+    def _create_container(self, placed: PlacedPod, now: float) -> None:
         placed.starts += 1
         self.table.creating(placed.container, now)
         self.table.is_container(placed.container, placed.sandbox)
 
-    def _run_container(self, placed: Placed, now: float) -> None:
+    def _run_container(self, placed: PlacedPod, now: float) -> None:
         placed.container_runs = now
         self.running += 1
         self.table.started(placed.container, now)
@@ -116,38 +116,38 @@ class SimKubelet:
             at += phase.seconds
         self._at(at, lambda then: self._exit_container(placed, then))
 
-    def _exit_container(self, placed: Placed, now: float) -> None:
+    def _exit_container(self, placed: PlacedPod, now: float) -> None:
         placed.container_runs = None
         self.running -= 1
         container = placed.container
         self.table.exited(container, now)
         self.machine.spike(now, EXIT_SPIKE_FOR)
-        self._at(now + CONTAINER_TAKEN_DOWN, lambda then: self.table.taken_down(container, then))
+        self._at(now + CONTAINER_TAKEN_DOWN, lambda then: self.table.stopped(container, then))
         if placed.pod.crashes:
             self._restart(placed, now)
         else:
             self._end(placed, now)
 
-    def _restart(self, placed: Placed, now: float) -> None:
+    def _restart(self, placed: PlacedPod, now: float) -> None:
         self.machine.rest(placed.pod.uid, placed.pod.peak, now)
         start = now + doubled(BACK_OFF_FIRST, BACK_OFF_MOST, placed.starts)
         self._at(start, lambda then: self._create_container(placed, then))
         self._at(start + CONTAINER_RUNS - CONTAINER_CREATED, lambda then: self._run_container(placed, then))
 
-    def _end(self, placed: Placed, now: float) -> None:
+    def _end(self, placed: PlacedPod, now: float) -> None:
         self.machine.remove(placed.pod.uid, now)
         gone = now + self.drain
         self._at(gone, lambda then: self._exit_sandbox(placed, then))
-        self._at(gone + SANDBOX_TAKEN_DOWN, lambda then: self.table.taken_down(placed.sandbox, then))
+        self._at(gone + SANDBOX_TAKEN_DOWN, lambda then: self.table.stopped(placed.sandbox, then))
         self._at(gone + SANDBOX_REMOVED, lambda then: self._forget(placed, then))
         self._at(now + ENDED_SEEN, lambda _: self.on_ended(placed.pod.uid))
 
-    def _exit_sandbox(self, placed: Placed, now: float) -> None:
+    def _exit_sandbox(self, placed: PlacedPod, now: float) -> None:
         placed.sandbox_runs = None
         self.table.exited(placed.sandbox, now)
         self.machine.spike(now, SPIKE_FOR)
 
-    def _forget(self, placed: Placed, now: float) -> None:
+    def _forget(self, placed: PlacedPod, now: float) -> None:
         self.table.removed(placed.container, now)
         self.table.removed(placed.sandbox, now)
         del self.pods[placed.pod.uid]

@@ -60,14 +60,14 @@ class GuardedSource:
                 raise fetched
             value = self._source.usage(fetched, now)
         except SourceError as error:
-            self._failed(error)
+            self._on_failure(error)
             return None
         if self.problem is not None:
             log.warning("%s can be read again", self.name)
             self.problem = None
         return value
 
-    def _failed(self, error: SourceError) -> None:
+    def _on_failure(self, error: SourceError) -> None:
         if self.problem is None:
             kind = "is not here" if isinstance(error, SourceMissing) else "is broken"
             log.warning("%s %s: %s", self.name, kind, error)

@@ -91,7 +91,7 @@ def _member(process: psutil.Process, pods: Collection[str]) -> ListedMember | No
             uids = [uid for part in file.read().split("/") if (uid := pod_uid(part.strip()))]
     except OSError:
         return None
-    environment = _asked(process.environ, {}) if uids or pods else {}
+    environment = _or_default(process.environ, {}) if uids or pods else {}
     home = os.path.basename(environment.get("HOME", ""))
     uid = uids[0] if uids else home if home in pods else ""
     return ListedMember(uid, environment.get("HOSTNAME") or uid) if uid else None
@@ -115,15 +115,15 @@ def _pods(members: Iterable[tuple[ListedMember, float, float]]) -> tuple[ListedP
 
 
 def _detailed(process: psutil.Process, cpu: float, memory: float) -> ListedProcess:
-    words = _asked(process.cmdline, []) or [f"[{_asked(process.name, '?')}]"]
-    return ListedProcess(process.pid, _asked(process.username, "?"), cpu, memory, printable(" ".join(words)))
+    words = _or_default(process.cmdline, []) or [f"[{_or_default(process.name, '?')}]"]
+    return ListedProcess(process.pid, _or_default(process.username, "?"), cpu, memory, printable(" ".join(words)))
 
 
-def _asked(question: Callable[[], Any], otherwise: Any) -> Any:
+def _or_default(read: Callable[[], Any], otherwise: Any) -> Any:
     import psutil
 
     try:
-        return question()
+        return read()
     except (psutil.Error, OSError):  # it has ended, or belongs to another user
         return otherwise
 

@@ -78,7 +78,7 @@ class Terminal:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTSTP, self._suspend)
         if self._keyboard is not None:
-            loop.add_reader(self._keyboard, self._typed)
+            loop.add_reader(self._keyboard, self._on_input)
         return self
 
     def __exit__(
@@ -112,7 +112,7 @@ class Terminal:
         os.kill(os.getpid(), signal.SIGSTOP)
         self._open()
 
-    def _typed(self) -> None:
+    def _on_input(self) -> None:
         assert self._keyboard is not None
         data = os.read(self._keyboard, 1024)
         if not data:

@@ -25,7 +25,7 @@ FLOOR = {"cpu": 0.02, "memory": 2.0**23}  # absolute; below it a change counts a
 AGAIN = 600.0  # s
 
 
-class _Told(NamedTuple):
+class _Sent(NamedTuple):
     cost: ClassCost
     at: float  # s, monotonic
 
@@ -34,15 +34,15 @@ class ClassNews:
     """For one stream; `now` is monotonic time in seconds."""
 
     def __init__(self) -> None:
-        self._told: dict[ClassKey, _Told] = {}
+        self._sent: dict[ClassKey, _Sent] = {}
         self._looked_at: Sequence[ClassCost] | None = None  # the same costs have the same news
         self._due: list[ClassCost] = []
         self._presses = False  # whether one of these triggers a message
         self._floor: tuple[float, ...] = ()
 
-    def opened(self) -> None:
+    def reset(self) -> None:
         """A new stream: the receiver knows nothing yet."""
-        self._told.clear()
+        self._sent.clear()
         self._looked_at = None
 
     def has_any(self, costs: Sequence[ClassCost], resources: Sequence[str], now: float) -> bool:
@@ -64,7 +64,7 @@ class ClassNews:
             used += _bytes(cost)
             if used > BYTES_AT_ONCE:
                 break
-            self._told[cost.key] = _Told(cost, now)
+            self._sent[cost.key] = _Sent(cost, now)
             claim = class_cost.claim(cost, limits)
             if claim is not None:
                 claims.append(claim)
@@ -80,25 +80,25 @@ class ClassNews:
         return self._due
 
     def _is_news(self, cost: ClassCost) -> bool:
-        told = self._told.get(cost.key)
-        return cost.weight > 0 and (told is None or moved(told.cost, cost, self._floor))
+        sent = self._sent.get(cost.key)
+        return cost.weight > 0 and (sent is None or moved(sent.cost, cost, self._floor))
 
     def _is_pressing(self, cost: ClassCost) -> bool:
-        told = self._told.get(cost.key)
-        if told is None:
+        sent = self._sent.get(cost.key)
+        if sent is None:
             return True
-        highs = tuple([max(pair) for pair in zip(told.cost.high, cost.high, strict=True)])
-        return moved(told.cost, dataclasses.replace(cost, high=highs), self._floor)
+        highs = tuple([max(pair) for pair in zip(sent.cost.high, cost.high, strict=True)])
+        return moved(sent.cost, dataclasses.replace(cost, high=highs), self._floor)
 
     def _is_old(self, cost: ClassCost, now: float) -> bool:
-        told = self._told.get(cost.key)
-        return told is not None and now - told.at > AGAIN
+        sent = self._sent.get(cost.key)
+        return sent is not None and now - sent.at > AGAIN
 
     def _forget(self, costs: Sequence[ClassCost]) -> None:
         """Drops classes that the node itself has forgotten."""
-        if len(self._told) > 2 * len(costs) + AT_ONCE:
+        if len(self._sent) > 2 * len(costs) + AT_ONCE:
             keys = {cost.key for cost in costs}
-            self._told = {key: told for key, told in self._told.items() if key in keys}
+            self._sent = {key: sent for key, sent in self._sent.items() if key in keys}
 
 
 def moved(old: ClassCost, new: ClassCost, floor: Sequence[float] = ()) -> bool:

@@ -1,6 +1,6 @@
 """The client of Aggregation.Classes, for nodes and schedulers: the cluster's class costs, kept up to date.
 
-Received costs stay while the aggregator is unreachable: the caller decides by the table's age (`heard_at`).
+Received costs stay while the aggregator is unreachable: the caller decides by the table's age (`received_at`).
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class ClassesPolicy:
         self._on_costs = on_costs
         self._limit = limit
         self._wanted: frozenset[ClassName] = frozenset()
-        self._asked: frozenset[ClassName] | None = None  # what was sent on this stream; None: nothing yet
-        self._asked_at = -math.inf
+        self._sent_wanted: frozenset[ClassName] | None = None  # what was sent on this stream; None: nothing yet
+        self._sent_at = -math.inf
         self._table: dict[ClassName, ClassCost] = {}
         self._coming: dict[ClassName, ClassCost] | None = None  # the first parts of a whole table
         self._incomplete = False  # a part of this table was rejected
         self._version = 0
-        self.heard_at = -math.inf  # s, monotonic: when the last message came
+        self.received_at = -math.inf  # s, monotonic: when the last message came
 
     def want(self, keys: Iterable[ClassKey]) -> bool:
         """Names the classes whose changes are to be sent immediately; returns whether these differ from before."""
@@ -58,32 +58,32 @@ class ClassesPolicy:
         self._wanted = wanted
         return changed
 
-    def opened(self, now: float) -> None:  # noqa: ARG002
-        self._asked, self._asked_at, self._coming, self._incomplete = None, -math.inf, None, False
+    def on_open(self, now: float) -> None:  # noqa: ARG002
+        self._sent_wanted, self._sent_at, self._coming, self._incomplete = None, -math.inf, None, False
 
-    def wait(self, now: float) -> float:
-        if self._asked == self._wanted:
+    def delay(self, now: float) -> float:
+        if self._sent_wanted == self._wanted:
             return math.inf
-        return max(0.0, self._asked_at + LEAST_GAP - now)
+        return max(0.0, self._sent_at + LEAST_GAP - now)
 
-    def next(self, now: float) -> bytes:
-        self._asked, self._asked_at = self._wanted, now
+    def next_message(self, now: float) -> bytes:
+        self._sent_wanted, self._sent_at = self._wanted, now
         return classes.encode_query(Query(self._version, self._limit, self._wanted))
 
-    def heard(self, message: bytes, now: float) -> None:
+    def on_message(self, message: bytes, now: float) -> None:
         try:
             part = classes.decode(message)
         except InvalidMessage:
             self._incomplete = True
             raise
-        self.heard_at = now
+        self.received_at = now
         if part.whole:
             self._coming = {}
         table = self._table if self._coming is None else self._coming
         self._put(table, part)
         if not part.version:
             return  # more follows
-        if self._incomplete:  # what was left out is asked for again on the next stream, and what is known stays
+        if self._incomplete:  # what was left out is requested again on the next stream, and what is known stays
             table = self._table | table
         else:
             self._version = part.version
@@ -108,10 +108,10 @@ class ClassesClient:
     """
 
     def __init__(self, settings: CallsAggregator, clock: Clock, on_costs: OnCosts, limit: int = 0) -> None:
-        self._talker = ClassesPolicy(on_costs, limit)
+        self._policy = ClassesPolicy(on_costs, limit)
         dialer = Dialer(settings.aggregator, cast(TlsFiles, settings), "the aggregator")
         self._client = StreamClient(
-            dialer, METHOD, self._talker, clock, choose=any_address(dialer), patience=None, longest=STREAM_AGE
+            dialer, METHOD, self._policy, clock, choose=any_address(dialer), patience=None, longest=STREAM_AGE
         )
 
     @property
@@ -119,13 +119,13 @@ class ClassesClient:
         return self._client.address is not None
 
     @property
-    def heard_at(self) -> float:
+    def received_at(self) -> float:
         """s, monotonic: when the last message came; −∞ before the first."""
-        return self._talker.heard_at
+        return self._policy.received_at
 
     def want(self, keys: Iterable[ClassKey]) -> None:
         """Names the classes of a node's own pods: changes of these are sent immediately."""
-        if self._talker.want(keys):
+        if self._policy.want(keys):
             self._client.wake()
 
     async def run(self) -> None:

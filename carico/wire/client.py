@@ -41,16 +41,16 @@ RESOLVE_EVERY = 5.0  # s between two lookups of the addresses behind a name
 class StreamPolicy(Protocol):
     """The message logic of one side of a stream; `now` is monotonic time in seconds."""
 
-    def opened(self, now: float) -> None:
+    def on_open(self, now: float) -> None:
         """A new stream: the other side knows nothing of earlier messages."""
 
-    def wait(self, now: float) -> float:
-        """Seconds until `next` has a message; 0 when it has one now, infinite when it takes a `wake`."""
+    def delay(self, now: float) -> float:
+        """Seconds until `next_message` has one; 0 when it has one now, infinite when it takes a `wake`."""
 
-    def next(self, now: float) -> bytes:
+    def next_message(self, now: float) -> bytes:
         """The message to send now."""
 
-    def heard(self, message: bytes, now: float) -> None:
+    def on_message(self, message: bytes, now: float) -> None:
         """A message from the other side; may raise CaricoError for an invalid one."""
 
 
@@ -66,7 +66,7 @@ class StreamClient:
         self,
         dialer: Dialer,
         method: str,
-        talker: StreamPolicy,
+        policy: StreamPolicy,
         clock: Clock,
         *,
         choose: Choose,
@@ -75,7 +75,7 @@ class StreamClient:
     ) -> None:
         self._dialer = dialer
         self._method = method
-        self._talker = talker
+        self._policy = policy
         self._clock = clock
         self._choose = choose
         self._patience = patience
@@ -85,18 +85,18 @@ class StreamClient:
         self._news = asyncio.Event()
         self._pausing_until: float | None = None  # s, monotonic; None while not pausing
         self._unanswered_since: float | None = None
-        self._heard = False  # whether this stream has brought a message
+        self._received = False  # whether this stream has brought a message
         self.address: str | None = None  # the other side, once it has received or sent something
 
     def wake(self) -> None:
-        """The talker has something new to send; a pause is interrupted only if that is due before its end.
+        """The policy has something new to send; a pause is interrupted only if that is due before its end.
 
         Most of what an agent offers, once a second, is not: waking up the stream's task for it would cost as much as
         making it.
         """
         if self._pausing_until is not None:
             now = self._clock.monotonic()
-            if now + self._talker.wait(now) >= self._pausing_until - SAME_TIME:
+            if now + self._policy.delay(now) >= self._pausing_until - SAME_TIME:
                 return
         self._news.set()
 
@@ -105,7 +105,7 @@ class StreamClient:
         failures, logged = 0, False
         while True:
             address = await self._choose()
-            why = await self._connected(address) if address else "the name has no address"
+            why = await self._converse(address) if address else "the name has no address"
             if why is None:
                 continue
             if self.address is not None:
@@ -127,7 +127,7 @@ class StreamClient:
         patience = self._patience or 0.0
         return doubled(patience, max(LONGEST_PATIENCE, patience), self._silences + 1)
 
-    async def _connected(self, address: str) -> str | None:
+    async def _converse(self, address: str) -> str | None:
         """Sends and receives until the stream ends; returns what ended it, None if only its age did."""
         self._until = self._clock.monotonic() + self._longest * random.uniform(0.5, 1.5)
         channel: Any = self._dialer.open(address)
@@ -141,34 +141,34 @@ class StreamClient:
             if self._is_old():
                 return None
             why = await _status(call)
-            if why.startswith(REFUSALS) and not self._heard:
+            if why.startswith(REFUSALS) and not self._received:
                 self._silences = min(self._silences + 1, MOST_SILENCES)
             return why
         finally:
             await channel.close()
 
     async def _talk(self, call: Any, address: str) -> None:
-        self._unanswered_since, self._heard = None, False
-        self._talker.opened(self._clock.monotonic())
+        self._unanswered_since, self._received = None, False
+        self._policy.on_open(self._clock.monotonic())
         listening = asyncio.create_task(self._listen(call, address))
         try:
             while not listening.done() and not self._overdue() and not self._is_old():
                 self._news.clear()
                 now = self._clock.monotonic()
-                if self._talker.wait(now) > 0:
+                if self._policy.delay(now) > 0:
                     await self._pause(now)
                 else:
-                    await call.write(self._talker.next(now))
-                    self._sent(address, now)
+                    await call.write(self._policy.next_message(now))
+                    self._mark_sent(address, now)
         except (aio.AioRpcError, asyncio.InvalidStateError):
             pass  # the stream ended during a write; its status has the reason
         finally:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
 
-    def _sent(self, address: str, now: float) -> None:
+    def _mark_sent(self, address: str, now: float) -> None:
         if self._patience is None:
-            self._reached(address)
+            self._mark_reached(address)
         elif self._unanswered_since is None:
             self._unanswered_since = now
 
@@ -182,7 +182,7 @@ class StreamClient:
 
     async def _pause(self, now: float) -> None:
         """Waits until there is news, a response, the end of the stream, or a message is due."""
-        seconds = self._talker.wait(now)
+        seconds = self._policy.delay(now)
         if self._unanswered_since is not None:
             seconds = min(seconds, self._unanswered_since + self._patience_now() - now + 0.01)
         seconds = min(seconds, max(0.0, self._until - now))
@@ -198,22 +198,22 @@ class StreamClient:
     async def _listen(self, call: Any, address: str) -> None:
         try:
             while (message := await call.read()) is not END:
-                self._unanswered_since, self._silences, self._heard = None, 0, True
-                self._reached(address)
-                self._hear(message)
+                self._unanswered_since, self._silences, self._received = None, 0, True
+                self._mark_reached(address)
+                self._receive(message)
                 self._news.set()
         finally:
             self._news.set()
 
-    def _hear(self, message: bytes) -> None:
+    def _receive(self, message: bytes) -> None:
         try:
-            self._talker.heard(message, self._clock.monotonic())
+            self._policy.on_message(message, self._clock.monotonic())
         except (CaricoError, ValueError) as error:
-            log.warning("%s said something unusable: %s", self.address, error)
+            log.warning("invalid message from %s: %s", self.address, error)
 
-    def _reached(self, address: str) -> None:
+    def _mark_reached(self, address: str) -> None:
         if self.address is None:
-            log.info("talking to %s at %s", self._dialer.target, address)
+            log.info("connected to %s at %s", self._dialer.target, address)
         self.address = address
 
 

@@ -28,13 +28,13 @@ STREAM_AGE = 1800.0  # s on average, then a replica is chosen again: one that wa
 LATER = 1.2  # times the wait that the aggregator requests, at most, so that delayed nodes do not return in one wave
 
 
-class ExchangeTalker:
+class ExchangeStreamPolicy:
     """What a node sends to the aggregator, and when. Holds the newest model of either side, nothing older."""
 
     def __init__(
-        self, asking: ExchangePolicy, on_model: Callable[[ClusterModel], None], refusals: RejectionLog
+        self, send_rule: ExchangePolicy, on_model: Callable[[ClusterModel], None], refusals: RejectionLog
     ) -> None:
-        self._asking = asking
+        self._send_rule = send_rule
         self._on_model = on_model
         self._refusals = refusals
         self._newest: LocalModel | None = None
@@ -48,29 +48,29 @@ class ExchangeTalker:
         """The node's newest model, with all its class costs; its sequence is set when it is sent."""
         self._newest = model
 
-    def opened(self, now: float) -> None:  # noqa: ARG002
+    def on_open(self, now: float) -> None:  # noqa: ARG002
         self._first_of_stream = True
-        self._news.opened()
+        self._news.reset()
 
-    def wait(self, now: float) -> float:
+    def delay(self, now: float) -> float:
         if self._newest is None:
             return math.inf
         if self._first_of_stream:
             return 0.0
         news = self._news.has_any(self._newest.class_costs, self._newest.dimensions, now)
-        due = self._asking.wait(self._newest, now, has_answer=self._has_answer, has_news=news)
+        due = self._send_rule.wait(self._newest, now, has_answer=self._has_answer, has_news=news)
         return max(due, self._not_before - now)
 
-    def next(self, now: float) -> bytes:
-        assert self._newest is not None, "next() is for when wait() is 0"
+    def next_message(self, now: float) -> bytes:
+        assert self._newest is not None, "next_message() is for when delay() is 0"
         self._first_of_stream = False
         newest = self._newest
-        self._asking.asked(newest, now)
+        self._send_rule.sent(newest, now)
         limits = class_cost.limits_of(newest.size, newest.dimensions)
         costs = self._news.take(newest.class_costs, limits, now)
         return local.encode(dataclasses.replace(newest, sequence=next(self._sequence), class_costs=costs))
 
-    def heard(self, message: bytes, now: float) -> None:
+    def on_message(self, message: bytes, now: float) -> None:
         answer = cluster.decode(message)
         self._not_before = now + cluster.decode_next_ask(message) * random.uniform(1.0, LATER)
         if isinstance(answer, cluster.RejectedMessage):
@@ -91,13 +91,13 @@ class ExchangeClient:
         on_model: Callable[[ClusterModel], None],
         on_refused: Callable[[str], None] = lambda _: None,
     ) -> None:
-        asking = ExchangePolicy(settings.ask_every, settings.ask_when_moved)
-        self._talker = ExchangeTalker(asking, on_model, RejectionLog(log, on_refused))
+        send_rule = ExchangePolicy(settings.ask_every, settings.ask_when_moved)
+        self._policy = ExchangeStreamPolicy(send_rule, on_model, RejectionLog(log, on_refused))
         dialer = Dialer(settings.aggregator, settings, "the aggregator")
         self._client = StreamClient(
             dialer,
             METHOD,
-            self._talker,
+            self._policy,
             clock,
             choose=any_address(dialer),
             patience=PATIENCE,
@@ -110,7 +110,7 @@ class ExchangeClient:
 
     def offer(self, model: LocalModel) -> None:
         """The node's newest model: sent according to the rule in exchange_policy.py."""
-        self._talker.offer(model)
+        self._policy.offer(model)
         self._client.wake()
 
     async def run(self) -> None:

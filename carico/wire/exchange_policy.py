@@ -22,7 +22,7 @@ class ExchangePolicy:
     def __init__(self, ask_every: float, ask_when_moved: float) -> None:
         self._every = ask_every
         self._share = ask_when_moved
-        self._asked_at = -math.inf
+        self._sent_at = -math.inf
         self._last: LocalModel | None = None
 
     def wait(self, model: LocalModel, now: float, *, has_answer: bool, has_news: bool = False) -> float:
@@ -30,10 +30,10 @@ class ExchangePolicy:
         gap = self._every if has_answer else min(WITHOUT_MODEL, self._every)
         if has_news or self._moved(model):
             gap = min(LEAST_GAP, self._every)
-        return max(0.0, self._asked_at + gap - now)
+        return max(0.0, self._sent_at + gap - now)
 
-    def asked(self, model: LocalModel, now: float) -> None:
-        self._asked_at, self._last = now, model
+    def sent(self, model: LocalModel, now: float) -> None:
+        self._sent_at, self._last = now, model
 
     def _moved(self, model: LocalModel) -> bool:
         last = self._last

@@ -44,14 +44,14 @@ class Caller(NamedTuple):
             return SCHEDULER
         return REPLICA if self.is_replica else "/".join(sorted(self.names)[:3])
 
-    def speaks_for(self, node: str) -> None:
+    def authorize_node(self, node: str) -> None:
         """Raises InvalidMessage if it may not."""
         if self.names is not None and node not in self.names:
-            raise InvalidMessage("identity", f"{self} may not speak for {node!r}")
+            raise InvalidMessage("identity", f"{self} may not report for {node!r}")
 
-    def speaks_for_replicas(self) -> None:
+    def authorize_replica(self) -> None:
         if not self.is_replica:
-            raise InvalidMessage("identity", f"only a certificate of {REPLICA!r} may speak as a replica")
+            raise InvalidMessage("identity", f"only a certificate of {REPLICA!r} may act as a replica")
 
 
 class CallerIdentity(Protocol):
@@ -59,7 +59,7 @@ class CallerIdentity(Protocol):
         """The caller's identity; raises Unauthenticated if it has none."""
 
 
-class Anyone:
+class AnyCaller:
     """No caller is checked; `is_replica`: any caller may also act as a replica, which reports for many nodes."""
 
     def __init__(self, *, is_replica: bool) -> None:
@@ -84,8 +84,8 @@ class Certificates:
         caller = Caller(self._nodes(facts, common), REPLICA in common, SCHEDULER in common)
         if not caller.names and not caller.is_replica and not caller.is_scheduler:
             raise Unauthenticated(
-                f"the certificate of {common[0][:80]!r} speaks for nobody here; a node's has the organisation {NODES}"
-                f" and the name {NODE_PREFIX}NAME"
+                f"the certificate of {common[0][:80]!r} names no node, replica or scheduler; "
+                f"a node's has the organisation {NODES} and the name {NODE_PREFIX}NAME"
             )
         return caller
 

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 METHOD = "/carico.wire.v1.Capacity/Report"
 
 
-class ReportTalker:
+class ReportStreamPolicy:
     """What a node sends to one scheduler."""
 
     def __init__(
@@ -33,17 +33,17 @@ class ReportTalker:
         self._refusals = refusals
         self._on_ack = on_ack
 
-    def opened(self, now: float) -> None:  # noqa: ARG002
-        self.rule.opened()
+    def on_open(self, now: float) -> None:  # noqa: ARG002
+        self.rule.reset()
 
-    def wait(self, now: float) -> float:
+    def delay(self, now: float) -> float:
         return self.rule.wait(now)
 
-    def next(self, now: float) -> bytes:
+    def next_message(self, now: float) -> bytes:
         report = self.rule.take(next(self._sequence), now)
         return codec.encode(report, self.rule.known)
 
-    def heard(self, message: bytes, now: float) -> None:
+    def on_message(self, message: bytes, now: float) -> None:
         ack = codec.decode_ack(message)
         self.rule.acknowledged(
             ack.heartbeat,
@@ -74,7 +74,7 @@ class ReportClient:
         self._refusals = RejectionLog(log, on_refused)
         self._on_ack = on_ack
         self._sequence = itertools.count(1)  # one count for all streams: it grows on each of them
-        self._streams: dict[str, tuple[ReportTalker, StreamClient]] = {}
+        self._streams: dict[str, tuple[ReportStreamPolicy, StreamClient]] = {}
         self._newest: NodeReport | None = None
 
     @property
@@ -85,8 +85,8 @@ class ReportClient:
     def offer(self, report: NodeReport) -> None:
         """The node's newest report, with both sets in it; its sequence and age are set when it is sent."""
         self._newest = report
-        for talker, client in self._streams.values():
-            talker.rule.offer(report)
+        for policy, client in self._streams.values():
+            policy.rule.offer(report)
             client.wake()
 
     async def run(self) -> None:
@@ -94,11 +94,11 @@ class ReportClient:
 
     async def _follow(self, dialer: Dialer) -> None:
         def start(address: str, choose: Choose) -> StreamClient:
-            talker = ReportTalker(self._sequence, self._refusals, self._on_ack)
+            policy = ReportStreamPolicy(self._sequence, self._refusals, self._on_ack)
             if self._newest is not None:
-                talker.rule.offer(self._newest)
-            client = StreamClient(dialer, METHOD, talker, self._clock, choose=choose, patience=None)
-            self._streams[f"{dialer.target} {address}"] = (talker, client)
+                policy.rule.offer(self._newest)
+            client = StreamClient(dialer, METHOD, policy, self._clock, choose=choose, patience=None)
+            self._streams[f"{dialer.target} {address}"] = (policy, client)
             return client
 
         def changed(addresses: list[str]) -> None:

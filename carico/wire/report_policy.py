@@ -41,11 +41,11 @@ class ReportPolicy:
         self._sets_known = False
         self._news = ClassNews()
 
-    def opened(self) -> None:
+    def reset(self) -> None:
         """A new stream: the other side knows nothing yet, and what it supports is not known."""
         self._sent, self._sent_at, self._sets_known = None, -math.inf, False
         self._takes_changes = False
-        self._news.opened()
+        self._news.reset()
 
     def offer(self, report: NodeReport) -> None:
         """The newest state, with both sets and all class costs. What was offered before and not sent is forgotten."""

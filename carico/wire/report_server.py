@@ -82,7 +82,7 @@ class ReportService:
             )
         )
 
-    def tell(
+    def send(
         self,
         node: str,
         *,
@@ -97,8 +97,8 @@ class ReportService:
         found = self.outlets.get(node)
         if found is None:
             return False
-        told = list(classes.items())
-        parts = [dict(told[at : at + CLASSES_AT_ONCE]) for at in range(0, len(told), CLASSES_AT_ONCE)] or [{}]
+        sent = list(classes.items())
+        parts = [dict(sent[at : at + CLASSES_AT_ONCE]) for at in range(0, len(sent), CLASSES_AT_ONCE)] or [{}]
         for number, part in enumerate(parts):
             found[1].announce(self.ack(allocatable=None if number else allocatable, classes=part))
         return True
@@ -121,7 +121,7 @@ class _Session:
         self._stream = stream
         self._before: NodeReport | None = None  # the last valid report of this stream
         self._outlet: Outlet | None = None
-        service.streams.opened(stream)
+        service.streams.add(stream)
 
     def attach(self, outlet: Outlet) -> None:
         self._outlet = outlet
@@ -141,24 +141,24 @@ class _Session:
             self._service.refuse(error)
             return self._service.ack(RejectedMessage(parsed.sequence, error.reason, error.detail))
         if self._before is None:
-            self._service.streams.speaks(self._stream, report.node)
+            self._service.streams.assign(self._stream, report.node)
             if self._outlet is not None:
                 self._service.outlets[report.node] = (self._stream, self._outlet)
         self._before = report
         self._service.listener.reported(report)
         return None
 
-    def closed(self) -> None:
+    def on_close(self) -> None:
         if self._before is not None and self._service.order.stream_of(self._before.node) == self._stream:
             self._service.listener.fell_silent(self._before.node)
         if self._before is not None and self._service.outlets.get(self._before.node, (None,))[0] == self._stream:
             del self._service.outlets[self._before.node]
-        self._service.streams.closed(self._stream)
+        self._service.streams.remove(self._stream)
 
     def _checked(self, report: NodeReport) -> NodeReport:
-        self._caller.speaks_for(report.node)
+        self._caller.authorize_node(report.node)
         if self._before is not None and self._before.node != report.node:
-            raise InvalidMessage("identity", f"a stream of {self._before.node} speaks of {report.node}")
+            raise InvalidMessage("identity", f"a stream of {self._before.node} carries a report of {report.node}")
         complete = self._with_sets(report)
         self._service.order.check(report.node, stream=self._stream, start_id=report.start_id, sequence=report.sequence)
         return complete

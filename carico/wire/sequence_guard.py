@@ -29,7 +29,7 @@ class SequenceGuard:
     >>> order.check("n1", stream=2, start_id=78, sequence=1)
     >>> order.check("n1", stream=1, start_id=77, sequence=6)
     Traceback (most recent call last):
-    carico.errors.InvalidMessage: order: n1 has started anew since
+    carico.errors.InvalidMessage: order: n1 has restarted since
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class SequenceGuard:
             if start_id == last.start_id and sequence <= last.sequence:
                 raise InvalidMessage("order", f"sequence {sequence} of {sender} comes after {last.sequence}")
             if start_id != last.start_id and stream <= last.stream:
-                raise InvalidMessage("order", f"{sender} has started anew since")
+                raise InvalidMessage("order", f"{sender} has restarted since")
             stream = max(stream, last.stream)
         self._last[sender] = _Last(stream, start_id, sequence)
 
@@ -66,11 +66,11 @@ class OpenStreams:
 
     >>> order = SequenceGuard()
     >>> streams = OpenStreams(order)
-    >>> streams.opened(1); streams.opened(2)
-    >>> order.check("n1", stream=2, start_id=78, sequence=1); streams.speaks(2, "n1")
-    >>> streams.closed(2); len(order)
+    >>> streams.add(1); streams.add(2)
+    >>> order.check("n1", stream=2, start_id=78, sequence=1); streams.assign(2, "n1")
+    >>> streams.remove(2); len(order)
     1
-    >>> streams.closed(1); len(order)
+    >>> streams.remove(1); len(order)
     0
     """
 
@@ -81,18 +81,18 @@ class OpenStreams:
         self._count: dict[str, int] = {}  # open streams of a sender
         self._left: dict[str, None] = {}  # senders without an open stream whose order is still needed
 
-    def opened(self, stream: int) -> None:
+    def add(self, stream: int) -> None:
         """Streams are numbered in the order in which they open."""
         self._unknown[stream] = None
 
-    def speaks(self, stream: int, sender: str) -> None:
+    def assign(self, stream: int, sender: str) -> None:
         """The first message of this stream was accepted."""
         self._sender[stream] = sender
         self._count[sender] = self._count.get(sender, 0) + 1
         self._left.pop(sender, None)
         self._known(stream)
 
-    def closed(self, stream: int) -> None:
+    def remove(self, stream: int) -> None:
         sender = self._sender.pop(stream, None)
         if sender is None:
             self._known(stream)

@@ -33,7 +33,7 @@ STREAMS_PER_NODE = 8
 STREAMS_OF_REPLICAS = 64  # all replicas of the aggregator have one identity, and all schedulers another
 READ_WITHIN = 5.0  # s in which the other side must make room for a message
 LOOK_EVERY = 1.0  # s between two checks of the messages that wait for room
-LATE = 0.5  # s by which a check may be late; beyond it this process cannot tell who is slow
+LATE = 0.5  # s by which a check may be late; beyond it the delay may be this process's own
 # Where more streams than FEW wait, and more than this share of all, a few slow readers are not the cause, but this
 # machine, the network or one program behind all of them: then the time is CROWD_TIMES as long.
 CROWD = 0.1
@@ -74,7 +74,7 @@ class Session(Protocol):
     def answer(self, message: bytes) -> bytes | None:
         """The response to a message; raises Undecodable to end the call."""
 
-    def closed(self) -> None:
+    def on_close(self) -> None:
         """Called once, whatever ended the call."""
 
 
@@ -90,23 +90,23 @@ class Outlet(Protocol):
 
 
 @runtime_checkable
-class Speaker(Protocol):
+class AnnouncingSession(Protocol):
     """A session that also sends messages without a request."""
 
     def attach(self, outlet: Outlet) -> None:
         """Called once, before the greeting."""
 
 
-class End(NamedTuple):
+class StreamEnd(NamedTuple):
     """Why a stream ends, as sent to the other side."""
 
     code: grpc.StatusCode
     detail: str
 
 
-SERVER_ENDS = End(grpc.StatusCode.UNAVAILABLE, "this replica ends")
-NOT_READING = End(grpc.StatusCode.RESOURCE_EXHAUSTED, "this stream does not read what is sent to it")
-TOO_MANY = End(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams at once")
+SERVER_ENDS = StreamEnd(grpc.StatusCode.UNAVAILABLE, "this replica ends")
+NOT_READING = StreamEnd(grpc.StatusCode.RESOURCE_EXHAUSTED, "this stream does not read what is sent to it")
+TOO_MANY = StreamEnd(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams at once")
 
 Sessions = Callable[[Caller], Session]
 Refuse = Callable[[InvalidMessage], None]  # counts and logs what is rejected before it reaches a session
@@ -124,10 +124,10 @@ class _Stream:
         self._answering, self._announcing = answering, announcing
         self._turn = asyncio.Lock()  # gRPC allows one write at a time
         self._task = asyncio.current_task()
-        self._end: End | None = None
+        self._end: StreamEnd | None = None
         self._announcements: set[asyncio.Task[None]] = set()
 
-    async def converse(self, session: Session, requests: AsyncIterator[bytes]) -> End | None:
+    async def converse(self, session: Session, requests: AsyncIterator[bytes]) -> StreamEnd | None:
         """Runs until the other side has sent everything, or something ends the stream before: then returns why."""
         try:
             greeting = session.greeting()
@@ -139,7 +139,7 @@ class _Stream:
                 if reply is not None:
                     await self._write(reply)
         except Undecodable as error:
-            return End(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            return StreamEnd(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except asyncio.CancelledError:
             if self._end is None:
                 raise
@@ -159,7 +159,7 @@ class _Stream:
         self._announcements.add(task)
         task.add_done_callback(self._announcements.discard)
 
-    def end(self, end: End) -> None:
+    def end(self, end: StreamEnd) -> None:
         self._end = end
         if self._task is not None:
             self._task.cancel()
@@ -234,28 +234,28 @@ class StreamMethod:
 
         return grpc.stream_stream_rpc_method_handler(handle)
 
-    async def _serve(self, caller: Caller, requests: AsyncIterator[bytes], context: Context) -> End | None:
+    async def _serve(self, caller: Caller, requests: AsyncIterator[bytes], context: Context) -> StreamEnd | None:
         if self._of_caller[caller] > _streams_of(caller):
             return self._refused("streams", caller, TOO_MANY)
         session = self._sessions(caller)
         stream = _Stream(context, self._waiting, self._answering, self._announcing)
         self._open.add(stream)
-        if isinstance(session, Speaker):
+        if isinstance(session, AnnouncingSession):
             session.attach(stream)
         try:
             end = await stream.converse(session, requests)
         finally:
             self._open.discard(stream)
-            session.closed()
+            session.on_close()
         return self._refused("not-reading", caller, end) if end is NOT_READING else end
 
-    def _refused(self, reason: str, caller: Caller, end: End) -> End:
+    def _refused(self, reason: str, caller: Caller, end: StreamEnd) -> StreamEnd:
         self._refuse(InvalidMessage(reason, f"a stream of {caller}: {end.detail}"))
         return end
 
 
 def _streams_of(caller: Caller) -> float:
-    """How many streams a caller may have at once. Unauthenticated callers cannot be told apart."""
+    """How many streams a caller may have at once. Unauthenticated callers cannot be distinguished."""
     if caller.names is None:
         return float("inf")
     shared = caller.is_replica or caller.is_scheduler
@@ -280,7 +280,7 @@ class UnaryMethod:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
                 raise
             finally:
-                session.closed()
+                session.on_close()
 
         return grpc.unary_unary_rpc_method_handler(handle)
 

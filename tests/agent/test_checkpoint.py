@@ -61,7 +61,7 @@ def test_a_broken_file_is_named_and_left_out(tmp_path: Path, content: bytes, cap
     assert "state.json cannot be used" in caplog.text
 
 
-def test_no_link_is_followed_and_nobody_else_can_read_it(tmp_path: Path) -> None:
+def test_no_link_is_followed_and_no_other_user_can_read_it(tmp_path: Path) -> None:
     """An agent that is root, with its state file in a folder in which others can make links."""
     path, victim = tmp_path / "state.json", tmp_path / "shadow"
     victim.write_text("root's own")
@@ -79,7 +79,7 @@ def test_without_a_path_nothing_is_kept() -> None:
     assert not kept.recall()
 
 
-def test_a_full_disk_is_said_once_and_leaves_the_old_file(
+def test_a_full_disk_is_logged_once_and_leaves_the_old_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "state.json"

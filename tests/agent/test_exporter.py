@@ -16,10 +16,10 @@ from carico.testing import make_estimate
 from carico.types import Estimate, Mode
 from carico.wire.codec import cluster, report
 from carico.wire.codec.cluster import RejectedMessage
-from carico.wire.exchange import ExchangeTalker
+from carico.wire.exchange import ExchangeStreamPolicy
 from carico.wire.exchange_policy import ExchangePolicy
 from carico.wire.rejection_log import RejectionLog
-from carico.wire.report_client import ReportTalker
+from carico.wire.report_client import ReportStreamPolicy
 from carico.wire.v1 import aggregation_pb2
 
 ESTIMATE = make_estimate(
@@ -79,14 +79,14 @@ def test_before_the_first_estimate_there_is_no_made_up_figure() -> None:
 def test_what_the_other_side_calls_its_reasons_makes_no_new_series() -> None:
     registry = metrics.new_registry("agent")
     refusals = RejectionLog(logging.getLogger("test"), refusal_counter(registry))
-    talker = ReportTalker(itertools.count(1), refusals)
-    asking = ExchangeTalker(ExchangePolicy(10.0, 0.1), lambda _: None, refusals)
+    policy = ReportStreamPolicy(itertools.count(1), refusals)
+    asking = ExchangeStreamPolicy(ExchangePolicy(10.0, 0.1), lambda _: None, refusals)
     question = aggregation_pb2.LocalSubspace(sequence=1)
     for i in range(100):
         error = InvalidMessage(f"reason-{i}", f"line one\nline two {i}")
-        talker.heard(report.encode_ack(report.Ack(5.0, True, RejectedMessage(1, error.reason, error.detail))), 0.0)
-        asking.heard(cluster.encode_refusal(question, error), 0.0)
-    talker.heard(report.encode_ack(report.Ack(5.0, True, RejectedMessage(1, "order", "late"))), 0.0)
+        policy.on_message(report.encode_ack(report.Ack(5.0, True, RejectedMessage(1, error.reason, error.detail))), 0.0)
+        asking.on_message(cluster.encode_refusal(question, error), 0.0)
+    policy.on_message(report.encode_ack(report.Ack(5.0, True, RejectedMessage(1, "order", "late"))), 0.0)
     seen = values(metrics.page(registry)[1].decode())
     refused = "carico_agent_messages_refused_total"
     assert {labels: value for (name, labels), value in seen.items() if name == refused} == {

@@ -103,7 +103,7 @@ def test_a_slow_beat_is_worked_off_tick_by_tick() -> None:
         assert made.sample_age() == 0.0
 
 
-def test_pods_that_come_or_go_are_told_before_the_second_is_over() -> None:
+def test_pods_that_come_or_go_are_reported_before_the_second_is_over() -> None:
     clock, running = ManualClock(), [0]
     heard: list[Estimate] = []
     pipeline = Pipeline(EstimateSettings(), DIMENSIONS)
@@ -121,7 +121,7 @@ def test_pods_that_come_or_go_are_told_before_the_second_is_over() -> None:
 
 
 class Measured:
-    """Notes when it was asked what."""
+    """Records its calls and their times."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, float]] = []
@@ -135,7 +135,7 @@ class Measured:
         return ()
 
 
-def test_pods_are_measured_at_the_end_of_each_second_and_named_anew_where_they_changed_before() -> None:
+def test_pods_are_measured_at_the_end_of_each_second_and_listed_again_where_they_changed_before() -> None:
     clock, running, measured = ManualClock(), [0], Measured()
     pipeline = Pipeline(EstimateSettings(), DIMENSIONS)
     sampler, beat = Readings([(0.2, 0.2)] * 30), TickMetrics(CollectorRegistry())

@@ -15,11 +15,11 @@ import pytest
 from promtool import complaints
 from running import AgentProcess, agent
 
-# s; on a busy machine a process takes a second to end, and what it could wait for in vain is given up after five or ten
+# s; on a busy machine a process takes a second to end, and and its own timeouts are five or ten seconds
 AT_ONCE = 4.5
 
 
-def test_it_becomes_ready_and_tells_how_many_pods_fit() -> None:
+def test_it_becomes_ready_and_reports_how_many_pods_fit() -> None:
     with agent("--runtime", "none") as process:
         assert process.get("/healthz") == (200, "ok\n")
         process.ready()
@@ -39,7 +39,7 @@ def test_promtool_accepts_the_page_of_a_running_agent() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_at_once_even_with_nobody_answering(number: signal.Signals) -> None:
+def test_a_signal_ends_it_at_once_even_without_responses(number: signal.Signals) -> None:
     with agent("--aggregator", "127.0.0.1:1", "--schedulers", "127.0.0.1:1", "--plaintext") as process:
         process.ready()
         before = time.monotonic()
@@ -52,7 +52,7 @@ def test_a_signal_ends_it_at_once_even_with_nobody_answering(number: signal.Sign
 def test_it_ends_at_once_while_runtime_and_endpoints_hang(tmp_path: Path, runtime: str) -> None:
     with socket.socket(socket.AF_UNIX) as silent, socket.create_server(("127.0.0.1", 0)) as mute:
         silent.bind(str(tmp_path / "s"))
-        silent.listen()  # connections succeed, and nobody ever answers
+        silent.listen()  # connections succeed, and no response ever comes
         where = f"127.0.0.1:{mute.getsockname()[1]}"
         flags = ("--runtime", runtime, "--containerd-socket", str(tmp_path / "s"), "--cri-socket", str(tmp_path / "s"))
         with agent(*flags, "--aggregator", where, "--schedulers", where, "--plaintext") as process:
@@ -65,7 +65,7 @@ def test_it_ends_at_once_while_runtime_and_endpoints_hang(tmp_path: Path, runtim
 
 def test_it_warns_that_plaintext_is_readable() -> None:
     with agent("--aggregator", "127.0.0.1:1", "--plaintext") as process:
-        process.wait_for("speaks plaintext")
+        process.wait_for("uses plaintext")
 
 
 def test_without_tls_files_and_without_plaintext_it_does_not_start() -> None:

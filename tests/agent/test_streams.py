@@ -1,4 +1,4 @@
-"""A real agent and whom it talks to, over real TLS."""
+"""A real agent and its servers, over real TLS."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def aggregator(server: Pair, port: int) -> Process:
     return process
 
 
-def test_every_scheduler_hears_of_the_node(authority: Authority, server: Pair) -> None:
+def test_every_scheduler_gets_the_nodes_reports(authority: Authority, server: Pair) -> None:
     with ListeningScheduler(*server, heartbeat=0.5) as one, ListeningScheduler(*server, heartbeat=0.5) as other:
         flags = ["--schedulers", f"{one.target},{other.target}", "--tls-ca", str(authority.cert), "--runtime", "none"]
         with agent(*flags) as process:
@@ -48,8 +48,8 @@ def test_every_scheduler_hears_of_the_node(authority: Authority, server: Pair) -
         assert one.refused == []
 
 
-def test_a_scheduler_that_comes_back_hears_the_newest_state_at_once(authority: Authority, server: Pair) -> None:
-    port = free_port()  # that nobody else is given while no scheduler listens
+def test_a_scheduler_that_restarts_gets_the_newest_state_at_once(authority: Authority, server: Pair) -> None:
+    port = free_port()  # that the kernel gives to no other process while no scheduler listens
     with ListeningScheduler(*server, port=port) as scheduler:
         flags = ["--schedulers", scheduler.target, "--tls-ca", str(authority.cert), "--runtime", "none"]
         process = AgentProcess(*flags)
@@ -70,7 +70,7 @@ def test_without_an_aggregator_the_node_works_on_and_finds_it_when_it_comes(auth
     port = free_port()
     first = aggregator(server, port)
     with agent("--aggregator", f"localhost:{port}", "--tls-ca", str(authority.cert), "--runtime", "none") as process:
-        process.wait_for("talking to localhost")
+        process.wait_for("connected to localhost")
         process.wait_until(lambda: process.get("/readyz") == (200, "ok\n"), "the first estimate")
         first.stop(signal.SIGKILL)
         process.wait_for("no stream to localhost.*trying again")

@@ -16,7 +16,7 @@ from carico.types import CostBelief, LocalModel, NodeSize
 
 @pytest.fixture(scope="session")
 def node() -> Callable[..., LocalModel]:
-    """node(i) is the i-th node: its size, usage and cost follow from i, unless said otherwise."""
+    """node(i) is the i-th node: its size, usage and cost follow from i, unless given."""
     sequence = itertools.count(1)
 
     def build(i: int, **changes: Any) -> LocalModel:

@@ -1,4 +1,4 @@
-"""What nodes say of a class becomes one cost: honest spread, and no single node moves it beyond the stated bound."""
+"""The reports of nodes about a class become one cost: honest spread, no node moves it beyond the bound."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carico.aggregator import class_merge
-from carico.aggregator.class_merge import Said
+from carico.aggregator.class_merge import ClassReports
 from carico.aggregator.costs import CLIP, MAD_TO_SIGMA, SAME
 
 
@@ -21,7 +21,7 @@ def merged(means, *, variances=None, highs=None, weights=None, fading=None, is_p
     left = np.ones_like(mean) if fading is None else np.array([fading], dtype=float)
     trust = class_merge.trust_of(weight, left)
     may = (left > 0) & (np.count_nonzero(left) >= class_merge.LEAST_NODES)
-    found = class_merge.merge(Said(mean, variance, high, high), trust, may, is_peak=is_peak)
+    found = class_merge.merge(ClassReports(mean, variance, high, high), trust, may, is_peak=is_peak)
     return found.mean[0], found.variance[0], found.high[0]
 
 
@@ -29,7 +29,7 @@ def test_what_all_say_comes_out():
     assert merged([0.5, 0.5, 0.5], variances=[0.04] * 3) == (pytest.approx(0.5), pytest.approx(0.04), 0.5)
 
 
-def test_one_node_is_believed_and_two_are_weighed_by_their_pods():
+def test_one_node_counts_fully_and_two_are_weighed_by_their_pods():
     assert merged([3.0], variances=[0.1]) == (3.0, pytest.approx(0.1), 3.0)
     mean, variance, high = merged([1.0, 3.0], weights=[30.0, 10.0])
     assert mean == pytest.approx(1.5)
@@ -48,8 +48,8 @@ def test_the_spread_is_the_true_one():
 
 @pytest.mark.parametrize("lie", [50.0, 0.005], ids=["100 times", "a hundredth"])
 @pytest.mark.parametrize("nodes", [3, 5, 10, 30])
-def test_one_node_that_lies_a_hundred_times(lie, nodes):
-    """Honest nodes within ±10 %; the liar also claims a million pods."""
+def test_one_node_that_forges_a_hundred_times_the_cost(lie, nodes):
+    """Honest nodes within ±10 %; the forging node also claims a million pods."""
     honest = list(np.random.default_rng(nodes).uniform(0.45, 0.55, nodes - 1))
     before, spread, high = merged(honest)
     mean, variance, highest = merged([*honest, lie], weights=[5.0] * len(honest) + [1e6])
@@ -110,13 +110,13 @@ def test_many_classes_at_once_are_each_class_alone(data):
     rng = np.random.default_rng(data.draw(st.integers(0, 999)))
     nodes = rng.integers(1, 9, count)
     left = (np.arange(8) < nodes[:, None]).astype(float)
-    said = Said(*[rng.uniform(0.1, 5, (count, 8)) for _ in range(4)])
+    reports = ClassReports(*[rng.uniform(0.1, 5, (count, 8)) for _ in range(4)])
     weight = rng.uniform(0.1, 50, (count, 8)) * left
     may = (nodes >= class_merge.LEAST_NODES)[:, None] & (left > 0)
-    together = class_merge.merge(said, class_merge.trust_of(weight, left), may, is_peak=True)
+    together = class_merge.merge(reports, class_merge.trust_of(weight, left), may, is_peak=True)
     for i, n in enumerate(nodes):
         one = slice(i, i + 1)
         trust = class_merge.trust_of(weight[one, :n], left[one, :n])
-        alone = class_merge.merge(Said(*[part[one, :n] for part in said]), trust, may[one, :n], is_peak=True)
+        alone = class_merge.merge(ClassReports(*[part[one, :n] for part in reports]), trust, may[one, :n], is_peak=True)
         for mine, theirs in zip(together, alone, strict=True):
             assert mine[i] == pytest.approx(theirs[0])

@@ -1,4 +1,4 @@
-"""The table of class costs: bounded, fading, remembered, exchanged between replicas, and told to those who listen."""
+"""The table of class costs: bounded, fading, remembered, exchanged between replicas, and sent to subscribers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from carico.aggregator import class_rows, classes, subscribers
 from carico.aggregator.classes import Classes
-from carico.aggregator.state import CLASSES_AT_ONCE, TELL_AGAIN, Told
+from carico.aggregator.state import CLASSES_AT_ONCE, SEND_AGAIN, SentToPeer
 from carico.aggregator.subscribers import IN_TURN, WANTED_AT_ONCE, Subscribers
 from carico.types import ClassCost, ClassKey
 from carico.wire.classes_client import ClassesPolicy
@@ -53,7 +53,7 @@ def table():
 
 
 def test_a_class_is_known_with_the_next_refresh(table):
-    table.heard("n1", [cost()], RESOURCES)
+    table.receive("n1", [cost()], RESOURCES)
     assert table.refresh(NOW)
     found = published(table)
     assert (found.mean, found.pods, found.weight, found.nodes) == ((0.5, 2.0**28), 2, 5.0, 1)
@@ -61,19 +61,19 @@ def test_a_class_is_known_with_the_next_refresh(table):
 
 
 def test_figures_are_absolute_and_resources_are_found_by_name(table):
-    table.heard("n1", [cost()], RESOURCES)
+    table.receive("n1", [cost()], RESOURCES)
     other = cost(mean=(9.0, 2.0**28, 0.7), variance=(0,) * 3, high=(9.0, 2.0**28, 0.7), use_high=(0,) * 3)
-    table.heard("n2", [other], ("gpu", "memory", "cpu"))
+    table.receive("n2", [other], ("gpu", "memory", "cpu"))
     only_cpu = cost(mean=(0.6,), variance=(0,), high=(0.6,), use_high=(0,))
-    table.heard("n3", [only_cpu], ("cpu",))
+    table.receive("n3", [only_cpu], ("cpu",))
     table.refresh(NOW)
     assert published(table).mean == (pytest.approx(0.6), pytest.approx(2.0**28))
 
 
-def test_three_nodes_overrule_one_that_lies_and_two_do_not(table):
+def test_three_nodes_overrule_a_forging_one_and_two_do_not(table):
     for node in ("n1", "n2", "n3"):
-        table.heard(node, [cost()], RESOURCES)
-    table.heard("liar", [cost(cpu=50.0, memory=2.0**35)], RESOURCES)
+        table.receive(node, [cost()], RESOURCES)
+    table.receive("liar", [cost(cpu=50.0, memory=2.0**35)], RESOURCES)
     table.refresh(NOW)
     found = published(table)
     assert found.mean[0] == pytest.approx(0.5, rel=0.1)
@@ -81,12 +81,12 @@ def test_three_nodes_overrule_one_that_lies_and_two_do_not(table):
     table.forget("n2")
     table.forget("n3")
     table.refresh(NOW)
-    assert published(table).high == (50.0, 2.0**35), "one against one: the dearer is the safer"
+    assert published(table).high == (50.0, 2.0**35), "one against one: the higher cost is the safer"
 
 
 def test_a_node_that_fades_counts_less_and_is_remembered_for_a_week(table):
-    table.heard("n1", [cost()], RESOURCES)
-    table.heard("n2", [cost(cpu=1.5)], RESOURCES)
+    table.receive("n1", [cost()], RESOURCES)
+    table.receive("n2", [cost(cpu=1.5)], RESOURCES)
     table.refresh(NOW)
     assert published(table).mean[0] == pytest.approx(1.0)
     table.fade("n2", 0.3)
@@ -100,19 +100,19 @@ def test_a_node_that_fades_counts_less_and_is_remembered_for_a_week(table):
     assert found.mean[0] == pytest.approx(0.833, abs=0.01), "what the last nodes knew is not lost with them"
     table.refresh(NOW + 60 + classes.REMEMBERED_FOR + 1)
     assert published(table) is None
-    table.heard("n3", [cost(cpu=0.2)], RESOURCES)
+    table.receive("n3", [cost(cpu=0.2)], RESOURCES)
     table.refresh(NOW + 10**7)
     assert published(table).mean[0] == 0.2
 
 
 def test_figures_that_hardly_move_are_no_news(table):
-    table.heard("n1", [cost()], RESOURCES)
+    table.receive("n1", [cost()], RESOURCES)
     table.refresh(NOW)
     version = table.published.version
-    table.heard("n1", [cost(cpu=0.51, memory=2.0**28 * 1.02)], RESOURCES)
+    table.receive("n1", [cost(cpu=0.51, memory=2.0**28 * 1.02)], RESOURCES)
     assert not table.refresh(NOW)
     assert table.published.version == version
-    table.heard("n1", [cost(cpu=0.6)], RESOURCES)
+    table.receive("n1", [cost(cpu=0.6)], RESOURCES)
     assert table.refresh(NOW)
 
 
@@ -120,12 +120,12 @@ def busy(table, nodes=30):
     """A class on many nodes, behind more others than are merged at once, in each of which one of them moved a bit."""
     others = [cost(f"c{i}") for i in range(3 * classes.PER_REFRESH)]
     for node in range(nodes):
-        table.heard(f"n{node}", [cost()], RESOURCES)
+        table.receive(f"n{node}", [cost()], RESOURCES)
         for start in range(0, len(others), 400):
-            table.heard(f"n{node}-{start}", others[start : start + 400], RESOURCES)
+            table.receive(f"n{node}-{start}", others[start : start + 400], RESOURCES)
     settle(table)
     for start in range(0, len(others), 400):
-        table.heard(
+        table.receive(
             f"n0-{start}",
             [dataclasses.replace(other, mean=(0.6, 2.0**28)) for other in others[start : start + 400]],
             RESOURCES,
@@ -147,7 +147,7 @@ def test_small_changes_wait_and_cost_little_each_time(table):
 
 def test_a_new_class_overtakes_all_others(table):
     busy(table)
-    table.heard("n1", [cost("new")], RESOURCES)
+    table.receive("n1", [cost("new")], RESOURCES)
     table.refresh(NOW)
     assert published(table, ClassName("a/new", "r1")).mean[0] == 0.5
 
@@ -155,14 +155,14 @@ def test_a_new_class_overtakes_all_others(table):
 def test_small_changes_of_many_nodes_add_up_and_are_merged_at_once(table):
     busy(table)
     for node in range(30):
-        table.heard(f"n{node}", [cost(cpu=0.54)], RESOURCES)
+        table.receive(f"n{node}", [cost(cpu=0.54)], RESOURCES)
     table.refresh(NOW)
     assert published(table).mean[0] == pytest.approx(0.54)
 
 
-def test_one_node_that_saw_more_than_all_others_is_heard_at_once(table):
+def test_one_node_that_measured_more_than_all_others_counts_at_once(table):
     busy(table)
-    table.heard("n3", [cost(high=(0.5, 1.5 * 2.0**28))], RESOURCES)
+    table.receive("n3", [cost(high=(0.5, 1.5 * 2.0**28))], RESOURCES)
     table.refresh(NOW)
     assert published(table).high[1] == 1.5 * 2.0**28
 
@@ -170,7 +170,7 @@ def test_one_node_that_saw_more_than_all_others_is_heard_at_once(table):
 def test_a_class_that_ends_on_all_nodes_at_once_is_noticed_at_once(table):
     busy(table)
     for node in range(30):
-        table.heard(f"n{node}", [cost(pods=0)], RESOURCES)
+        table.receive(f"n{node}", [cost(pods=0)], RESOURCES)
     table.refresh(NOW)
     assert published(table).pods == 0
 
@@ -178,30 +178,30 @@ def test_a_class_that_ends_on_all_nodes_at_once_is_noticed_at_once(table):
 def test_classes_rows_and_nodes_are_bounded(table, monkeypatch):
     monkeypatch.setattr(classes, "CLASSES", 300)
     for node in range(100):
-        table.heard(f"n{node}", [cost("popular", pods=node % 2)], RESOURCES)
+        table.receive(f"n{node}", [cost("popular", pods=node % 2)], RESOURCES)
     for i in range(1000):
-        table.heard(f"n{i % 7}", [cost(f"job-{i}")], RESOURCES)
+        table.receive(f"n{i % 7}", [cost(f"job-{i}")], RESOURCES)
         if i % 100 == 0:
             settle(table)
-            table.heard("n1", [cost("popular")], RESOURCES)
+            table.receive("n1", [cost("popular")], RESOURCES)
     settle(table)
     assert len(table.published) == 300
     assert published(table, ClassName("a/popular", "r1")).nodes == class_rows.NODES_PER_CLASS
     assert published(table, ClassName("a/job-999", "r1")) is not None
     assert published(table, ClassName("a/job-1", "r1")) is None
     for i in range(600):
-        table.heard("many", [cost(f"own-{i}")], RESOURCES)
+        table.receive("many", [cost(f"own-{i}")], RESOURCES)
     assert len(table._rows._of_node["many"]) <= class_rows.CLASSES_PER_NODE
 
 
 def test_classes_that_no_node_has_any_more_go_first(table, monkeypatch):
     monkeypatch.setattr(classes, "CLASSES", 3)
-    table.heard("n1", [cost("old but running")], RESOURCES)
-    table.heard("n2", [cost("ended")], RESOURCES)
+    table.receive("n1", [cost("old but running")], RESOURCES)
+    table.receive("n2", [cost("ended")], RESOURCES)
     settle(table)
     table.forget("n2")
     settle(table)
-    table.heard("n1", [cost("one"), cost("two")], RESOURCES)
+    table.receive("n1", [cost("one"), cost("two")], RESOURCES)
     settle(table)
     assert sorted(name.family for name in table.published.values()) == ["a/old but running", "a/one", "a/two"]
 
@@ -211,14 +211,14 @@ def exchange(speaker, listener, told, now):
     speaker.refresh(now)
     speaker.classes.refresh(now)
     message = replica_codec.encode(speaker.own_model(now, told))
-    listener.heard_peer(replica_codec.decode(replica_codec.parse(message)), 1, now)
+    listener.receive_peer(replica_codec.decode(replica_codec.parse(message)), 1, now)
     listener.refresh(now)
     listener.classes.refresh(now)
 
 
 @pytest.fixture
 def replicas(new_state, node):
-    """Three, each with three nodes that run the class, one of them with a liar."""
+    """Three, each with three nodes that run the class, one of them with a node that forges its reports."""
     found = [new_state(f"r{r}", 100 * r + 1) for r in range(3)]
     for i in range(9):
         said = cost(cpu=0.4 + 0.02 * i) if i != 8 else cost(cpu=50.0)
@@ -231,7 +231,7 @@ def everybody_tells(replicas, now=NOW):
     for speaker in replicas:
         for listener in replicas:
             if listener is not speaker:
-                exchange(speaker, listener, Told(), now)
+                exchange(speaker, listener, SentToPeer(), now)
 
 
 def test_replicas_agree_on_class_costs(replicas):
@@ -244,7 +244,7 @@ def test_replicas_agree_on_class_costs(replicas):
     assert found[0].mean[0] == pytest.approx(0.47, rel=0.15), "the lie is overruled where it is told"
 
 
-def test_a_replica_with_one_node_that_lies_is_overruled_by_the_others(new_state, node):
+def test_a_replica_with_one_forging_node_is_overruled_by_the_others(new_state, node):
     found = [new_state(f"r{r}", 100 * r + 1) for r in range(3)]
     for i in range(7):
         replica, said = found[min(i // 3, 2)], cost() if i < 6 else cost(cpu=50.0, memory=2.0**35)
@@ -267,7 +267,7 @@ def test_a_replica_that_dies_leaves_its_class_costs_behind(replicas):
 def test_a_class_that_a_replica_lost_is_lost_at_its_peers(replicas, node):
     first, second = replicas[:2]
     second.accept(node(20, class_costs=(cost("only here"),), cost=None), second.open_stream(), NOW)
-    told = Told()
+    told = SentToPeer()
     exchange(second, first, told, NOW)
     name = ClassName("a/only here", "r1")
     assert published(first.classes, name).nodes == 1
@@ -276,29 +276,29 @@ def test_a_class_that_a_replica_lost_is_lost_at_its_peers(replicas, node):
     assert published(first.classes, name).nodes == 0
 
 
-def test_a_late_message_of_a_peer_still_tells_its_classes(replicas):
+def test_a_late_message_of_a_peer_still_carries_its_classes(replicas):
     """Two streams lead to each peer; what is older by its number is not old news on its own stream."""
     first, second = replicas[:2]
     for replica in (first, second):
         replica.refresh(NOW)
         settle(replica.classes)
-    early, late = second.own_model(NOW, Told()), second.own_model(NOW, Told())
-    first.heard_peer(dataclasses.replace(late, class_costs=()), 1, NOW)
-    first.heard_peer(early, 2, NOW)
+    early, late = second.own_model(NOW, SentToPeer()), second.own_model(NOW, SentToPeer())
+    first.receive_peer(dataclasses.replace(late, class_costs=()), 1, NOW)
+    first.receive_peer(early, 2, NOW)
     settle(first.classes)
     assert published(first.classes).nodes == 6
 
 
-def test_a_peer_that_stalled_is_believed_again(new_state, node):
-    """It was taken for gone while its stream stayed open; what it had told there it tells again after a while."""
+def test_a_peer_that_stalled_counts_again(new_state, node):
+    """It was taken for gone while its stream stayed open; after a while it sends again what it had sent there."""
     first, second = new_state("r1", 1), new_state("r2", 2)
     second.accept(node(1, class_costs=(cost(),), cost=None), second.open_stream(), NOW)
-    told = Told()
+    told = SentToPeer()
     exchange(second, first, told, NOW)
     first.refresh(NOW + 20)
     first.classes.refresh(NOW + 20)
     assert published(first.classes).nodes == 0, "its figures stay known meanwhile"
-    later = NOW + TELL_AGAIN + 1
+    later = NOW + SEND_AGAIN + 1
     second.accept(node(1, cost=None), second.open_stream(), later)
     exchange(second, first, told, later)
     assert published(first.classes).nodes == 1
@@ -312,7 +312,7 @@ def test_many_classes_reach_a_peer_in_parts(new_state, node):
         second.accept(node(start, class_costs=said, cost=None), second.open_stream(), NOW)
     second.refresh(NOW)
     settle(second.classes)
-    told, rounds = Told(), 0
+    told, rounds = SentToPeer(), 0
     while second.lacks_classes(told):
         exchange(second, first, told, NOW)
         rounds += 1
@@ -322,13 +322,13 @@ def test_many_classes_reach_a_peer_in_parts(new_state, node):
 
 
 class Client:
-    """A stream to a real talker."""
+    """A stream to a real policy."""
 
     pending = 0
 
     def __init__(self, limit=0):
         self.costs, self.messages = {}, 0
-        self.talker = ClassesPolicy(self._hear, limit)
+        self.policy = ClassesPolicy(self._hear, limit)
 
     def _hear(self, costs, resources):
         assert resources == RESOURCES
@@ -336,7 +336,7 @@ class Client:
 
     def announce(self, message):
         self.messages += 1
-        self.talker.heard(message, NOW)
+        self.policy.on_message(message, NOW)
 
 
 @pytest.fixture
@@ -349,13 +349,13 @@ def refresh(table, audience, now):
     audience.push(now)
 
 
-def test_a_scheduler_hears_everything_and_then_every_change_within_a_second(table, audience):
-    table.heard("n1", [cost(f"c{i}") for i in range(40)], RESOURCES)
+def test_a_scheduler_gets_everything_and_then_every_change_within_a_second(table, audience):
+    table.receive("n1", [cost(f"c{i}") for i in range(40)], RESOURCES)
     table.refresh(NOW)
     scheduler = Client()
     audience.add(scheduler, Query(0, 0, frozenset()), NOW)
     assert len(scheduler.costs) == 40
-    table.heard("n1", [cost("new")], RESOURCES)
+    table.receive("n1", [cost("new")], RESOURCES)
     refresh(table, audience, NOW + 0.25)
     refresh(table, audience, NOW + 0.5)
     assert len(scheduler.costs) == 41
@@ -364,13 +364,13 @@ def test_a_scheduler_hears_everything_and_then_every_change_within_a_second(tabl
     assert scheduler.messages == 2, "nothing changed"
 
 
-def test_a_client_that_comes_back_hears_only_what_it_lacks(table, audience):
-    table.heard("n1", [cost("a"), cost("b")], RESOURCES)
+def test_a_client_that_reconnects_gets_only_what_it_lacks(table, audience):
+    table.receive("n1", [cost("a"), cost("b")], RESOURCES)
     table.refresh(NOW)
     first = Client()
     one = audience.add(first, Query(0, 0, frozenset()), NOW)
     audience.remove(one)
-    table.heard("n1", [cost("b", cpu=2.0)], RESOURCES)
+    table.receive("n1", [cost("b", cpu=2.0)], RESOURCES)
     table._evict(name_of(cost("a").key))
     table.refresh(NOW)
     audience.add(first, Query(one.cursor, 0, frozenset()), NOW)
@@ -380,8 +380,8 @@ def test_a_client_that_comes_back_hears_only_what_it_lacks(table, audience):
     assert set(stranger.costs) == {"a/b"}, "a version of another replica means nothing here"
 
 
-def test_a_node_hears_the_most_used_classes_and_what_it_wants(table, audience):
-    table.heard("n1", [cost(f"c{i}", pods=i) for i in range(40)], RESOURCES)
+def test_a_node_gets_the_most_used_classes_and_what_it_wants(table, audience):
+    table.receive("n1", [cost(f"c{i}", pods=i) for i in range(40)], RESOURCES)
     table.refresh(NOW)
     node = Client()
     subscriber = audience.add(node, Query(0, 16, frozenset({name_of(cost("c0").key)})), NOW)
@@ -390,13 +390,13 @@ def test_a_node_hears_the_most_used_classes_and_what_it_wants(table, audience):
     assert "a/c1" in node.costs, "at once"
 
 
-def test_thousands_of_nodes_are_not_told_of_every_new_job(table, audience):
+def test_thousands_of_nodes_do_not_get_every_new_job(table, audience):
     nodes = [Client() for _ in range(1000)]
     wanted = frozenset({name_of(cost("mine").key)})
     for client in nodes:
         audience.add(client, Query(0, 256, wanted if client is nodes[7] else frozenset()), NOW)
         client.messages = 0
-    table.heard("n1", [cost("mine"), cost("job")], RESOURCES)
+    table.receive("n1", [cost("mine"), cost("job")], RESOURCES)
     for tick in range(1, 9):
         refresh(table, audience, NOW + tick / 4)
     assert set(nodes[7].costs) == {"a/mine", "a/job"}
@@ -407,8 +407,8 @@ def test_thousands_of_nodes_are_not_told_of_every_new_job(table, audience):
     assert all(set(client.costs) == {"a/mine", "a/job"} for client in nodes), "but in the end all are"
 
 
-def test_a_node_hears_at_once_of_changes_that_matter_and_of_others_in_turn(table, audience):
-    table.heard("n1", [cost("mine")], RESOURCES)
+def test_a_node_gets_changes_that_matter_at_once_and_others_in_turn(table, audience):
+    table.receive("n1", [cost("mine")], RESOURCES)
     table.refresh(NOW)
     nodes = [Client() for _ in range(1000)]
     wanted = frozenset({name_of(cost("mine").key)})
@@ -418,7 +418,7 @@ def test_a_node_hears_at_once_of_changes_that_matter_and_of_others_in_turn(table
     audience.add(scheduler, Query(0, 0, frozenset()), NOW)
 
     def known_after(cpu, now):
-        table.heard("n1", [cost("mine", cpu=cpu)], RESOURCES)
+        table.receive("n1", [cost("mine", cpu=cpu)], RESOURCES)
         refresh(table, audience, now)
         assert scheduler.costs["a/mine"].mean[0] == cpu
         return nodes[900].costs["a/mine"].mean[0]
@@ -435,12 +435,12 @@ def test_a_node_hears_at_once_of_changes_that_matter_and_of_others_in_turn(table
 
 def test_a_class_that_runs_on_all_nodes_is_sent_to_some_of_them_at_a_time(table, audience):
     """As a DaemonSet-like sidecar: sending to thousands in one go delays every exchange."""
-    table.heard("n1", [cost("everywhere")], RESOURCES)
+    table.receive("n1", [cost("everywhere")], RESOURCES)
     table.refresh(NOW)
     nodes = [Client() for _ in range(3 * WANTED_AT_ONCE)]
     for client in nodes:
         audience.add(client, Query(0, 256, frozenset({name_of(cost("everywhere").key)})), NOW)
-    table.heard("n1", [cost("everywhere", cpu=1.0)], RESOURCES)
+    table.receive("n1", [cost("everywhere", cpu=1.0)], RESOURCES)
 
     def told():
         return sum(client.costs["a/everywhere"].mean[0] == 1.0 for client in nodes)
@@ -455,10 +455,10 @@ def test_a_class_that_runs_on_all_nodes_is_sent_to_some_of_them_at_a_time(table,
     assert all(client.messages == 2 for client in nodes)
 
 
-def test_a_node_that_names_very_many_classes_hears_of_all_in_messages_that_it_takes(table, audience):
+def test_a_node_that_names_very_many_classes_gets_all_in_messages_that_it_takes(table, audience):
     names = [f"c{i}" for i in range(1500)]
     for start in range(0, len(names), 500):
-        table.heard(f"n{start}", [cost(name, pods=start) for name in names[start : start + 500]], RESOURCES)
+        table.receive(f"n{start}", [cost(name, pods=start) for name in names[start : start + 500]], RESOURCES)
     settle(table)
     few, many = Client(), Client()
     audience.add(few, Query(0, 256, frozenset(name_of(cost(name).key) for name in names[:30])), NOW)
@@ -467,12 +467,12 @@ def test_a_node_that_names_very_many_classes_hears_of_all_in_messages_that_it_ta
     assert (len(many.costs), many.messages) == (256 + 1000, 2)
 
 
-def test_a_client_that_does_not_read_is_told_nothing_more(table, audience):
+def test_a_client_that_does_not_read_gets_nothing_more(table, audience):
     slow = Client()
     audience.add(slow, Query(0, 0, frozenset()), NOW)
     assert slow.messages == 1, "an empty table is told too"
     slow.pending = subscribers.PARTS_PENDING
     for tick in range(20):
-        table.heard("n1", [cost(cpu=float(tick + 1))], RESOURCES)
+        table.receive("n1", [cost(cpu=float(tick + 1))], RESOURCES)
         refresh(table, audience, NOW + tick)
     assert slow.messages == 1

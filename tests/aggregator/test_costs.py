@@ -32,7 +32,7 @@ def test_scatter_between_nodes_is_in_the_variance():
     assert np.sqrt(variance) == pytest.approx(0.2, rel=0.1)
 
 
-def test_a_node_that_says_a_hundred_times_its_peers_hardly_moves_it():
+def test_a_node_that_reports_a_hundred_times_its_peers_hardly_moves_it():
     rng = np.random.default_rng(2)
     honest = rng.uniform(0.45, 0.55, 18)
     before, _ = robust(said(honest))
@@ -41,9 +41,9 @@ def test_a_node_that_says_a_hundred_times_its_peers_hardly_moves_it():
 
 
 def test_nodes_that_run_other_pods_are_in_the_spread():
-    """Five nodes with pods of 0.15 cores, five with 1.6: the spread says so, and the light ones do not win as such.
+    """Five nodes with pods of 0.15 cores, five with 1.6: the spread shows it, and the light ones do not win as such.
 
-    The heavy nodes know their own cost to 2 % and must not be told that it is 0.165 ± 0.022.
+    The heavy nodes know their own cost to 2 % and must not get 0.165 ± 0.022 as the prior.
     """
     mean, variance = robust(said([0.15] * 5 + [1.6] * 5, [0.009**2] * 5 + [0.03**2] * 5))
     assert np.sqrt(variance) == pytest.approx(0.9, abs=0.25)
@@ -83,7 +83,7 @@ def test_better_evidence_counts_more_but_not_for_many():
     assert sure < 0.53
 
 
-def test_many_nodes_are_told_in_few_points():
+def test_many_nodes_are_sent_in_few_points():
     rng = np.random.default_rng(4)
     costs = rng.lognormal(0, 0.3, 5000)
     few = points(costs, np.full(5000, 1e-4), np.ones(5000))

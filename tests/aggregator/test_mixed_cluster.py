@@ -1,7 +1,7 @@
 """Light and heavy pods in one cluster, over a real `carico aggregator` process and real streams.
 
 Nodes are real pipelines of the real agent's settings, fed with made-up telemetry faster than real time; what they say
-and hear goes over TLS as an agent's does.
+and receive goes over TLS as an agent's does.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def test_heavy_nodes_know_what_their_pods_cost_whatever_the_others_run(authority
 
 
 def test_a_new_node_knows_a_class_before_its_first_pod_of_it(authority):
-    """And after kill -9 of the only aggregator it keeps what it knew, and hears of changes again."""
+    """And after kill -9 of the only aggregator it keeps what it knew, and receives changes again."""
 
     async def play():
         cluster = Cluster(authority)
@@ -233,8 +233,8 @@ def test_a_new_node_knows_a_class_before_its_first_pod_of_it(authority):
                     cluster.process = cluster.start()
                     for node in old:
                         node.lie = 2.0  # all pods became twice as dear
-                    dearer = [2.0 * amount for amount in COST[HEAVY]]
-                    await until(lambda: mean_of(new.costs, HEAVY)[0] > 0.9 * dearer[0])
+                    doubled = [2.0 * amount for amount in COST[HEAVY]]
+                    await until(lambda: mean_of(new.costs, HEAVY)[0] > 0.9 * doubled[0])
         finally:
             cluster.process.stop(signal.SIGKILL)
 
@@ -242,7 +242,7 @@ def test_a_new_node_knows_a_class_before_its_first_pod_of_it(authority):
 
 
 @pytest.mark.parametrize("lie", [100.0, 0.01])
-def test_one_node_that_lies_a_hundred_times_is_overruled(authority, lie):
+def test_one_node_that_forges_a_hundred_times_the_cost_is_overruled(authority, lie):
     """With four honest nodes within 10 % the mean moves by less than a fifth, and `high` is at most doubled."""
 
     async def play():
@@ -263,7 +263,7 @@ def test_one_node_that_lies_a_hundred_times_is_overruled(authority, lie):
 
 
 def test_replicas_agree_on_class_costs(authority):
-    """Two replicas, nodes of a class at each; both tell all of them, and go on when one is killed."""
+    """Two replicas, nodes of a class at each; both send all of them, and go on when one is killed."""
 
     async def play():
         ports = [free_port(), free_port()]

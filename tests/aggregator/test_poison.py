@@ -1,4 +1,4 @@
-"""A tenth of the nodes lies: NaN, infinities, wrong shapes, huge values, forged names, garbage. The model stays.
+"""Forged data from a tenth of the nodes: NaN, infinities, wrong shapes, huge values, forged names. The model stays.
 
 Over real gRPC and TLS with client certificates; the honest nodes' model must equal, bit for bit, that of a run without
 the others.
@@ -28,7 +28,7 @@ HONEST = 36
 
 
 class Node:
-    """A certificate, a stream, and a mouth that says any bytes."""
+    """A client with a certificate and one stream, which sends any bytes."""
 
     def __init__(self, name, authority, port):
         self.name = name
@@ -83,7 +83,7 @@ async def run(tmp_path, node, poison):
 
 
 async def poison_words(liar, node):
-    """Everything a broken or malicious node could say; returns what it hears."""
+    """Sends everything a broken or malicious node could send; returns the responses."""
     model = node(500, node=liar.name)
     words = [
         mangled(model, basis=[math.nan, 0.0, 0.0, 0.0]),
@@ -117,7 +117,7 @@ def fetch(port, path):
 EXPECTED = ["not-finite", "not-finite", "shape", "range", "dimensions", "dimensions", "range", "subspace", "identity"]
 
 
-def test_lies_are_refused_counted_and_leave_no_trace(tmp_path, node):
+def test_forged_messages_are_rejected_counted_and_leave_no_trace(tmp_path, node):
     clean, _, _, _ = asyncio.run(run(tmp_path, node, poison=False))
     model, page, shown, answers = asyncio.run(run(tmp_path, node, poison=True))
     np.testing.assert_array_equal(model.gram, clean.gram)

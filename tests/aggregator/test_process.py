@@ -1,4 +1,4 @@
-"""Real `carico aggregator` processes: they start, converge, are killed and come back, and end when asked to."""
+"""Real `carico aggregator` processes: they start, converge, are killed and restarted, and end on a signal."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def files(tmp_path_factory):
 
 
 class Agent:
-    """The node's half of federation: a real pipeline fed at 10 Hz, a real client, and the adoption of what it hears."""
+    """The node's half of federation: a real pipeline fed at 10 Hz, a real client, and what it adopts."""
 
     def __init__(self, name, files, target):
         authority, _ = files
@@ -192,7 +192,7 @@ def listens(replica):
 
 
 def test_the_only_replica_is_killed_and_gets_its_model_back(files):
-    """`make bench NAME=aggregator-restart` says how soon."""
+    """`make bench NAME=aggregator-restart` measures how soon."""
 
     async def play():
         replica = Replica("r1", files[1])
@@ -214,7 +214,7 @@ def test_the_only_replica_is_killed_and_gets_its_model_back(files):
 
 
 def test_three_replicas_converge_to_one_model(files):
-    """Two nodes at each; every replica tells the same model of all six."""
+    """Two nodes at each; every replica sends the same model of all six."""
 
     async def play():
         replicas, addresses = several(3, files)
@@ -284,7 +284,7 @@ def test_a_node_may_not_speak_as_a_replica(files, new_state):
     assert asyncio.run(asyncio.wait_for(play(), 60)).reason == "identity"
 
 
-def test_it_ends_when_asked_to(files):
+def test_it_ends_on_a_signal(files):
     async def play():
         replica = Replica("r1", files[1])
         replica.start()
@@ -311,7 +311,7 @@ def test_it_ends_when_asked_to(files):
         (["--plaintext", "--merge", "lates"], "did you mean 'latest'?"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(flags, complaint):
+def test_errors_are_reported_in_one_line(flags, complaint):
     command = [sys.executable, "-m", "carico.cli", "aggregator", "--listen", "127.0.0.1:0", *flags]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode in (1, 2)

@@ -1,4 +1,4 @@
-"""Who is let in to say what: replicas only where there are some, one node per stream, class costs to listeners."""
+"""Which caller may send what: replicas only where there are some, one node per stream; class costs to subscribers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from carico.wire.certificates import Authority
 from carico.wire.channel import Dialer
 from carico.wire.classes_client import ClassesClient
 from carico.wire.codec import classes, cluster, local, replica
-from carico.wire.identity import Anyone, Caller
+from carico.wire.identity import AnyCaller, Caller
 
 ADDRESSES = {"listen": "127.0.0.1:0", "grpc_listen": "127.0.0.1:0"}
 COST = ClassCost(
@@ -28,13 +28,13 @@ COST = ClassCost(
 )  # fmt: skip
 
 
-def door_of(new_state, *, has_peers=False):
+def service_of(new_state, *, has_peers=False):
     return AggregationService(new_state(), ManualClock(), lambda: None, lambda _: None, has_peers=has_peers)
 
 
-def test_without_peers_nobody_may_speak_as_a_replica(new_state):
-    assert f"{SERVICE}/Peer" not in door_of(new_state).methods
-    assert f"{SERVICE}/Peer" in door_of(new_state, has_peers=True).methods
+def test_without_peers_no_caller_may_act_as_a_replica(new_state):
+    assert f"{SERVICE}/Peer" not in service_of(new_state).methods
+    assert f"{SERVICE}/Peer" in service_of(new_state, has_peers=True).methods
 
 
 def test_over_the_network_one_forged_replica_moves_nothing(new_state, node):
@@ -57,33 +57,33 @@ def test_over_the_network_one_forged_replica_moves_nothing(new_state, node):
 
 
 def test_callers_without_a_certificate_are_no_replicas():
-    assert not Anyone(is_replica=False).caller({}, {}).is_replica
+    assert not AnyCaller(is_replica=False).caller({}, {}).is_replica
     files = {"tls_ca": "ca.pem", "tls_cert": "c.pem", "tls_key": "k.pem"}
     with pytest.raises(UsageError, match="peers need client_ca"):
         Aggregator(AggregatorSettings(peers=("x:1",), allow_anonymous_clients=True, **files), SystemClock())
 
 
-def test_a_stream_speaks_for_one_node(new_state, node):
-    door = door_of(new_state)
-    session = door.exchange._sessions(Caller(names=None, is_replica=False))
+def test_a_stream_carries_one_node(new_state, node):
+    service = service_of(new_state)
+    session = service.exchange._sessions(Caller(names=None, is_replica=False))
     session.answer(local.encode(node(1)))
     refused = cluster.decode(session.answer(local.encode(node(2))))
     assert isinstance(refused, cluster.RejectedMessage)
     assert refused.reason == "identity"
-    assert len(door.state._rows) == 1
+    assert len(service.state._rows) == 1
     assert not isinstance(cluster.decode(session.answer(local.encode(node(1)))), cluster.RejectedMessage)
 
 
-def test_an_aggregator_that_is_late_asks_its_nodes_to_wait(new_state, node):
-    door = door_of(new_state)
-    session = door.exchange._sessions(Caller(names=None, is_replica=False))
-    door.refresh(late=0.0)
+def test_an_aggregator_that_is_late_lets_its_nodes_wait(new_state, node):
+    service = service_of(new_state)
+    session = service.exchange._sessions(Caller(names=None, is_replica=False))
+    service.refresh(late=0.0)
     assert cluster.decode_next_ask(session.answer(local.encode(node(1)))) == 0.0
-    door.refresh(late=0.5)
-    door.refresh(late=0.5)
+    service.refresh(late=0.5)
+    service.refresh(late=0.5)
     assert cluster.decode_next_ask(session.answer(local.encode(node(1)))) == 1.5
     for _ in range(30):
-        door.refresh(late=0.0)
+        service.refresh(late=0.0)
     assert cluster.decode_next_ask(session.answer(local.encode(node(1)))) == 0.0
 
 
@@ -180,19 +180,19 @@ def test_a_listener_that_does_not_read_is_dropped_and_the_others_hear(authority,
         async with dialer.open(address) as channel:
             deaf = channel.stream_stream(f"{SERVICE}/Classes")()
             await deaf.write(classes.encode_query(classes.Query(0, 0, frozenset())))
-            subscribers = aggregator._door.subscribers
-            while len(subscribers) < 2:  # noqa: ASYNC110  (nobody tells)
+            subscribers = aggregator._service.subscribers
+            while len(subscribers) < 2:  # noqa: ASYNC110  (there is no event for it)
                 await asyncio.sleep(0.01)
             table, round_ = aggregator.state.classes, 0
             while len(subscribers) > 1:
                 round_ += 1
                 grown = [with_name(f"{i:0300d}", 0.1 * (1 + round_ % 7)) for i in range(500)]
                 for start in range(0, 500, 50):
-                    table.heard("n1", grown[start : start + 50], ("cpu", "memory"))
+                    table.receive("n1", grown[start : start + 50], ("cpu", "memory"))
                 await asyncio.sleep(0.02)
             while not heard.empty():
                 heard.get_nowait()
-            table.heard("n2", [with_name("last", 1.0)], ("cpu", "memory"))
+            table.receive("n2", [with_name("last", 1.0)], ("cpu", "memory"))
             costs = await heard.get()
             while not any(key.family == "last" for key in costs):
                 costs = await heard.get()

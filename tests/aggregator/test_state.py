@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carico.aggregator.state import Told
+from carico.aggregator.state import SentToPeer
 from carico.errors import InvalidMessage
 from carico.types import CostBelief, NodeSize
 from carico.wire.codec import cluster
@@ -53,7 +53,7 @@ def test_the_model_is_the_batch_svd_of_all_nodes(new_state, node, count, first):
 @given(data=st.data())
 @settings(max_examples=50)
 def test_neither_order_nor_rate_matters(new_state, node, data):
-    """Nodes speak in any order, some often; what they said before their last word leaves no trace."""
+    """Messages come in any order, some nodes send often; only the last message of a node counts."""
     speakers = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=60))
     state = new_state()
     streams = [state.open_stream() for _ in range(10)]
@@ -115,7 +115,7 @@ def test_three_replicas_agree_with_one_after_an_exchange(new_state, node):
         for speaker in replicas:
             for listener in replicas:
                 if listener is not speaker:
-                    listener.heard_peer(speaker.own_model(now), listener.open_stream(), now)
+                    listener.receive_peer(speaker.own_model(now), listener.open_stream(), now)
     for replica in replicas:
         replica.refresh(NOW + 3)
         assert replica.model.nodes == 30
@@ -132,7 +132,7 @@ def test_three_replicas_agree_with_one_after_an_exchange(new_state, node):
 
 def exchange(speaker, listener, now):
     speaker.refresh(now)
-    listener.heard_peer(speaker.own_model(now), listener.open_stream(), now)
+    listener.receive_peer(speaker.own_model(now), listener.open_stream(), now)
     listener.refresh(now)
 
 
@@ -168,17 +168,17 @@ def test_a_node_with_an_open_stream_is_not_let_go(new_state, node):
     assert first.own.nodes == 1
 
 
-def test_a_peer_of_the_same_name_is_refused_and_an_old_word_of_a_peer_dropped(new_state, node):
+def test_a_peer_of_the_same_name_is_rejected_and_an_old_message_of_a_peer_dropped(new_state, node):
     first, second, twin = new_state("r1"), new_state("r2"), new_state("r1", 99)
     tell(second, [node(1)])
     second.refresh(NOW)
     old = second.own_model(NOW)
     exchange(second, first, NOW)
-    first.heard_peer(dataclasses.replace(old, nodes=77), 1, NOW)
+    first.receive_peer(dataclasses.replace(old, nodes=77), 1, NOW)
     first.refresh(NOW)
     assert first.model.nodes == 1
     with pytest.raises(InvalidMessage, match="identity"):
-        first.heard_peer(twin.own_model(NOW), 1, NOW)
+        first.receive_peer(twin.own_model(NOW), 1, NOW)
 
 
 def test_nodes_with_more_dimensions_are_merged_on_the_common_ones(new_state, node):
@@ -205,7 +205,7 @@ def test_nodes_with_more_dimensions_are_merged_on_the_common_ones(new_state, nod
     }
 
 
-def test_dimensions_that_nobody_knows_are_left_out_and_counted(new_state, node):
+def test_unknown_dimensions_are_left_out_and_counted(new_state, node):
     state = new_state()
     model = node(1, dimensions=("gpu", "cpu", "memory"))
     tell(state, [model])
@@ -218,7 +218,7 @@ def test_dimensions_that_nobody_knows_are_left_out_and_counted(new_state, node):
 
 
 def test_running_depends_on_the_rate_and_latest_does_not(new_state, node):
-    """The report's rule, kept for comparison: a node that speaks ten times as often pulls the model to itself."""
+    """The report's rule, kept for comparison: a node that sends ten times as often pulls the model to itself."""
     apart = {}
     for rule in ("running", "latest"):
         state = new_state(merge=rule)
@@ -272,7 +272,7 @@ def test_the_version_grows_only_with_a_change(new_state, node):
     assert state.model.version == 2
 
 
-def test_an_old_word_is_refused(new_state, node):
+def test_an_old_message_is_rejected(new_state, node):
     state = new_state()
     early, late = node(1), node(1)
     stream = state.open_stream()
@@ -311,8 +311,8 @@ def test_a_forged_size_does_not_become_the_model(new_state, node):
     tell(state, [*honest, liar])
     state.refresh(NOW)
     largest = NodeSize(256, 2.0**40)
-    believed = [*honest, dataclasses.replace(liar, size=largest)]
-    np.testing.assert_allclose(state.model.gram, np.mean([_absolute(model) for model in believed], axis=0), rtol=1e-9)
+    limited = [*honest, dataclasses.replace(liar, size=largest)]
+    np.testing.assert_allclose(state.model.gram, np.mean([_absolute(model) for model in limited], axis=0), rtol=1e-9)
     for model in honest:
         view = cluster.view(state.model, model.size, model.dimensions, model.basis @ model.basis.T)
         assert np.abs(view.gram).max() < 1e4, "every node can still use it"
@@ -347,13 +347,13 @@ def test_peers_that_came_and_went_leave_nothing_behind(new_state, node):
         other = new_state(f"replica-{i}", i + 2)
         tell(other, [node(i)])
         other.refresh(NOW)
-        state.heard_peer(other.own_model(NOW), state.open_stream(), NOW)
+        state.receive_peer(other.own_model(NOW), state.open_stream(), NOW)
     state.refresh(NOW + 100)
     assert len(state._peer_order) == len(state._peers) == 0
 
 
 def test_a_fading_node_is_let_go_to_the_peer_that_has_it_now(new_state, node):
-    """Its name was once spoken on a stream that then spoke for another node, and is still open."""
+    """A stream once carried its name, then that of another node, and is still open."""
     first, second = new_state("r1"), new_state("r2", 2)
     stream = first.open_stream()
     first.accept(node(1), stream, NOW)
@@ -363,14 +363,14 @@ def test_a_fading_node_is_let_go_to_the_peer_that_has_it_now(new_state, node):
     assert first.own.nodes == 1
 
 
-def test_many_new_nodes_are_told_to_peers_in_parts(new_state, node):
+def test_many_new_nodes_are_sent_to_peers_in_parts(new_state, node):
     """After the restart of a replica with 20,000 nodes of long names."""
     state, model = new_state("r1"), node(0)
     for i in range(12_000):
         named = dataclasses.replace(model, node=f"ip-10-123-{i:05d}.eu-central-1.compute.internal")
         state.accept(named, state.open_stream(), NOW)
     state.refresh(NOW)
-    told, heard, rounds = Told(), set(), 0
+    told, heard, rounds = SentToPeer(), set(), 0
     while len(heard) < 12_000:
         message = replica_codec.encode(state.own_model(NOW, told))
         assert len(message) < 2**19

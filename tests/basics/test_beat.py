@@ -28,7 +28,7 @@ async def beating(step: Callable[[float], object]) -> None:
 
 
 class Beats:
-    """Beats under way; `reach(n)` waits for the nth."""
+    """Counts beats in a running loop; `reach(n)` waits for the nth."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -93,7 +93,7 @@ def test_what_a_beat_sets_going_is_done_before_the_next_one() -> None:
     assert run(main())[:4] == ["beat", "soon", "later", "beat"]
 
 
-def test_sockets_threads_and_timers_are_heard_between_beats() -> None:
+def test_sockets_threads_and_timers_are_handled_between_beats() -> None:
     async def main() -> tuple[bytes, str, float]:
         loop = asyncio.get_running_loop()
         beat = asyncio.create_task(beating(lambda _: None))

@@ -99,7 +99,7 @@ def test_an_unknown_command_ends_with_one_short_line() -> None:
         (["agent", "--config", "/no/such"], "/no/such: cannot be read (No such file or directory); check --config"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(words: list[str], message: str) -> None:
+def test_errors_are_reported_in_one_line(words: list[str], message: str) -> None:
     done = carico(*words)
     assert done.returncode == 2
     assert done.stderr.startswith(f"carico: {message}"), done.stderr

@@ -34,7 +34,7 @@ def test_a_stall_gives_one_late_tick_and_no_burst() -> None:
         ticker = Ticker(clock, 0.1)
         beat = asyncio.create_task(_ticks(clock, ticker, seen))
         await clock.turn(0.1)
-        clock.advance(0.55)  # nobody ran for half a second
+        clock.advance(0.55)  # nothing ran for half a second
         await clock.turn(0.35)
         beat.cancel()
         return seen, ticker.missed

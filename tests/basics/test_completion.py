@@ -1,4 +1,4 @@
-"""`carico completion`, asked in the shells themselves."""
+"""`carico completion`, in the shells themselves."""
 
 from __future__ import annotations
 

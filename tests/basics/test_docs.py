@@ -36,7 +36,7 @@ def test_every_benchmark_that_is_named_somewhere_exists() -> None:
 def test_the_reference_of_commands_settings_and_metrics_is_up_to_date(tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(ROOT / "tools/reference.py"), str(tmp_path)], check=True)
     for name in ("commands.md", "settings.md", "metrics.md"):
-        assert (tmp_path / name).read_text() == (ROOT / "docs" / name).read_text(), "`make docs` writes them anew"
+        assert (tmp_path / name).read_text() == (ROOT / "docs" / name).read_text(), "`make docs` writes them again"
 
 
 def test_the_layers_are_those_that_are_checked() -> None:

@@ -56,7 +56,7 @@ def serving(scenario: Scenario, routes: dict[str, Route] | None = None, address:
 
 
 async def exchange(port: int, request: bytes, host: str = "127.0.0.1") -> bytes:
-    """Everything that comes back until the server closes, or has answered who has no more to say."""
+    """The whole response, until the server closes or has answered the last request."""
     reader, writer = await asyncio.open_connection(host, port)
     try:
         writer.write(request)
@@ -116,14 +116,14 @@ def test_metrics_for_a_version_that_is_none(accept: str) -> None:
     assert status(ask(get("/metrics", f"Accept: {accept}"))) == 200
 
 
-def test_a_probe_says_what_is_wrong() -> None:
+def test_a_probe_names_the_problem() -> None:
     assert ask(get("/readyz")).endswith(b"\r\n\r\nno sample yet\n")
     assert status(ask(get("/readyz"))) == 503
     for path in ("/healthz", "/livez"):
         assert ask(get(path)).endswith(b"\r\n\r\nok\n")
 
 
-def test_a_probe_that_can_say_more_says_it_when_asked() -> None:
+def test_a_verbose_probe_lists_its_checks() -> None:
     for query in ("?verbose", "?verbose=1", "?verbose="):
         assert ask(get(f"/readyz{query}")).endswith(b"\r\n\r\n[+]ping ok\nreadyz check failed: no sample yet\n")
     good = {"/readyz": probe("readyz", lambda: None, lambda: ["[+]ping ok"])}
@@ -219,7 +219,7 @@ def test_odd_requests_get_a_status_and_one_line_in_the_log(
     assert f" with {expected.value}: " in caplog.text
 
 
-def test_a_wrong_method_is_told_the_right_ones() -> None:
+def test_a_wrong_method_gets_the_allowed_ones() -> None:
     assert b"\r\nAllow: GET, HEAD\r\n" in ask(post(b"{}").replace(b"/post", b"/page"))
     assert b"\r\nAllow: POST\r\n" in ask(get("/post"))
 
@@ -229,7 +229,7 @@ def test_a_body_is_taken_up_to_the_limit_of_its_page() -> None:
     assert ask(post(b"{}", kind="application/json; charset=utf-8")).endswith(b"\r\n\r\nPOST 2\n")
 
 
-def test_a_client_that_asks_first_is_told_to_go_on_or_why_not() -> None:
+def test_a_client_with_expect_continue_gets_100_or_the_error() -> None:
     assert ask(post(b"{}", "Expect: 100-continue")).startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 ")
     assert status(ask(post(b"x" * 101, "Expect: 100-continue"))) == 413
 
@@ -344,7 +344,7 @@ def test_silent_connections_keep_no_probe_away() -> None:
     serving(scenario)
 
 
-def test_who_is_at_work_is_not_dropped_and_the_next_one_is_told_to_wait() -> None:
+def test_busy_connections_are_not_dropped_and_the_next_one_gets_503() -> None:
     async def scenario() -> None:
         done = asyncio.Event()
 
@@ -408,7 +408,7 @@ def test_a_client_that_stops_half_way_is_dropped(sent: bytes, monkeypatch: pytes
     serving(scenario)
 
 
-def test_an_answer_that_nobody_takes_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_that_is_not_read_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ANSWER_PATIENCE", 0.05)
     size = 50 << 20
 
@@ -451,7 +451,7 @@ def test_metrics_take_a_bounded_share_of_the_time(monkeypatch: pytest.MonkeyPatc
     assert 4 <= len(made) <= 1 + 4 + 0.1 * now[0] / 0.25
 
 
-def test_a_client_that_never_asks_does_not_keep_the_server(
+def test_a_client_without_a_request_does_not_keep_the_server(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "HEAD_PATIENCE", 10 * PATIENCE)

@@ -17,7 +17,7 @@ def test_every_module_can_be_imported() -> None:
     names = [name for name in modules() if not name.endswith("__main__")]
     assert len(names) > 200
     program = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
-    # What is deprecated in this Python is an error in our modules; those that others make may speak of theirs.
+    # What is deprecated in this Python is an error in our modules; those of other packages may warn of their own.
     command = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning:google", "-c", program, *names]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -70,7 +70,7 @@ def test_units_and_kinds_end_the_names(found: dict[str, list]) -> None:
         assert (base != family.name) == (family.kind == "counter"), family
         assert not base.endswith(("_count", "_sum", "_bucket", "_ms", "_milliseconds", "_percent")), family
         assert base.endswith("_ratio") or "Usage" not in family.about, family
-        # What is told per resource has one unit for all of them.
+        # A metric per resource has one unit for all of them.
         assert "resource" not in family.labels or base.endswith(("_ratio", "_nodes")), family
 
 

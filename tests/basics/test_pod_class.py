@@ -84,7 +84,7 @@ def test_jobs_with_labels_that_name_nothing_stay_two_families() -> None:
     assert family(job("import", stage="prod")).startswith("team-a/job:import~")
 
 
-def test_bare_pods_are_told_apart_by_their_images() -> None:
+def test_bare_pods_are_distinguished_by_their_images() -> None:
     one = class_of("team-a", "try-1", {}, {}, ["docker.io/library/busybox:1.36"])
     two = class_of("team-a", "try-2", {}, {}, ["busybox:1.36"])
     newer = class_of("team-a", "try-3", {}, {}, ["busybox:1.37"])
@@ -166,7 +166,7 @@ def test_a_list_of_ones_own_replaces_the_default_or_adds_to_it() -> None:
 
 
 @pytest.mark.parametrize("image", ["", "sha256:" + "a" * 64, "b" * 64])
-def test_an_image_known_by_its_identity_alone_tells_no_class(image: str) -> None:
+def test_an_image_known_by_its_digest_alone_gives_no_class(image: str) -> None:
     assert class_of_images("n", [image]) is None
 
 

@@ -1,4 +1,4 @@
-"""Settings come from file, environment and flags, and everything that is wrong is said at once."""
+"""Settings come from file, environment and flags, and all errors are reported at once."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_wrong_file_is_named_with_its_value_and_the_remedy(tmp_path: Path, tex
     assert "carico.toml" in str(error.value)
 
 
-def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+def test_all_errors_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
         load(written(tmp_path, "[agent]\nbatch = 0\n"), {"CARICO_AGENT__DAMPING": "x"}, rate_hz="-1")
     lines = str(error.value).splitlines()

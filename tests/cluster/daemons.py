@@ -43,7 +43,7 @@ class Daemons:
     """Starts components, detects their end, waits for conditions.
 
     A component whose name is in the folder `held` may end. Then its name with `.ended` stands there too, until it is
-    restarted; that happens when the name is removed. Whoever removes it waits for `.ended` first: a component that
+    restarted; that happens when the name is removed. Wait for `.ended` before removing it: a component that
     ends while its name is not there is a failure of the cluster.
     """
 

@@ -18,7 +18,7 @@ from .errors import ClusterError
 from .handle import TESTS
 from .progress import spoken
 
-# It records what it was asked to build, and "builds" a file that contains the package's name.
+# It records what it should build, and "builds" a file that contains the package's name.
 FAKE_GO = """#!/bin/sh
 if [ "$1" = version ]; then echo "go version go{version} linux/amd64"; exit 0; fi
 while [ "$1" != -o ]; do shift; done
@@ -80,7 +80,7 @@ def test_a_binary_is_built_once(go: FakeGo, build: Callable[..., dict[str, str]]
     assert go.built == ["go.etcd.io/etcd/server/v3", "k8s.io/kubernetes/cmd/kubectl"]
 
 
-def test_a_changed_binary_is_built_again_and_the_user_is_told(
+def test_a_changed_binary_is_built_again_with_a_message(
     go: FakeGo, build: Callable[..., dict[str, str]], said: list[str]
 ) -> None:
     path = Path(build("etcd")["etcd"])

@@ -50,7 +50,7 @@ def test_a_real_node_without_its_programs(monkeypatch: pytest.MonkeyPatch, tmp_p
         check(0, kubelet=True)
 
 
-def test_the_make_word_hands_the_line_through() -> None:
+def test_the_make_target_passes_its_variables_on() -> None:
     done = subprocess.run(["make", "-C", str(CHECKOUT), "cluster", "NODES=abc"], capture_output=True, text=True)
     assert done.returncode == 2
     lines = [line for line in done.stderr.splitlines() if not line.startswith("make")]

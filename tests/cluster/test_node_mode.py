@@ -92,7 +92,7 @@ def test_a_pod_reaches_a_service_by_its_name(node_cluster: Cluster) -> None:
 
 
 def test_a_pod_reaches_the_api_server_with_a_token_bound_to_its_node(node_cluster: Cluster) -> None:
-    """kubectl in the pod asks the API server for its identity."""
+    """kubectl in the pod reads its identity from the API server."""
     folder = str(Path(node_cluster.kubectl_binary).parent)
     volume = {"name": "tools", "hostPath": {"path": folder}}
     mount = {"name": "tools", "mountPath": "/tools", "readOnly": True}

@@ -155,5 +155,5 @@ def test_a_killed_owner_takes_its_cluster_with_it(harness: Harness) -> None:
     assert not harness.registry.exists()
 
 
-def test_cluster_down_without_clusters_says_so(harness: Harness) -> None:
+def test_cluster_down_without_clusters_reports_that(harness: Harness) -> None:
     assert harness.run("cluster.down") == "no cluster of this checkout is running\n"

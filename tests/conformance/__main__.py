@@ -1,7 +1,7 @@
 """Any number of pods, from any seed: `PYTHONPATH=tests python -m conformance --pods 20000 --seed 1`.
 
-A long run must outlive a machine that stalls: a cluster whose API server or oracle gave no answer is made anew from its
-seed on a new control plane, and nothing of the broken try is counted.
+A long run must outlive a machine that stalls: a cluster whose API server or oracle gave no answer is created again from
+its seed on a new control plane, and nothing of the broken try is counted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pods that are really bound, one after the other: Carico's node must be one that kube-scheduler found feasible.
 
-Every binding changes the cluster, so kube-scheduler is asked about each pod just before Carico gets it.
+Every binding changes the cluster, so kube-scheduler decides about each pod just before Carico gets it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def run(plane: Plane, world: RandomCluster, pods: list[Object]) -> Bound:
             continue
         node = _given(plane, world, pod, feasible)
         if _differ(node, feasible):
-            # Kube-scheduler may have looked before it heard of the pod before this one, or of a volume.
+            # Kube-scheduler may have looked before its watch had the pod before this one, or a volume.
             _delete(plane, world, pod["metadata"]["name"])
             time.sleep(1.0)
             feasible = _asked(plane, world, pod) or frozenset()
@@ -75,7 +75,7 @@ def _asked(plane: Plane, world: RandomCluster, pod: Object) -> frozenset[str] | 
 def _given(plane: Plane, world: RandomCluster, pod: Object, feasible: frozenset[str]) -> str:
     """The node that Carico bound the pod to; empty when it said that there is none.
 
-    Where there should be one, a first refusal is not the last word: Carico may not have heard of a volume yet.
+    Where there should be one, a first rejection is not final: Carico's watch may not have a volume yet.
     """
     name = pod["metadata"]["name"]
     compare.create(plane.api, "/api/v1/pods", _with(pod, name, "carico"))

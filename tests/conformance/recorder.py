@@ -1,6 +1,6 @@
 """A scheduler extender that writes down the nodes it is given and accepts none of them.
 
-kube-scheduler asks extenders after all of its own filters: what it sends is the whole feasible set. Rejecting it keeps
+kube-scheduler calls extenders after all of its own filters: what it sends is the whole feasible set. Rejecting it keeps
 the cluster as it is.
 """
 
@@ -32,7 +32,7 @@ class Recorder:
                 self.wfile.write(answer)
 
             def log_message(self, *_: object) -> None:
-                """Nobody reads it."""
+                """Not logged."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from dashboard.browser import chromium
 
-expect.set_options(timeout=30_000)  # ms; five seconds, as it is unless said, are little on a busy machine
+expect.set_options(timeout=30_000)  # ms; the default of five seconds is little on a busy machine
 
 
 @pytest.fixture(scope="module")

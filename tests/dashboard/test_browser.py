@@ -90,7 +90,7 @@ def test_the_scheduler_may_end_and_start_again(stage: Stage, tab: Tab) -> None:
     expect(page.locator("#decisions li", has_text="after-1").first).to_be_visible(timeout=30_000)
 
 
-def test_a_replica_that_stands_by_says_so(stage: Stage, tab: Tab) -> None:
+def test_a_standby_replica_shows_that(stage: Stage, tab: Tab) -> None:
     port = free_port()
     other = stage.start_scheduler(port=port)
     try:

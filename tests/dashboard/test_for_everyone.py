@@ -101,7 +101,7 @@ def test_columns_sort_by_keyboard_and_say_so(stage: Stage, tab: Tab) -> None:
 
 
 def test_what_moves_is_not_read_out(stage: Stage, tab: Tab) -> None:
-    """Figures change all the time; a screen reader hears of what people have to know only."""
+    """Figures change all the time; a screen reader announces only what people have to know."""
     page = ready(tab(stage.url))
     page.evaluate("""() => {
         window.spoken = [];

@@ -46,7 +46,7 @@ def evil_port() -> Iterator[int]:
             self.wfile.write(b"<!doctype html><title>kittens</title>")
 
         def log_message(self, *_: Any) -> None:
-            """Nobody reads it."""
+            """Not logged."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Empty) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

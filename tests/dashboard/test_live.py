@@ -1,4 +1,4 @@
-"""What the page is told, in turned time and without a browser."""
+"""What is sent to the page, with a manual clock and without a browser."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from carico.types import Mode, NodeReport
 
 
 class World:
-    """The parts of a scheduler, a page on top, and one reader that writes down what it hears."""
+    """The parts of a scheduler, a page on top, and one client that records what it receives."""
 
     def __init__(self, nodes: int = 2) -> None:
         self.clock = ManualClock(now=100.0)
@@ -38,7 +38,7 @@ class World:
     def report(self, node: str, capacity: float, **changes: Any) -> NodeReport:
         report = make_report(node, capacity, **changes)
         self.parts.ledger.report(report, self.clock.monotonic())
-        self.live.columns.noted(report)
+        self.live.columns.record(report)
         self.parts.cluster.capacity_changed()
         return report
 
@@ -99,10 +99,10 @@ def test_a_reader_gets_everything_and_then_what_changed() -> None:
     message = world.tick()
     assert names(message) == ["n1"]
     assert message["summary"]["capacity"] == 11.0
-    assert world.tick() == {}  # nothing changed, nothing is said
+    assert world.tick() == {}  # nothing changed, nothing is sent
 
 
-def test_small_moves_are_not_told_but_add_up() -> None:
+def test_small_moves_are_not_sent_but_add_up() -> None:
     world = World(1)
     world.report("n0", 8.0, usage=(0.250, 0.5))
     world.listen()
@@ -145,7 +145,7 @@ def test_states() -> None:
     report = make_report("n0", 4.0)
     churning = dataclasses.replace(report, estimate=dataclasses.replace(report.estimate, mode=Mode.CHURN))
     world.parts.ledger.report(churning, world.clock.monotonic())
-    world.live.columns.noted(churning)
+    world.live.columns.record(churning)
     world.listen()
     assert world.heard[0]["nodes"][0][2] == FRESH + REPORTED + CHURN + CORDONED
     world.tick()
@@ -159,7 +159,7 @@ def test_invented_dimensions_take_no_columns() -> None:
     names = ("constructor", *(f"invented_{i}" for i in range(8)), "cpu")
     usage = (*[0.9] * 9, 0.25)
     liar = dataclasses.replace(report, dimensions=names, estimate=dataclasses.replace(report.estimate, usage=usage))
-    world.live.columns.noted(liar)
+    world.live.columns.record(liar)
     world.report("n1", 4.0)
     world.listen()
     assert world.heard[0]["dimensions"] == ["cpu", "memory"]

@@ -1,4 +1,4 @@
-"""The page's files: what they may ask a browser for."""
+"""The page's files: what they may load in a browser."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_sockets(tmp_path: Path) -> None:
 
     nothing = {"containerd_socket": tmp_path / "none", "cri_socket": tmp_path / "none"}
     assert {finding.state for finding in look(**nothing)} == {"warning"}
-    [asked] = look(runtime="containerd", **nothing)  # who asked for it needs it
+    [asked] = look(runtime="containerd", **nothing)  # what is requested by name is needed
     assert (asked.state, asked.found) == ("missing", f"there is no socket {tmp_path}/none")
     (tmp_path / "kubepods").mkdir()
     [counted] = look(**nothing)
@@ -108,7 +108,7 @@ def test_problems_with_tls_are_named(authority: Authority, tmp_path: Path) -> No
         assert "--tls-ca" in stranger.fix
         wrong_name = ask(f"127.0.0.1:{port}", tls_ca=authority.cert)
         assert "IP address mismatch" in wrong_name.found
-        assert ask(server.target, plaintext=True).found.endswith("it speaks TLS")
+        assert ask(server.target, plaintext=True).found.endswith("it uses TLS")
         assert ask(server.target).state == "missing"  # no authority named
     assert ask(server.target, tls_ca=authority.cert).found.endswith("nothing listens there")
 
@@ -183,7 +183,7 @@ def test_a_cluster_that_works_and_one_that_does_not(tmp_path: Path) -> None:
 
 @pytest.mark.cluster
 @needs_scale
-def test_a_user_without_rights_is_told_which(scale_cluster: Callable[[int], Cluster]) -> None:
+def test_missing_rights_of_a_user_are_named(scale_cluster: Callable[[int], Cluster]) -> None:
     cluster = scale_cluster(1)
     code, found = doctor("--kubeconfig", str(cluster.kubeconfig))
     assert found["rights"].state == "ok"

@@ -1,7 +1,7 @@
-"""A supervisor with a family that is hard to kill, for tests that kill it: run as `python families.py TOKEN`.
+"""An owner of jobs with process trees that are hard to kill, for tests that kill it: run as `python families.py TOKEN`.
 
-Every process of the family has TOKEN among its arguments. Some made a session of their own, some threw their
-environment away, some are orphans from the start, and new ones keep coming.
+Every process of them has TOKEN among its arguments. Some made a session of their own, some dropped their
+environment, some are orphans from the start, and new ones keep coming.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ async def main(token: str) -> None:
         for group in (False, True):
             command = LaunchCommand(["sh", "-c", JOB.format(token=token), token], environment, group=group)
             jobs.append(await guard.start(command))
-        print(guard.keeper_pid, *(job.pid for job in jobs), flush=True)
+        print(guard.supervisor_pid, *(job.pid for job in jobs), flush=True)
         await asyncio.gather(*(job.wait() for job in jobs))
         await asyncio.Event().wait()
 

@@ -7,7 +7,7 @@ import secrets
 
 import psutil
 
-# Somebody without rights, who may yet read the interpreter wherever it lies.
+# A user without rights who may read the interpreter, wherever it is installed.
 AS_USER = ["setpriv", "--reuid=65534", "--clear-groups", "--inh-caps=-all,+dac_read_search"]
 AS_USER += ["--ambient-caps=-all,+dac_read_search", "--bounding-set=-all,+dac_read_search"]
 

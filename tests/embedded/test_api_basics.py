@@ -28,7 +28,7 @@ def test_only_who_can_read_the_kubeconfig_comes_in(tmp_path: Path, tls: bool) ->
             known = credentials.from_kubeconfig(path) if tls else credentials.fixed(server.address, server.token)
             owner = Client(known)
             assert msgspec.json.decode(await owner.call("GET", "/api/v1/nodes"))["items"] == []
-            if tls:  # without it nobody sends the right token in clear either
+            if tls:  # without TLS no client may send the right token in clear text either
                 path.write_text(path.read_text().replace(server.token, "guessed"))
             stranger = Client(credentials.from_kubeconfig(path))
             for where in ("/api/v1/nodes", "/version", "/nowhere"):

@@ -63,7 +63,7 @@ JOB = {
     "metadata": {"name": "j"},
     "spec": {
         "completions": 4,
-        "managedBy": "example.com/nobody",  # nobody shall make its pods or touch its status
+        "managedBy": "example.com/nobody",  # no controller makes its pods or writes its status
         "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}},
     },
 }
@@ -73,7 +73,7 @@ NODE = {
     "nodeInfo": {"kubeletVersion": "v1", "osImage": "os", "kernelVersion": "6", "containerRuntimeVersion": "c"},
     "conditions": [{"type": "Ready", "status": "True"}],
 }
-ELSE = "00000000-0000-4000-8000-000000000000"  # a UID that nobody has
+ELSE = "00000000-0000-4000-8000-000000000000"  # a UID that no object has
 
 
 def condition(kind: str, status: str, **more: str) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def test_what_an_owner_owns_goes_with_it(tmp_path: Path) -> None:
         await post(client, PODS, pod("bound", job["metadata"]["uid"], nodeName="n"))
         await post(client, PODS, pod("other"))
         await client.call("DELETE", f"{jobs}/j")
-        assert await names(client, PODS) == ["bound", "other"]  # the node has yet to say that it has ended
+        assert await names(client, PODS) == ["bound", "other"]  # the node has not reported its end yet
         left = json.loads(await client.call("GET", f"{PODS}/bound"))
         assert "deletionTimestamp" in left["metadata"]
         job = await post(client, jobs, {"metadata": {"name": "j"}} | template)

@@ -1,4 +1,4 @@
-"""Watches of the embedded API server: nothing is missed, nothing grows, and who is too late is told so."""
+"""Watches of the embedded API server: nothing is missed, nothing grows, and a client that is too late gets 410."""
 
 from __future__ import annotations
 
@@ -147,15 +147,15 @@ def test_quiet_watches_get_bookmarks_and_end_in_time(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
-def test_who_reads_too_slowly_is_told_and_costs_nothing(tmp_path: Path) -> None:
-    """The reader does not read; the server keeps neither its events nor its place for ever."""
+def test_a_client_that_reads_too_slowly_gets_410_and_costs_nothing(tmp_path: Path) -> None:
+    """The client does not read; the server ends the watch instead of buffering without limit."""
 
     async def scenario(server: ApiServer, client: Client, _clock: ManualClock) -> None:
         where = urlsplit(server.address)
         reader, writer = await asyncio.open_connection(where.hostname, where.port, limit=1024)
         path = f"{PATH}?watch=1&resourceVersion={await version(client)}"
         writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n\r\n".encode())
-        await reader.readline()  # the watch has begun; more than twice `limit` is not read unless asked for
+        await reader.readline()  # the watch has begun; more than twice `limit` is not read unless requested
         big = json.dumps({"metadata": {"name": "big"}, "data": {"a": "x" * 500_000}}).encode()
         await client.call("POST", PATH, big)
         for i in range(60):

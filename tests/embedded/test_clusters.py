@@ -121,9 +121,9 @@ def test_its_pods_are_processes_of_this_machine_and_end_with_it(shell: Shell) ->
 
 
 @pytest.mark.slow
-def test_a_supervisor_that_was_killed_leaves_a_stopped_cluster_that_can_be_made_anew(shell: Shell) -> None:
+def test_a_supervisor_that_was_killed_leaves_a_stopped_cluster_that_can_be_created_again(shell: Shell) -> None:
     assert shell.carico("cluster", "create", "two").returncode == 0
-    lock = home.Home(shell.folder / "carico" / "clusters" / "two")
+    lock = home.ClusterFolder(shell.folder / "carico" / "clusters" / "two")
     pid = lock.supervisor()
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
@@ -136,7 +136,7 @@ def test_a_supervisor_that_was_killed_leaves_a_stopped_cluster_that_can_be_made_
 
 
 @pytest.mark.slow
-def test_a_cluster_that_cannot_start_says_why_and_leaves_nothing(shell: Shell) -> None:
+def test_a_cluster_that_cannot_start_gives_the_reason_and_leaves_nothing(shell: Shell) -> None:
     (shell.folder / "cryptography.py").write_text("raise ImportError('broken on purpose')\n")
     path = os.pathsep.join([str(shell.folder), os.environ.get("PYTHONPATH", "")])
     done = shell.carico("cluster", "create", PYTHONPATH=path)
@@ -157,7 +157,7 @@ def test_a_cluster_that_cannot_start_says_why_and_leaves_nothing(shell: Shell) -
         (["remove"], "'remove' is not one of create, delete, kubeconfig, list"),
     ],
 )
-def test_mistakes_are_told_in_one_line(shell: Shell, words: list[str], says: str) -> None:
+def test_mistakes_are_reported_in_one_line(shell: Shell, words: list[str], says: str) -> None:
     done = shell.carico("cluster", *words)
     assert done.returncode == 2
     assert says in done.stderr

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 class Running:
-    """A demo whose processes can be told from all others by the folder that they live in."""
+    """A demo whose processes are identified by the folder that they use."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
         self.folder = folder

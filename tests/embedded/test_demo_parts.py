@@ -14,7 +14,7 @@ import pytest
 from carico.cli import main
 from carico.embedded.cluster import claim, free_port
 from carico.embedded.demo import figures, latency, picture, progress, workload
-from carico.embedded.demo.job import WAYS, DemoRun, PodTimes, manifest
+from carico.embedded.demo.job import VARIANTS, DemoRun, PodTimes, manifest
 from carico.embedded.demo.progress import DemoProgress
 from carico.types import NodeSize
 
@@ -34,9 +34,9 @@ def finished(way, spans, *, published=100.0):
 @pytest.fixture
 def runs():
     return [
-        finished(WAYS[0], [(0, 20), (0, 20), (0, 22), (0, 24)]),
-        finished(WAYS[1], [(0, 6), (0, 6), (6, 12), (6, 24)]),
-        finished(WAYS[2], [(0, 5), (0, 5), (5, 10), (5, 24)]),
+        finished(VARIANTS[0], [(0, 20), (0, 20), (0, 22), (0, 24)]),
+        finished(VARIANTS[1], [(0, 6), (0, 6), (6, 12), (6, 24)]),
+        finished(VARIANTS[2], [(0, 5), (0, 5), (5, 10), (5, 24)]),
     ]
 
 
@@ -55,7 +55,7 @@ def test_pi_is_pi():
 
 
 def test_memory_is_held_and_touched():
-    """The kernel's own word on the resident size."""
+    """The resident size by the kernel."""
     child = subprocess.Popen(workload.program("memory", "64", "0.2"))
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
@@ -76,7 +76,7 @@ def test_the_work_fits_the_machine(monkeypatch):
 
 
 def test_a_pod_of_carico_has_no_requests():
-    packed, chosen, ours = (manifest(way, "p", ["x"])["spec"] for way in WAYS)
+    packed, chosen, ours = (manifest(way, "p", ["x"])["spec"] for way in VARIANTS)
     assert packed["containers"][0]["resources"] == {"requests": {"cpu": "100m"}}
     assert chosen["containers"][0]["resources"] == {"requests": {"cpu": "500m"}}
     assert "resources" not in ours["containers"][0]
@@ -104,7 +104,7 @@ def test_the_table_names_every_figure_and_its_columns_stand_in_line(runs):
     assert len({len(line) for line in lines}) == 1, "the last column stands at the right"
     for word in ("job completion", "pod completion", "pod turnaround", "web answers", "utilisation", "p99", "std"):
         assert word in text
-    assert all(way.label in lines[0] for way in WAYS)
+    assert all(way.label in lines[0] for way in VARIANTS)
 
 
 def test_the_objects_hold_all_of_it(runs):
@@ -124,7 +124,7 @@ def test_the_server_beside_answers_and_is_timed(server_beside):
     async def ask():
         answers: list[float] = []
         await latency.until_it_answers(server_beside)
-        asking = asyncio.create_task(latency.keep_asking(server_beside, answers))
+        asking = asyncio.create_task(latency.keep_requesting(server_beside, answers))
         async with asyncio.timeout(30):
             while len(answers) < 3:  # noqa: ASYNC110 - what is waited for is in another process
                 await asyncio.sleep(latency.EVERY)
@@ -138,10 +138,10 @@ def test_the_server_beside_answers_and_is_timed(server_beside):
 
 def test_a_server_that_is_not_there_is_no_answer():
     with pytest.raises(OSError):
-        asyncio.run(latency.ask(free_port()))
+        asyncio.run(latency.request(free_port()))
 
 
-def test_only_one_of_two_demos_gets_the_port_that_nobody_listens_on_yet():
+def test_only_one_of_two_demos_gets_a_port_without_listener():
     port = free_port()
     first = claim(port)
     assert first is not None
@@ -189,7 +189,7 @@ def test_a_check_of_the_picture_leaves_no_file_and_harms_none(tmp_path):
         (["--png", "/no/such/folder/x.png"], "there is no folder"),
         (["--png", "/"], "cannot be written (Is a directory); choose another"),
         (["--png", "/proc/x.png"], "cannot be written"),
-        (["--png", "x" * 300], "cannot be written (File name too long)"),  # already to ask whether it is there fails
+        (["--png", "x" * 300], "cannot be written (File name too long)"),  # stat() fails already
         (["--simulate", "5"], "add --keep"),
     ],
 )

@@ -35,7 +35,7 @@ def test_a_stranger_that_got_the_number_is_left_alone(process: subprocess.Popen[
     assert process.wait() == -signal.SIGTERM, "this is the first signal that it got"
 
 
-def test_a_descriptor_of_an_ended_process_reaches_nobody(process: subprocess.Popen[bytes]) -> None:
+def test_a_descriptor_of_an_ended_process_reaches_no_other(process: subprocess.Popen[bytes]) -> None:
     looks = []
 
     def find() -> set[int]:

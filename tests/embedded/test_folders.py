@@ -49,7 +49,7 @@ def test_what_another_users_run_left_stays(shared: Path, monkeypatch: pytest.Mon
     assert left.exists()
 
 
-def test_a_link_is_nobodys_folder(shared: Path) -> None:
+def test_a_link_is_not_used_as_a_folder(shared: Path) -> None:
     own = shared / "own"
     own.mkdir()
     (shared / "link").symlink_to(own)

@@ -39,7 +39,7 @@ class Kubectl:
     def __init__(self, cluster: EmbeddedCluster, namespace: str, home: Path) -> None:
         self.cluster, self.namespace = cluster, namespace
         self._binary = builder.build(["kubectl"])["kubectl"]
-        # A home of its own: kubectl keeps what a server said of itself there.
+        # A home of its own: kubectl caches the discovery of a server there.
         self._environ = os.environ | {"HOME": str(home), "KUBECONFIG": str(cluster.kubeconfig)}
 
     def start(self, *argv: str, stdin: Any = None) -> subprocess.Popen[str]:
@@ -48,7 +48,7 @@ class Kubectl:
         return subprocess.Popen(command, stdin=stdin, stdout=pipe, stderr=pipe, text=True, env=self._environ)
 
     def __call__(self, *argv: str, stdin: str = "", fails: bool = False, warns: bool = False) -> str:
-        """What it prints; any word on stderr fails the test, unless that is what it is to say."""
+        """Its output; any text on stderr fails the test, unless it is expected."""
         with self.start(*argv, stdin=subprocess.PIPE) as child:
             out, err = child.communicate(stdin, timeout=60)
         if fails:
@@ -65,7 +65,7 @@ class Kubectl:
         self.cluster.api.post(path, {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}})
 
     def says(self, name: str, phase: str, state: dict[str, Any]) -> None:
-        """What a node would say of a pod."""
+        """The status that a node would write for a pod."""
         status = {"name": "main", "image": "i", "imageID": "", "ready": False, "restartCount": 0, "state": state}
         body = {"status": {"phase": phase, "containerStatuses": [status]}}
         self.cluster.api.patch(f"/api/v1/namespaces/{self.namespace}/pods/{name}/status", body)
@@ -85,7 +85,7 @@ def cells(table: str) -> list[list[str]]:
     return [line.split() for line in table.splitlines()]
 
 
-def test_the_server_tells_what_it_is(kubectl: Kubectl) -> None:
+def test_the_server_serves_its_version(kubectl: Kubectl) -> None:
     assert "Server Version: v1." in kubectl("version")
     resources = kubectl("api-resources")
     for line in ("pods", "nodes", "events", "leases", "jobs", "poddisruptionbudgets", "storageclasses"):
@@ -154,7 +154,7 @@ def test_get_shows_what_it_shows_of_a_real_cluster(kubectl: Kubectl) -> None:
     assert [row[:3] for row in nodes[1:]] == [["kwok-0000", "Ready", "<none>"], ["kwok-0001", "Ready", "<none>"]]
 
 
-def test_describe_says_all_of_a_pod_and_a_node(kubectl: Kubectl) -> None:
+def test_describe_shows_all_of_a_pod_and_a_node(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=MANIFEST)
     kubectl.bind("web", "kwok-0000")
     kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=60s")
@@ -224,7 +224,7 @@ def test_delete_waits_for_the_node_and_force_does_not(kubectl: Kubectl) -> None:
 
 def test_logs_are_shown_and_followed(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=MANIFEST)
-    kubectl.bind("web", "a-node-that-nobody-plays")  # it ends when the test says so
+    kubectl.bind("web", "a-node-that-nobody-plays")  # it ends when the test writes its status
     kubectl.says("web", "Running", {"running": {"startedAt": "2026-01-01T00:00:00Z"}})
     file = kubectl.cluster.logs / kubectl.pod("web")["metadata"]["uid"] / "main.log"
     file.parent.mkdir(parents=True)

@@ -59,7 +59,7 @@ def test_the_agent_counts_every_pod_at_every_step(tmp_path: Path) -> None:
 
 
 def test_events_come_at_once(tmp_path: Path) -> None:
-    """The agent's own source, asked every few milliseconds: how long after the API server knows does it count?"""
+    """The agent's own source, polled every few milliseconds: how long after the API server does it count the pod?"""
 
     async def scenario(place: Place) -> None:
         table = PodTable(RuntimeSettings())
@@ -74,7 +74,7 @@ def test_events_come_at_once(tmp_path: Path) -> None:
             await until(lambda uid=made["metadata"]["uid"]: uid in table.counted())
             lags.append(time.monotonic() - told)
         assert table.count(time.monotonic()).running == 10
-        assert max(lags) < RELIST / 2  # it was told, and did not find out by listing
+        assert max(lags) < RELIST / 2  # by an event, not by listing
         await place.delete("p0", grace=1)
         await place.until_gone("p0")
         await until(lambda: table.count(time.monotonic()).running == 9)

@@ -1,4 +1,4 @@
-"""The embedded node tells what its pods use, from their processes, and the agent's own client understands it."""
+"""The embedded node serves what its pods use, from their processes, and the agent's own client reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes under a guard: what they are given, how their end is told, and that nothing outlives a kill -9."""
+"""Processes under a guard: what they are given, how their end is reported, and that nothing outlives a kill -9."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_cost_is_measured() -> None:
 
 
 @pytest.mark.needs("root", "cgroup-v1")
-def test_a_memory_limit_kills_and_is_told_apart() -> None:
+def test_a_kill_by_the_memory_limit_is_distinguished() -> None:
     async def scenario(guard: Guard) -> None:
         greedy = LaunchCommand([sys.executable, "-S", "-c", GREEDY], ENVIRONMENT, memory=50 << 20)
         process = await guard.start(greedy)
@@ -142,7 +142,7 @@ def test_a_cpu_limit_holds() -> None:
 
 
 @pytest.mark.needs("root")
-def test_an_ordinary_user_gets_a_limit_too_and_is_told_how() -> None:
+def test_an_ordinary_user_gets_a_limit_too_and_a_note_how() -> None:
     script = f"""
 import asyncio, os, sys
 from carico.embedded.supervisor.guard import LaunchCommand, Guard
@@ -170,7 +170,7 @@ def test_a_job_ends_with_all_that_it_left_behind() -> None:
     with_guard(scenario)
 
 
-def test_stop_asks_first_and_kills_then(tmp_path: Path) -> None:
+def test_stop_sends_sigterm_first_and_kills_then(tmp_path: Path) -> None:
     async def scenario(guard: Guard) -> None:
         said = [tmp_path / name for name in ("polite", "deaf")]
         traps = [f"trap '{trap}' TERM; echo set; while true; do sleep 0.05; done" for trap in ("exit 7", "")]
@@ -199,18 +199,18 @@ def test_leaving_the_guard_ends_everything() -> None:
     assert not bearers_of(token)
 
 
-def test_a_killed_keeper_takes_its_jobs_along_and_is_replaced() -> None:
+def test_a_killed_job_supervisor_takes_its_jobs_along_and_is_replaced() -> None:
     token = new_token()
 
     async def scenario(guard: Guard) -> None:
         job = await guard.start(shell(f"(env -i setsid sleep 7{token} &) ; setsid sleep 8{token} & sleep 9{token}"))
-        before = guard.keeper_pid
+        before = guard.supervisor_pid
         os.kill(before, signal.SIGKILL)
         ended = await job.wait()
         assert (ended.exit_code, ended.lost) == (137, True)
         assert not bearers_of(token)
         assert (await (await guard.start(shell("exit 5"))).wait()).code == 5
-        assert guard.keeper_pid != before
+        assert guard.supervisor_pid != before
 
     with_guard(scenario)
 
@@ -224,7 +224,7 @@ def test_a_job_supervisor_that_does_not_end_is_killed_and_nothing_is_left(
 
     async def scenario(guard: Guard) -> None:
         await guard.start(shell(f"(env -i setsid sleep 7{token} &) ; setsid sleep 8{token} & sleep 9{token}"))
-        os.kill(guard.keeper_pid, signal.SIGSTOP)
+        os.kill(guard.supervisor_pid, signal.SIGSTOP)
 
     with_guard(scenario)
     assert not bearers_of(token)

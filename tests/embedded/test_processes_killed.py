@@ -1,4 +1,4 @@
-"""Nothing outlives a kill -9, whoever is killed and whenever."""
+"""Nothing outlives a kill -9 of any of the processes, at any moment."""
 
 from __future__ import annotations
 
@@ -23,43 +23,43 @@ HERE = Path(__file__).parent
 @pytest.mark.slow
 @pytest.mark.parametrize("round_", range(12))
 def test_nothing_survives_a_kill_at_any_moment(round_: int) -> None:
-    """Kills the supervisor, or first its keeper or a job, at a random moment of a busy family's life."""
+    """Kills the owner, or first its job supervisor or a job, at a random moment of a busy family's life."""
     token, rng = new_token(), random.Random(round_)
-    with family_of(token) as (supervisor, pids):
+    with family_of(token) as (owner, pids):
         if round_ % 4 < 3:
-            keeper, *jobs = pids()
+            supervisor, *jobs = pids()
             time.sleep(rng.uniform(0.0, 0.3))
-            os.kill([keeper, rng.choice(jobs), supervisor.pid][round_ % 4], signal.SIGKILL)
+            os.kill([supervisor, rng.choice(jobs), owner.pid][round_ % 4], signal.SIGKILL)
             time.sleep(rng.choice([0.0, 0.001, 0.01, 0.1]))
         else:  # while it starts
             time.sleep(rng.uniform(0.0, 0.4))
-        supervisor.kill()
-        # Keeper and supervisor may have died together: then it is the next start that ends the rest.
+        owner.kill()
+        # Both supervisor and owner may have died together: then it is the next start that ends the rest.
         until_gone(token, sweep if round_ % 4 == 0 else lambda: None)
 
 
 @pytest.mark.slow
 @pytest.mark.needs("root")
-@pytest.mark.parametrize("victim", ["supervisor", "keeper"])
+@pytest.mark.parametrize("victim", ["owner", "job supervisor"])
 def test_nothing_survives_a_kill_for_an_ordinary_user(victim: str) -> None:
     token = new_token()
-    with family_of(token, *AS_USER) as (supervisor, pids):
-        os.kill(pids()[0] if victim == "keeper" else supervisor.pid, signal.SIGKILL)
-        until_gone(token, but=[supervisor.pid])
+    with family_of(token, *AS_USER) as (owner, pids):
+        os.kill(pids()[0] if victim == "job supervisor" else owner.pid, signal.SIGKILL)
+        until_gone(token, but=[owner.pid])
 
 
 @contextlib.contextmanager
 def family_of(token: str, *before: str) -> Iterator[tuple[subprocess.Popen[str], Callable[[], list[int]]]]:
-    """families.py, and a function that waits for the numbers of its keeper and jobs."""
+    """families.py, and a function that waits for the pids of its job supervisor and jobs."""
     command = [*before, sys.executable, str(HERE / "families.py"), token]
-    supervisor = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/")
-    assert supervisor.stdout is not None
-    out = supervisor.stdout
+    owner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/")
+    assert owner.stdout is not None
+    out = owner.stdout
     try:
-        yield supervisor, lambda: list(map(int, out.readline().split()))
+        yield owner, lambda: list(map(int, out.readline().split()))
     finally:
-        supervisor.kill()
-        supervisor.wait()
+        owner.kill()
+        owner.wait()
         out.close()
 
 

@@ -1,4 +1,4 @@
-"""Simulated nodes: pods seem to run on them, and the scheduler believes what their agents say."""
+"""Simulated nodes: pods seem to run on them, and the scheduler places pods by the reports of their agents."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_pods_end_after_their_time_and_make_room(stage: Stage) -> None:
     assert (ended["exitCode"], ended["reason"]) == (0, "Completed")
 
 
-def test_the_scheduler_comes_back_and_hears_all_nodes_again(stage: Stage) -> None:
+def test_the_scheduler_restarts_and_gets_all_nodes_reports_again(stage: Stage) -> None:
     port = next(word for word in stage.nodes.command if word.startswith("127.0.0.1:")).rpartition(":")[2]
     stage.scheduler.stop(signal.SIGKILL)
     stage.scheduler = SchedulerProcess(stage.cluster.kubeconfig, int(port), "--validate", "--no-leader-elect")

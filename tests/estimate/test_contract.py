@@ -130,11 +130,11 @@ def test_whatever_comes_the_answer_is_sane(
 
 
 @every_choice
-def test_without_a_runtime_it_is_the_usage_that_speaks(choice: EstimateSettings) -> None:
+def test_without_a_runtime_usage_alone_counts(choice: EstimateSettings) -> None:
     pipeline = Pipeline(choice, DIMENSIONS)
-    nobody = PodCount(0, False, 0)
-    quiet = estimates(pipeline, [(Sample(i / 10, (0.1, 0.1)), nobody) for i in range(600)])
-    busy = estimates(pipeline, [(Sample(i / 10, (0.9, 0.1)), nobody) for i in range(600, 660)])
+    no_pods = PodCount(0, False, 0)
+    quiet = estimates(pipeline, [(Sample(i / 10, (0.1, 0.1)), no_pods) for i in range(600)])
+    busy = estimates(pipeline, [(Sample(i / 10, (0.9, 0.1)), no_pods) for i in range(600, 660)])
     for estimate in (*quiet, *busy):
         sane(estimate)
         assert estimate.mode is Mode.SETTLED
@@ -142,7 +142,7 @@ def test_without_a_runtime_it_is_the_usage_that_speaks(choice: EstimateSettings)
 
 
 @every_choice
-def test_a_full_node_takes_nobody(choice: EstimateSettings) -> None:
+def test_a_full_node_takes_no_pods(choice: EstimateSettings) -> None:
     pipeline = Pipeline(choice, DIMENSIONS)
     estimates(pipeline, life(1200))
     full = [(Sample(120 + i / 10, (1.0, 0.5)), PodCount(9, False, 0)) for i in range(50)]

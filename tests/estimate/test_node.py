@@ -71,7 +71,7 @@ def test_pods_whose_load_is_already_in_the_usage_are_not_subtracted_twice() -> N
     assert estimate.pod_capacity == pytest.approx(fits(6), abs=0.6)
 
 
-def test_in_churn_the_count_speaks_and_not_the_usage() -> None:
+def test_in_churn_the_pod_count_is_used_and_not_the_usage() -> None:
     node = Node()
     node.learn()
     estimate = node.run(1, pods=5, churn=True, extra=(0.3, 0.0))

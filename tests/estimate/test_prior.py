@@ -97,7 +97,7 @@ def test_own_pods_close_what_the_cluster_opened() -> None:
     assert closed.cost_ratio == pytest.approx(COST, rel=0.15)
 
 
-def test_what_the_cluster_says_is_never_sent_back() -> None:
+def test_the_clusters_cost_is_never_sent_back() -> None:
     alone, _ = learned()
     told, _ = learned()
     told.adopt(100 * GRAM, CostBelief((0.9, 0.9), (1e-6, 1e-6)), mean_pods=3.0)
@@ -149,7 +149,7 @@ def test_a_gram_matrix_that_one_forged_size_made_huge_does_not_take_the_cost_awa
     assert seconds(pipeline, 10, 1, pods=0).cost_ratio == pytest.approx((0.3, 0.2))
 
 
-def test_a_node_whose_pods_are_unlike_the_clusters_believes_itself() -> None:
+def test_a_node_whose_pods_are_unlike_the_clusters_keeps_its_own_cost() -> None:
     """Nine nodes of light pods: the heavy node's own cost must not be shrunk towards theirs."""
     prior = Prior(1)
     prior.adopt(CostBelief((0.019,), (0.001**2,)))
@@ -157,7 +157,7 @@ def test_a_node_whose_pods_are_unlike_the_clusters_believes_itself() -> None:
 
 
 def test_a_cost_learned_beside_pods_that_never_changed_is_no_evidence() -> None:
-    """An agent that restarts beside four pods cannot tell their memory from the baseline's."""
+    """An agent that restarts beside four pods cannot distinguish their memory from the baseline's."""
     pipeline = Pipeline(EstimateSettings(estimator="resource-joint"), DIMENSIONS)
     for tick in range(100):
         pipeline.update(Sample(tick / 10, (0.2, 0.7)), PodCount(4, False, 0))

@@ -56,7 +56,7 @@ def test_after_a_start_the_new_level_is_there_at_once_and_without_the_spike() ->
     assert smoother.usage[0] == pytest.approx(0.4)
 
 
-def test_a_step_that_nobody_announced_is_followed_within_a_second() -> None:
+def test_a_step_without_an_event_is_followed_within_a_second() -> None:
     rng = random.Random(1)
     smoother = ChangeAware(1, rate_hz=10)
     feed(smoother, 0.2, PodCount(2, False, 0), 5)

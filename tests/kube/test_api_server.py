@@ -126,7 +126,7 @@ def test_a_closed_idle_connection_goes_unnoticed(play: Callable[[Scenario], None
     play(scenario)
 
 
-def test_a_watch_tells_of_everything_and_survives_cuts(play: Callable[[Scenario], None]) -> None:
+def test_a_watch_delivers_everything_and_survives_cuts(play: Callable[[Scenario], None]) -> None:
     async def scenario(place: Place) -> None:
         await place.pod("before")
         async with place.following() as pods:
@@ -209,7 +209,7 @@ def test_a_refresh_beside_the_watch_takes_nothing_back(play: Callable[[Scenario]
     play(scenario)
 
 
-def test_a_pod_made_anew_under_its_name_is_two_changes(play: Callable[[Scenario], None]) -> None:
+def test_a_pod_re_created_under_its_name_is_two_changes(play: Callable[[Scenario], None]) -> None:
     async def scenario(place: Place) -> None:
         first = await place.pod("twin")
         async with place.following() as pods:
@@ -289,7 +289,7 @@ async def _waits_since(place: Place) -> str:
     return str(condition["lastTransitionTime"])
 
 
-def test_an_evicted_pod_is_told_why_and_only_that_pod_goes(play: Callable[[Scenario], None]) -> None:
+def test_an_evicted_pod_gets_the_reason_and_only_that_pod_goes(play: Callable[[Scenario], None]) -> None:
     async def scenario(place: Place) -> None:
         old = await place.pod("victim")
         await place.delete("victim")

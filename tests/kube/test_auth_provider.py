@@ -52,7 +52,7 @@ class Provider(ThreadingHTTPServer):
         self.given = 0
         self.url = f"https://127.0.0.1:{self.server_address[1]}"
 
-    def handle_error(self, *_: object) -> None: ...  # a client that does not believe our certificate
+    def handle_error(self, *_: object) -> None: ...  # a client that does not trust the certificate of this server
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -143,7 +143,7 @@ def test_one_that_has_ended_is_renewed_and_kept(tmp_path: Path, provider: Provid
 
 
 @pytest.mark.needs("kubernetes")
-def test_when_the_file_cannot_be_written_the_new_token_serves_and_somebody_is_told(
+def test_when_the_file_cannot_be_written_the_new_token_serves_with_a_warning(
     tmp_path: Path, provider: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = kubeconfig(tmp_path, provider)

@@ -22,13 +22,13 @@ REFUSED, LOST, FENCED, TWICE = "refused", "lost", "fenced", "twice"
 
 
 class Script:
-    """Answers attempts with what the script says, its last entry repeatedly; `node` is what a look shows."""
+    """Answers attempts by the script, its last entry repeatedly; `node` is what a look shows."""
 
     def __init__(self, *answers: str | int, node: str = "") -> None:
         self._answers, self.node = list(answers), node
         self.leads = True
         self.looks = self.tries = 0
-        self.binds = False  # an attempt is under way, not a look
+        self.binds = False  # an attempt is in flight, not a look
 
     def next(self) -> str | int:
         self.tries += 1
@@ -38,7 +38,7 @@ class Script:
         """Called for each connection: one that is refused ends its attempt before anything is sent."""
         if self.binds and self._answers[0] == REFUSED:
             self.next()
-            raise HttpError("nobody listens")
+            raise HttpError("connection refused")
 
     async def answer(self, asked: Asked) -> bytes:
         if asked.method == "GET":
@@ -99,7 +99,7 @@ async def sent(script: Script, clock: ManualClock, *, idle: bool = False) -> tup
         ((500,), BindResult.UNKNOWN),
         ((504,), BindResult.UNKNOWN),
         ((LOST,), BindResult.UNKNOWN),
-        ((LOST, 403), BindResult.UNKNOWN),  # which says nothing of the first one
+        ((LOST, 403), BindResult.UNKNOWN),  # which does not concern the first one
         ((LOST, REFUSED), BindResult.UNKNOWN),
         ((LOST, 201), BindResult.DONE),
         ((TWICE,), BindResult.UNKNOWN),

@@ -64,7 +64,7 @@ def _granted(text: str) -> set[Right]:
 
 
 @pytest.mark.parametrize("parts", [{NeededBy.SCHEDULER}, ALL_PARTS, {NeededBy.SCHEDULER, NeededBy.ELECTION}])
-def test_the_roles_grant_what_the_doctor_asks_for(parts: set[NeededBy]) -> None:
+def test_the_roles_grant_what_the_doctor_checks(parts: set[NeededBy]) -> None:
     text = manifests(parts, "team")
     assert _granted(text) == set(rights(parts, "team", optional=True))
     assert text.count("kind: Role\n") == (NeededBy.ELECTION in parts)

@@ -105,8 +105,8 @@ async def until(holds: Callable[[], object]) -> None:
 REDIRECT = b"HTTP/1.1 302 Found\r\nLocation: https://login.example/\r\nContent-Length: 0\r\n\r\n"
 
 
-def test_a_redirect_is_an_error_that_says_so() -> None:
-    """A proxy that asks for a login must not be taken for an API server that has bound a pod."""
+def test_a_redirect_is_an_error_that_names_it() -> None:
+    """A proxy that requires a login must not be taken for an API server that has bound a pod."""
 
     async def scenario() -> None:
         async with Server(says(REDIRECT)).client() as client:
@@ -144,7 +144,7 @@ def test_a_status_with_nulls_is_read() -> None:
     run(scenario)
 
 
-def test_nobody_is_made_to_wait_for_hours() -> None:
+def test_no_request_waits_for_hours() -> None:
     async def scenario() -> None:
         answer = b"HTTP/1.1 429 X\r\nRetry-After: 99999999\r\nContent-Length: 0\r\n\r\n"
         async with Server(says(answer)).client() as client:
@@ -181,7 +181,7 @@ def test_what_is_urgent_does_not_wait_for_a_place() -> None:
     run(scenario)
 
 
-def test_a_fence_is_asked_after_the_wait_for_a_place_and_its_connection_is_kept() -> None:
+def test_a_fence_is_checked_after_the_wait_for_a_place_and_its_connection_is_kept() -> None:
     async def scenario() -> None:
         held, leads = Held(), [True]
         server = Server(held)
@@ -199,7 +199,7 @@ def test_a_fence_is_asked_after_the_wait_for_a_place_and_its_connection_is_kept(
 
 
 class Mortal:
-    """Connections in `dead` answer no more, and say nothing about it: the machine behind them has lost its power."""
+    """Connections in `dead` answer no more and send no FIN: the machine behind them has lost its power."""
 
     def __init__(self) -> None:
         self.dead: set[int] = set()
@@ -338,7 +338,7 @@ def test_every_connection_notices_within_the_time_that_client_go_takes() -> None
 
 @contextlib.contextmanager
 def hole() -> Any:
-    """An address that answers nobody: its queue of connections is full."""
+    """An address that answers no connection: its queue is full."""
     with socket.socket() as listening, socket.socket() as first, socket.socket() as second:
         listening.bind(("127.0.0.1", 0))
         listening.listen(0)

@@ -264,7 +264,7 @@ def test_a_service_account_without_its_files_is_one_line(tmp_path: Path) -> None
 # --- TLS ---
 
 
-def test_a_new_authority_in_the_file_is_believed_without_a_restart(tmp_path: Path, authority: Authority) -> None:
+def test_a_new_authority_in_the_file_is_trusted_without_a_restart(tmp_path: Path, authority: Authority) -> None:
     """A cluster whose authority is replaced: the API server comes back with a certificate of the new one."""
     (tmp_path / "new").mkdir()
     new = Authority(tmp_path / "new")
@@ -367,7 +367,7 @@ def test_a_clients_key_is_on_no_disk(tmp_path: Path, authority: Authority, monke
     assert asyncio.run(who.identity()).tls is not None
 
 
-def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_a_password(tmp_path: Path, authority: Authority) -> None:
+def test_an_encrypted_key_is_rejected_without_a_password_prompt(tmp_path: Path, authority: Authority) -> None:
     from cryptography.hazmat.primitives import serialization as s
 
     mine = authority.issue("me")
@@ -420,7 +420,7 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("from_pod", [False, True])
-def test_an_authority_without_key_identifiers_is_believed(
+def test_an_authority_without_key_identifiers_is_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, from_pod: bool
 ) -> None:
     """EKS, microk8s and others have such authorities; Python 3.13 and newer refuse them by default."""

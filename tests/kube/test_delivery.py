@@ -1,4 +1,4 @@
-"""Handlers that raise: the watch goes on, and they hear of the change again."""
+"""Handlers that raise: the watch goes on, and they get the change again."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def later(clock: ManualClock, seconds: float) -> None:
     asyncio.run(clock.turn(seconds))
 
 
-def test_what_a_handler_did_not_take_is_told_again_after_a_pause(handler: Handler, clock: ManualClock) -> None:
+def test_what_a_handler_did_not_take_is_delivered_again_after_a_pause(handler: Handler, clock: ManualClock) -> None:
     handler.works = lambda: False
-    handler.delivery.tell("n", None, thing("a", 1))
+    handler.delivery.deliver("n", None, thing("a", 1))
     handler.works = lambda: True
     later(clock, FIRST_PAUSE / 2)
     assert handler.taken == []
@@ -67,45 +67,45 @@ def test_what_a_handler_did_not_take_is_told_again_after_a_pause(handler: Handle
 
 
 def test_the_next_change_starts_from_what_was_last_taken(handler: Handler, clock: ManualClock) -> None:
-    handler.delivery.tell("n", None, thing("a", 1))
+    handler.delivery.deliver("n", None, thing("a", 1))
     handler.works = lambda: False
-    handler.delivery.tell("n", thing("a", 1), thing("a", 2))
+    handler.delivery.deliver("n", thing("a", 1), thing("a", 2))
     handler.works = lambda: True
-    handler.delivery.tell("n", thing("a", 2), thing("a", 3))
+    handler.delivery.deliver("n", thing("a", 2), thing("a", 3))
     later(clock, 10 * LONGEST_PAUSE)
     assert handler.taken == [("", "a1"), ("a1", "a3")]
 
 
-def test_a_deletion_is_told_even_of_what_was_never_taken(handler: Handler, clock: ManualClock) -> None:
+def test_a_deletion_is_delivered_even_of_what_was_never_taken(handler: Handler, clock: ManualClock) -> None:
     handler.works = lambda: False  # which may have done half of its work
-    handler.delivery.tell("n", None, thing("a", 1))
+    handler.delivery.deliver("n", None, thing("a", 1))
     handler.works = lambda: True
-    handler.delivery.tell("n", thing("a", 1), None)
+    handler.delivery.deliver("n", thing("a", 1), None)
     later(clock, 10 * LONGEST_PAUSE)
     assert handler.taken == [("a1", "")]
 
 
-def test_a_deletion_that_was_not_taken_is_told_again(handler: Handler, clock: ManualClock) -> None:
-    handler.delivery.tell("n", None, thing("a", 1))
+def test_a_deletion_that_was_not_taken_is_delivered_again(handler: Handler, clock: ManualClock) -> None:
+    handler.delivery.deliver("n", None, thing("a", 1))
     handler.works = lambda: False
-    handler.delivery.tell("n", thing("a", 1), None)
+    handler.delivery.deliver("n", thing("a", 1), None)
     handler.works = lambda: True
     later(clock, FIRST_PAUSE)
     assert handler.taken == [("", "a1"), ("a1", "")]
 
 
-def test_deleted_and_made_again_are_two_changes_also_when_told_late(handler: Handler, clock: ManualClock) -> None:
-    handler.delivery.tell("n", None, thing("a", 1))
+def test_deleted_and_made_again_are_two_changes_also_when_delivered_late(handler: Handler, clock: ManualClock) -> None:
+    handler.delivery.deliver("n", None, thing("a", 1))
     handler.works = lambda: False
-    handler.delivery.tell("n", thing("a", 1), thing("b", 2))
+    handler.delivery.deliver("n", thing("a", 1), thing("b", 2))
     handler.works = lambda: True
     later(clock, FIRST_PAUSE)
     assert handler.taken == [("", "a1"), ("a1", ""), ("", "b2")]
 
 
-def test_a_handler_that_always_raises_is_asked_ever_more_rarely(handler: Handler, clock: ManualClock) -> None:
+def test_a_handler_that_always_raises_is_called_ever_more_rarely(handler: Handler, clock: ManualClock) -> None:
     handler.works = lambda: False
-    handler.delivery.tell("n", None, thing("a", 1))
+    handler.delivery.deliver("n", None, thing("a", 1))
     later(clock, 3600)
     assert 3600 / LONGEST_PAUSE < handler.asked < 3600 / LONGEST_PAUSE + 10
     assert handler.errors == handler.asked
@@ -114,7 +114,7 @@ def test_a_handler_that_always_raises_is_asked_ever_more_rarely(handler: Handler
 def test_many_that_are_owed_do_not_hold_up_everything_else(handler: Handler, clock: ManualClock) -> None:
     handler.works = lambda: False
     for i in range(1000):
-        handler.delivery.tell(f"n{i}", None, thing(f"a{i}", 1))
+        handler.delivery.deliver(f"n{i}", None, thing(f"a{i}", 1))
     handler.works = lambda: True
     later(clock, FIRST_PAUSE)
     assert len(handler.taken) == AT_ONCE
@@ -122,9 +122,9 @@ def test_many_that_are_owed_do_not_hold_up_everything_else(handler: Handler, clo
     assert len(handler.taken) == 1000
 
 
-def test_nothing_is_told_after_the_end(handler: Handler, clock: ManualClock) -> None:
+def test_nothing_is_delivered_after_the_end(handler: Handler, clock: ManualClock) -> None:
     handler.works = lambda: False
-    handler.delivery.tell("n", None, thing("a", 1))
+    handler.delivery.deliver("n", None, thing("a", 1))
     handler.works = lambda: True
     handler.delivery.stop()
     later(clock, 3600)

@@ -1,4 +1,4 @@
-"""Events: how many are written of what is said, and what happens when they cannot be."""
+"""Events: how many of those recorded are written, and what happens when they cannot be."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_another_note_does_not_make_another_event_until_the_series_is_due() -> N
     run(scenario)
 
 
-def test_what_is_said_again_before_it_was_sent_is_sent_once() -> None:
+def test_an_event_that_recurs_before_it_was_sent_is_sent_once() -> None:
     async def scenario() -> None:
         office = Office()
         pod = make_pod("p")
@@ -95,7 +95,7 @@ def test_what_is_said_again_before_it_was_sent_is_sent_once() -> None:
     run(scenario)
 
 
-def test_what_is_said_again_while_it_is_in_flight_is_sent_after_it() -> None:
+def test_an_event_that_recurs_while_it_is_in_flight_is_sent_after_it() -> None:
     async def scenario() -> None:
         office = Office()
         go_on = asyncio.Event()
@@ -141,7 +141,7 @@ def test_ten_thousand_waiting_pods_that_every_deletion_wakes() -> None:
 
 
 def test_a_store_of_events_that_is_down_for_ten_minutes() -> None:
-    """Nobody waits for it; what was bound meanwhile is told afterwards, and what had to go is counted."""
+    """Nothing waits for it; Events of pods bound meanwhile are written afterwards, and dropped ones are counted."""
 
     async def scenario() -> None:
         office = Office(event_workers=50, most={Urgency.EVENT: 1000, Urgency.SCHEDULED_EVENT: 4500})
@@ -214,7 +214,7 @@ def test_an_event_keeps_its_name_until_it_has_arrived() -> None:
     run(scenario)
 
 
-def test_a_series_whose_event_has_expired_begins_anew() -> None:
+def test_a_series_whose_event_has_expired_begins_again() -> None:
     async def scenario() -> None:
         office = Office()
 

@@ -85,7 +85,7 @@ def against_embedded(folder: Path, use: Use, clock: ManualClock | None = None, *
 
 
 def sentence(folder: Path, **entry: Any) -> str:
-    """What is said when the credentials cannot be had."""
+    """The message when the credentials cannot be had."""
     who = known(folder, {"server": "https://x"}, **entry)
     with pytest.raises(CredentialError) as caught:
         asyncio.run(who.identity())
@@ -145,14 +145,14 @@ def test_its_token_is_replaced_ahead_of_its_end_while_the_old_one_serves(tmp_pat
         await asyncio.to_thread((tmp_path / "gate").write_text, "go")
         present = await another(who, first)
         assert present.headers == (("Authorization", "Bearer t2"),)
-        clock.advance(1e6)  # no end was told: it is kept
+        clock.advance(1e6)  # no expiry was given: it is kept
         assert await who.identity() is present
         assert runs(tmp_path) == 2
 
     asyncio.run(scenario())
 
 
-def test_a_failure_ahead_of_the_end_changes_nothing_and_is_told(
+def test_a_failure_ahead_of_the_end_changes_nothing_and_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = ManualClock()
@@ -165,7 +165,7 @@ def test_a_failure_ahead_of_the_end_changes_nothing_and_is_told(
         clock.advance(3600 - AHEAD + 1)
         assert await who.identity() is first
         await until(lambda: "credentials could not be renewed" in caplog.text)
-        await until(lambda: who._loading is None)  # it ends after it has told
+        await until(lambda: who._loading is None)  # it ends after it has logged
         for _ in range(5):
             assert await who.identity() is first
         assert runs(tmp_path) == 2  # not at every request
@@ -223,10 +223,10 @@ def test_a_401_that_stays_does_not_run_it_at_every_request(tmp_path: Path) -> No
     against_embedded(tmp_path, use, clock)
 
 
-def test_a_token_past_its_end_is_tried_and_told_of_but_not_fetched_at_every_request(
+def test_a_token_past_its_end_is_tried_and_logged_but_not_fetched_at_every_request(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The clock here may be wrong: whether the token is good is for the API server to say."""
+    """The clock here may be wrong: whether the token is valid is decided by the API server."""
     clock = ManualClock()
     end = stamp(clock.wall() - 5)
     program(tmp_path, f"answer(token=(folder / 'right').read_text(), expirationTimestamp={end!r})")
@@ -273,7 +273,7 @@ def test_its_certificate_is_shown_and_a_new_one_makes_new_connections(tmp_path: 
     asyncio.run(scenario())
 
 
-# --- what it is told ---
+# --- its input ---
 
 
 def test_it_gets_arguments_environment_and_the_cluster(tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_a_command_without_a_slash_is_looked_for_in_the_path_only(
 # --- when it fails ---
 
 
-def test_what_it_says_and_its_exit_code_are_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_its_stderr_and_exit_code_are_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     program(tmp_path, "sys.exit('your session has ended\\n\\x1b[1mplease run: aws sso login')")
     with caplog.at_level(logging.WARNING):
         said = sentence(tmp_path, installHint="brew install aws")
@@ -339,7 +339,7 @@ def test_what_it_says_and_its_exit_code_are_shown(tmp_path: Path, caplog: pytest
     assert "plugin says: your session has ended" in caplog.text
 
 
-def test_what_it_says_is_shown_while_it_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_its_stderr_is_shown_while_it_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     os.mkfifo(tmp_path / "gate")
     program(
         tmp_path,

@@ -138,7 +138,7 @@ Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]
 
 
 def against(handler: Handler, use: Callable[[HttpConnection], Awaitable[Response]]) -> Response:
-    """`use` a connection to a server that does as `handler` says."""
+    """`use` a connection to a server that runs `handler`."""
 
     async def scenario() -> Response:
         async def closing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -266,7 +266,7 @@ def test_an_answer_in_chunks_ends_after_its_trailers(end: tuple[bytes, ...]) -> 
 
 
 @pytest.mark.parametrize("surplus", [b"x", b"HTTP/1.1 408 Request Timeout\r\n\r\n"])
-def test_a_connection_with_bytes_that_nobody_asked_for_is_not_used_again(surplus: bytes) -> None:
+def test_a_connection_with_unrequested_bytes_is_not_used_again(surplus: bytes) -> None:
     for whole in (CHUNKED + b"\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"):
 
         async def look(connection: HttpConnection) -> Response:

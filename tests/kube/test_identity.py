@@ -41,7 +41,7 @@ class Rotated:
         return credentials.from_kubeconfig(write_kubeconfig(self._folder / "config", cluster, user), clock=self.clock)
 
     def only_second(self) -> None:
-        """As after a rotation whose old half is no longer believed."""
+        """As after a rotation: the old certificate is no longer trusted."""
         self.server.status = lambda asked: 200 if asked.client == "second" else 401
 
     @property
@@ -125,7 +125,7 @@ def test_a_401_is_answered_with_the_new_certificate_on_a_new_connection(rotated:
     rotated.run(use)
 
 
-def test_a_fence_is_asked_again_before_the_second_try(rotated: Rotated) -> None:
+def test_a_fence_is_checked_again_before_the_second_try(rotated: Rotated) -> None:
     async def use(client: Client) -> None:
         answers = iter([True, False])
         await client.call("GET", "/before")

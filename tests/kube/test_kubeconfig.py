@@ -184,7 +184,7 @@ def test_what_cannot_be_done_is_refused_with_a_sentence(
     assert "\n" not in str(caught.value)
 
 
-def test_a_user_that_is_null_is_nobody_in_particular(tmp_path: Path) -> None:
+def test_a_user_that_is_null_has_no_credentials(tmp_path: Path) -> None:
     path = tmp_path / "config"
     config = json.loads(write_kubeconfig(path, HTTPS, {}).read_text())
     config["users"][0]["user"] = None

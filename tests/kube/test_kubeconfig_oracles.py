@@ -1,6 +1,6 @@
 """The kubeconfigs of tests/fixtures/kubeconfigs mean the same to Carico, to kubectl and to the package `kubernetes`.
 
-kubectl also speaks to a server that keeps what it is asked: requests of Carico must carry the same credentials.
+kubectl also sends requests to a server that records them: requests of Carico must carry the same credentials.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def contexts_of(files: list[Path]) -> list[str]:
     return list(dict.fromkeys(entry["name"] for one in plain for entry in one.get("contexts", [])))
 
 
-# --- what they say ---
+# --- their requests ---
 
 
 def flat(choice: ContextChoice) -> dict[str, Any]:

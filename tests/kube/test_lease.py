@@ -202,7 +202,7 @@ def test_a_lease_with_nulls_and_nothing_else_is_taken() -> None:
     play(scenario)
 
 
-def test_others_wait_at_least_as_long_as_was_asked_for() -> None:
+def test_others_wait_at_least_the_lease_duration() -> None:
     async def scenario(api: Api, clock: ManualClock) -> None:
         times = LeaseTimes(duration=1.4, renew=1.2, retry=0.2)
         await Election(api.network.client(), "n", "l", "me", clock, times).acquire()
@@ -247,7 +247,7 @@ def test_one_of_several_api_servers_loses_its_power_and_the_leader_goes_on() -> 
         await leader.acquire()
         keep = asyncio.create_task(leader.keep())
         dead.update(writers)
-        leader._client._patience = 0.2  # instead of 3 s, which nobody wants to wait
+        leader._client._patience = 0.2  # instead of 3 s, to keep the test short
         before = leader.renewed_at
         await clock.turn(TIMES.retry)
         while leader.renewed_at == before:  # noqa: ASYNC110 - the other end of a socket has no event

@@ -56,7 +56,7 @@ def play(answer: Answer, seconds: float, *, victim: Pod = VICTIM) -> tuple[list[
     return [sent.method for sent in desk.api.sent], ended
 
 
-def test_an_eviction_that_is_told_to_wait_is_tried_again() -> None:
+def test_an_eviction_with_retry_after_is_tried_again() -> None:
     methods, ended = play(by_method(delete=one_after_the_other(bad(429, 5.0), bad(429, 5.0), good)), 11.0)
     assert (methods, ended) == (["PATCH", "DELETE", "DELETE", "DELETE"], [None])
 
@@ -88,7 +88,7 @@ def test_another_pod_under_the_victims_name_is_left_alone(half: str, status: int
     assert methods[-2:] == [half.upper(), "GET"]
 
 
-def test_somebody_else_who_writes_the_victim_at_the_same_time_costs_one_more_try() -> None:
+def test_a_concurrent_write_of_the_victim_costs_one_more_try() -> None:
     answer = by_method(get=the_pod(VICTIM), delete=one_after_the_other(bad(409), good))
     methods, ended = play(answer, 1.0)
     assert (methods, ended) == (["PATCH", "DELETE", "GET", "DELETE"], [None])
@@ -101,7 +101,7 @@ def test_an_eviction_that_is_refused_for_good(status: int) -> None:
     assert (error.status, methods.count("DELETE")) == (status, 1)
 
 
-def test_a_replica_that_lost_its_lease_between_the_two_halves_deletes_nobody() -> None:
+def test_a_replica_that_lost_its_lease_between_the_two_halves_deletes_no_pod() -> None:
     async def scenario() -> None:
         desk, ended = Desk(), []
 

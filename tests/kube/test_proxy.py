@@ -32,7 +32,7 @@ Use = Callable[[ConnectProxy, Client], Awaitable[None]]
 
 
 def through(folder: Path, pair: Pair | None, use: Use, *, more: str = "") -> None:
-    """A client of the embedded API server that speaks to it through a proxy; `more` joins the cluster's authority."""
+    """A client of the embedded API server that connects through a proxy; `more` joins the cluster's authority."""
 
     async def scenario() -> None:
         async with embedded_api_server(folder, tls=True) as (_, _direct), ConnectProxy(pair) as proxy:
@@ -67,11 +67,11 @@ async def _work(proxy: ConnectProxy, client: Client) -> None:
     assert not any("Bearer" in head for head in proxy.heads)
 
 
-def test_a_proxy_that_speaks_http(tmp_path: Path) -> None:
+def test_a_proxy_with_http(tmp_path: Path) -> None:
     through(tmp_path, None, _work)
 
 
-def test_a_proxy_that_speaks_https(tmp_path: Path) -> None:
+def test_a_proxy_with_https(tmp_path: Path) -> None:
     """Its certificate is signed by an authority that the cluster names, as kubectl wants it."""
     made = authority_without_identifiers(tmp_path)
     through(tmp_path, made.server, _work, more=made.root.read_text())
@@ -109,7 +109,7 @@ def test_a_proxy_that_opens_nothing_is_named(tmp_path: Path, answer: bytes, why:
     through(tmp_path, made.server if tls else None, use, more=made.root.read_text())
 
 
-def test_a_proxy_where_nobody_listens_is_named(tmp_path: Path) -> None:
+def test_a_proxy_without_listener_is_named(tmp_path: Path) -> None:
     async def use(proxy: ConnectProxy, client: Client) -> None:
         await proxy.__aexit__()
         with pytest.raises(HttpError, match=rf"the proxy http://127.0.0.1:{proxy.port} opens no connection: "):

@@ -9,7 +9,7 @@ from carico.testing import ManualClock
 
 
 class Sleeper(ManualClock):
-    """Notes how long it was asked to sleep, and sleeps at once."""
+    """Records how long it should sleep, and returns at once."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What kube-apiserver says inside a stream that it has already answered with 200, and objects that nobody can read."""
+"""Errors that kube-apiserver sends in a stream that it has answered with 200, and objects that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def modified(thing: Tree) -> Tree:
 
 
 class Follower:
-    """A reflector and all that it told."""
+    """A reflector and the changes that it delivered."""
 
     def __init__(self, server: PlayedServer, clock: ManualClock | None = None) -> None:
         self.changes: list[tuple[str, str]] = []  # versions
@@ -82,7 +82,7 @@ def follow(server: PlayedServer, then: Callable[[Follower], Awaitable[None]] | N
 EXPIRED = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old resource version: 10 (99)"}}
 
 
-def test_a_version_that_is_too_old_is_listed_anew() -> None:
+def test_a_version_that_is_too_old_leads_to_a_new_list() -> None:
     server = PlayedServer([[pod("a", 1), pod("b", 2)], [pod("b", 2), pod("c", 3)]], [[EXPIRED], []])
     pods = follow(server).reflector
     assert set(pods.store) == {"default/b", "default/c"}
@@ -148,7 +148,7 @@ def test_an_object_that_cannot_be_decoded_does_not_hide_those_after_it() -> None
     assert server.watched_from == ["10", "12"]
 
 
-def test_its_version_is_not_asked_for_again() -> None:
+def test_its_version_is_not_requested_again() -> None:
     server = PlayedServer([[pod("a", 1)]], [[modified(unreadable("x", 44))], []])
     follow(server)
     assert server.watched_from == ["10", "44"]
@@ -170,7 +170,7 @@ def test_what_was_known_of_it_stands_until_it_can_be_decoded_again() -> None:
 
 
 @pytest.mark.parametrize("last", [pod("a", 12), unreadable("a", 12)])
-def test_its_deletion_is_told_whether_it_was_known_or_not(last: Tree) -> None:
+def test_its_deletion_is_delivered_whether_it_was_known_or_not(last: Tree) -> None:
     for listed, changes in (([pod("a", 1)], [("", "1"), ("1", "")]), ([], [])):
         server = PlayedServer([listed], [[modified(unreadable("a", 11)), {"type": "DELETED", "object": last}], []])
         told = follow(server)

@@ -28,7 +28,7 @@ def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 class Tries:
-    """A write whose tries end as a list says, the last entry again and again; None is success."""
+    """A write whose attempts end as listed, the last entry repeatedly; None is success."""
 
     def __init__(self, desk: Desk, key: str, urgency: Urgency, *ends: Exception | None, **options: Any) -> None:
         self._desk, self._ends = desk, list(ends) or [None]
@@ -45,7 +45,7 @@ class Tries:
             raise end
 
 
-def test_what_the_api_server_asks_for_is_waited_for() -> None:
+def test_retry_after_of_the_api_server_is_honoured() -> None:
     async def scenario() -> None:
         desk = Desk()
         async with desk.at_work():
@@ -283,7 +283,7 @@ def test_events_wait_for_bindings_but_not_for_ever() -> None:
         async with desk.at_work():
             first = Tries(desk, "first", Urgency.SCHEDULED_EVENT)
             await desk.clock.turn(4)
-            desk.clock.step_wall(-3600)  # which is nobody's business here
+            desk.clock.step_wall(-3600)  # only monotonic time counts here
             assert not first.at
             await desk.clock.turn(1.1)
             assert first.ended == [None]
@@ -301,7 +301,7 @@ def test_events_wait_for_bindings_but_not_for_ever() -> None:
     run(scenario)
 
 
-def test_a_store_of_events_that_is_down_is_asked_gently_and_is_used_at_once_when_it_is_back() -> None:
+def test_a_store_of_events_that_is_down_gets_few_requests_and_is_used_at_once_when_it_is_back() -> None:
     async def scenario() -> None:
         desk = Desk(event_workers=100)
         async with desk.at_work():

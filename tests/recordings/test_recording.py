@@ -1,4 +1,4 @@
-"""Recordings come back as they were written, and damaged ones are refused in one line that says where."""
+"""Recordings come back as they were written, and damaged ones are rejected in one line that names the place."""
 
 from __future__ import annotations
 

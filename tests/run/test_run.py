@@ -189,7 +189,7 @@ class Busy:
         return [p.pid for p in alive if p.info["name"] == "sleep" and self.token in "".join(p.info["cmdline"] or [])]
 
     def has_pending(self, number: signal.Signals) -> bool:
-        """Whether a signal that was sent to it waits to be heard."""
+        """Whether a signal that was sent to it is pending."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         pending = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd:", "ShdPnd:"))]
         return any(mask >> (number - 1) & 1 for mask in pending)
@@ -236,15 +236,15 @@ def test_kill_9_leaves_nothing(delay: float) -> None:
     busy.until(lambda: not busy.sleepers())
 
 
-def test_tasks_of_a_killed_keeper_run_again(tmp_path: Path) -> None:
-    marks, go = tmp_path / "marks", tmp_path / "go"  # no task ends before the keeper was killed
+def test_tasks_of_a_killed_job_supervisor_run_again(tmp_path: Path) -> None:
+    marks, go = tmp_path / "marks", tmp_path / "go"  # no task ends before the job supervisor was killed
     script = f"echo {{}} >> {marks}; until [ -e {go} ]; do sleep 0.05; done"
     words = [*CARICO, "--json", "--min", "2", script, ":::", *map(str, range(6))]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while not marks.exists() or not marks.read_text():
         time.sleep(0.02)
-    keepers = [c for c in psutil.Process(process.pid).children() if "carico.embedded.supervisor" in c.cmdline()]
-    keepers[0].kill()
+    supervisors = [c for c in psutil.Process(process.pid).children() if "carico.embedded.supervisor" in c.cmdline()]
+    supervisors[0].kill()
     go.touch()
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0

@@ -117,9 +117,9 @@ def test_a_steep_rise_is_tight_long_before_the_limit() -> None:
     assert memory.short
 
 
-def test_nobody_is_held_back_for_more_than_the_worst_case() -> None:
+def test_no_task_is_held_back_for_more_than_the_worst_case() -> None:
     memory = small_and_large()
     memory.look(1.0, used=50 * MB, held={20: 30 * MB})
-    assert memory.fits(1)  # 50 + 270 + 300, whatever the spread of the peaks may say
+    assert memory.fits(1)  # 50 + 270 + 300, whatever the spread of the peaks is
     memory.look(1.1, used=700 * MB, held={20: 30 * MB})
     assert not memory.fits(1)

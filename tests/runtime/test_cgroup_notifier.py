@@ -1,4 +1,4 @@
-"""The kubelet makes a pod's cgroup before the runtime hears of the pod: that is a warning of churn."""
+"""The kubelet creates a pod's cgroup before it calls the runtime: that is a warning of churn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics of a CRI runtime: what its messages mean, and a server that is asked only while somebody wants to know."""
+"""Statistics of a CRI runtime: what its messages mean, and requests only while they are used."""
 
 from __future__ import annotations
 

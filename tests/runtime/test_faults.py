@@ -1,4 +1,4 @@
-"""Sockets that are missing, forbidden, silent, or speak something else; a server that dies and comes back."""
+"""Sockets that are missing, forbidden, without response, or of another protocol; a server that dies and restarts."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_an_event_lost_before_the_subscription_was_active_is_found_by_the_second
     async def scenario() -> None:
         path, fake = place / "c.sock", FakeContainerd()
         async with fake.on(path), following(containerd(path, PodTable(RuntimeSettings()), SystemClock())) as source:
-            fake.running["box-a"] = sandbox("a")  # and no event tells
+            fake.running["box-a"] = sandbox("a")  # and no event is sent
             await eventually(lambda: source.table.counted() == {"a"}, "the second listing has it")
 
     asyncio.run(scenario())
@@ -159,7 +159,7 @@ def test_an_event_that_cannot_be_decoded_makes_it_list_again(place: Path, caplog
 
 
 def problem_of(path: Path, runtime: str = "containerd") -> str:
-    """What a source says after its first try."""
+    """The problem that a source reports after its first attempt."""
 
     async def scenario() -> str:
         settings = RuntimeSettings(runtime=runtime, containerd_socket=path, cri_socket=path)
@@ -179,10 +179,10 @@ def test_no_socket(place: Path) -> None:
     assert problem_of(place / "none") == f"there is no socket {place}/none"
 
 
-def test_a_socket_that_nobody_listens_on(place: Path) -> None:
+def test_a_socket_without_listener(place: Path) -> None:
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(str(place / "c.sock"))
-    assert problem_of(place / "c.sock") == f"nobody listens on {place}/c.sock; is the runtime running?"
+    assert problem_of(place / "c.sock") == f"no process listens on {place}/c.sock; is the runtime running?"
 
 
 @pytest.mark.needs("root")
@@ -280,7 +280,7 @@ def test_auto_leaves_a_containerd_that_is_not_the_kubelets(place: Path, caplog: 
             await eventually(lambda: source.problem is None, "it has listed")
             assert source.name == "containerd"
             await clock.turn(60)
-            assert source.name == "containerd"  # no pods anywhere: nothing speaks against it
+            assert source.name == "containerd"  # no pods anywhere: no reason against it
             pod_of_the_kubelet(place, "aa-1")
             while source.name == "containerd":
                 await clock.turn(1)

@@ -18,7 +18,7 @@ from carico.testing import ManualClock
 
 
 class Runtime:
-    """Notes what is asked of it. Put None into `events` to end the stream, an exception to break it."""
+    """Records its calls. Put None into `events` to end the stream, an exception to break it."""
 
     relist_every = 300.0
 
@@ -102,10 +102,10 @@ def test_a_stream_that_ends_is_opened_and_listed_again(end: SourceError | None) 
 
 def test_an_outage_is_said_once_and_tried_ever_more_slowly(caplog: pytest.LogCaptureFixture) -> None:
     async def script(runtime: Runtime, follower: ListWatcher, clock: ManualClock) -> None:
-        runtime.down = SourceError("nobody listens")
+        runtime.down = SourceError("no process listens")
         runtime.events.put_nowait(None)
         await clock.turn(600)
-        assert follower.problem == "nobody listens"
+        assert follower.problem == "no process listens"
         tries = runtime.said.count("connect")
         assert 600 / LONGEST_PAUSE <= tries <= 2 * 600 / LONGEST_PAUSE + 10
         runtime.down = None
@@ -114,13 +114,13 @@ def test_an_outage_is_said_once_and_tried_ever_more_slowly(caplog: pytest.LogCap
 
     with caplog.at_level(logging.INFO):
         play(script)
-    assert sum("nobody listens" in record.message for record in caplog.records) == 1
+    assert sum("no process listens" in record.message for record in caplog.records) == 1
     assert caplog.records[-1].message == "pods are counted by test at /run/test.sock"
 
 
 def test_while_the_runtime_is_away_the_table_keeps_what_it_knew() -> None:
     async def script(runtime: Runtime, follower: ListWatcher, clock: ManualClock) -> None:
-        follower.table.relisted(PodListing({}, {}, {"box": 0.0}), 0.0)
+        follower.table.replace_all(PodListing({}, {}, {"box": 0.0}), 0.0)
         runtime.down = SourceError("away")
         runtime.events.put_nowait(None)
         before = follower.table.count(clock.monotonic())

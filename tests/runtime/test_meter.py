@@ -90,7 +90,7 @@ def test_a_pod_that_ran_before_has_no_demand_before_its_second_reading() -> None
     assert world.second(a=(0.5,))["a"].demand == pytest.approx((0.5, 5e6))
 
 
-def test_busy_threads_past_saturation_are_told_by_the_stretch() -> None:
+def test_busy_threads_past_saturation_are_measured_by_the_stretch() -> None:
     """Eight busy threads of one pod on two processors: `some` is at most 1, the stretch is 4."""
     world = World()
     world.add("a")
@@ -122,12 +122,12 @@ def test_a_limit_bounds_demand_and_throttled_time_is_no_wait() -> None:
     assert cpu_demand(0.3, some=0.6, throttled=0.0, stretch=2.0, limit=0.5) == (0.5, False)
 
 
-def test_neighbours_of_less_weight_do_not_make_a_pod_dearer() -> None:
+def test_neighbours_of_less_weight_do_not_raise_a_pods_demand() -> None:
     """One busy thread that nearly always runs, on a node where four others wait for what it leaves."""
     assert cpu_demand(0.98, some=0.02, throttled=0.0, stretch=2.5, limit=None) == (pytest.approx(1.065, abs=0.01), True)
 
 
-def test_a_thread_that_moves_between_processors_waits_longer_than_its_pressure_says() -> None:
+def test_a_thread_that_moves_between_processors_waits_longer_than_its_pressure() -> None:
     """Seen on two busy processors: it waited 0.82 of the time, and `some` was 0.42."""
     assert cpu_demand(0.18, some=0.42, throttled=0.0, stretch=5.95, limit=None) == (
         pytest.approx(1.07, abs=0.01),
@@ -140,14 +140,14 @@ def test_little_wait_leaves_demand_exact_whatever_the_node_does() -> None:
     assert not cpu_demand(0.5, some=0.3, throttled=0.0, stretch=1.0, limit=None).exact
 
 
-def test_on_few_processors_the_noise_of_the_stretch_makes_a_pod_hardly_dearer() -> None:
-    """A busy thread that waited 0.047 of the time, as the kernel recorded, while the stretch said 0.19."""
+def test_on_few_processors_the_noise_of_the_stretch_hardly_raises_a_pods_demand() -> None:
+    """A busy thread that waited 0.047 of the time, as the kernel recorded, while the stretch was 0.19."""
     assert cpu_demand(0.954, some=0.032, throttled=0.0, stretch=1.2, limit=None, cores=2).cores == pytest.approx(
         1.0, abs=0.03
     )
 
 
-def test_without_pressure_of_its_own_the_stretch_alone_tells() -> None:
+def test_without_pressure_of_its_own_the_stretch_alone_is_used() -> None:
     world = World()
     world.add("a")
     world.counters["a"] = NOTHING._replace(some_seconds=None)
@@ -223,7 +223,7 @@ def test_a_pod_that_hardly_changes_is_read_every_fourth_second_and_at_once_again
     assert changed[-1].demand[0] == pytest.approx(2.0)
 
 
-def test_a_pod_whose_processes_have_ended_does_not_run_though_the_runtime_has_not_said_so() -> None:
+def test_a_pod_whose_processes_have_ended_does_not_run_before_the_runtime_reports_it() -> None:
     """Its last readings would be taken for a pod that demands nothing."""
     world = World()
     world.add("a", memory_working_set=8e6)

@@ -1,4 +1,4 @@
-"""Where a pod's cgroup lies: both drivers, both versions, a kubelet with a root of its own, nodes inside containers."""
+"""Where a pod's cgroup is: both drivers, both versions, a kubelet with a root of its own, nodes inside containers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def process(root: Path, pid: int, text: str) -> None:
     ],
     ids=["v2 cgroupfs", "v1 cgroupfs", "a kubelet with a cgroup root", "v2 systemd", "hybrid systemd"],
 )
-def test_the_kubelets_word_is_taken(tmp_path: Path, folder: str, parent: str, found: str) -> None:
+def test_the_cgroup_given_by_the_kubelet_is_used(tmp_path: Path, folder: str, parent: str, found: str) -> None:
     assert tree(tmp_path, folder).find(UID, parent) == found
 
 
@@ -82,7 +82,7 @@ def sandbox(uid: str, parent: str) -> Any:
     return container
 
 
-def test_containerd_tells_it_with_the_sandbox_or_with_its_task(place: Path) -> None:  # noqa: F811
+def test_containerd_has_it_in_the_sandbox_or_in_its_task(place: Path) -> None:  # noqa: F811
     cgroups = tree(place, "kubepods/podaa", "outer/kubepods/podbb")
     process(place, 7, "0::/outer/kubepods/podbb/s1\n")
 

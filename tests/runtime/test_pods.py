@@ -85,10 +85,10 @@ def test_a_container_that_is_being_created_after_an_init_container_is_load_to_co
     table.creating("two", 10.3)
     table.is_container("two", "box")
     assert table.count(10.4) == PodCount(1, churn=True, unsettled=1)
-    assert table.count(10.3 + STARTING_AT_MOST).running == 0  # its start failed, and nobody said so
+    assert table.count(10.3 + STARTING_AT_MOST).running == 0  # its start failed, and no event reported that
 
 
-def test_workload_tells_starts_and_classes() -> None:
+def test_workload_has_starts_and_classes() -> None:
     table = table_with_pod()
     before = table.workload()
     assert before == {"u": WorkloadPod("u", None, started=0.2, running=True, cgroup=None)}
@@ -117,11 +117,11 @@ def test_a_bare_pod_gets_its_class_when_its_images_are_known() -> None:
     assert table.workload()["u"].key == class_of("n", "p", {}, {}, ["tool:2", "busybox:1.36"])
 
 
-def test_the_scheduler_tells_classes_where_no_labels_are_seen() -> None:
-    """As the cgroup source, which counts DaemonSet and static pods as workload until it is told."""
+def test_the_scheduler_sends_classes_where_no_labels_are_seen() -> None:
+    """As the cgroup source, which counts DaemonSet and static pods as workload until it knows their class."""
     table = PodTable(SETTINGS)
     boxes = {id: Sandbox(uid, True) for id, uid in (("a", "web"), ("b", "daemon"), ("c", "new"))}
-    table.relisted(
+    table.replace_all(
         PodListing(
             boxes,
             {f"{id}1": Member(id) for id in boxes},
@@ -135,7 +135,7 @@ def test_the_scheduler_tells_classes_where_no_labels_are_seen() -> None:
     assert table.count(9.0).running == 2
     assert table.counted() == {"web", "daemon", "new"}
     table.removed("b", 10.0)
-    table.is_sandbox("b", Sandbox("daemon", True))  # nobody has told of this one
+    table.is_sandbox("b", Sandbox("daemon", True))  # no event named this one
     table.started("b", 11.0)
     assert "daemon" in table.workload()
 
@@ -179,14 +179,14 @@ def test_the_runtime_is_busy_from_exit_until_a_moment_after_the_removal() -> Non
     table = table_with_pod()
     table.exited("one", 10.0)
     assert table.count(11.5).churn
-    table.taken_down("one", 11.5)
+    table.stopped("one", 11.5)
     assert table.count(11.79).churn
     assert not table.count(11.81).churn
     table.removed("one", 20.0)
     assert table.count(20.29).churn
 
 
-def test_a_removal_whose_end_is_never_told_is_busy_for_a_while_only() -> None:
+def test_a_removal_without_its_last_event_is_busy_for_a_while_only() -> None:
     table = table_with_pod()
     table.exited("box", 10.0)
     assert table.count(10.0 + TAKING_DOWN_AT_MOST - 0.1).churn
@@ -196,7 +196,7 @@ def test_a_removal_whose_end_is_never_told_is_busy_for_a_while_only() -> None:
 def test_a_stopped_sandbox_lingers_and_does_not_count() -> None:
     table = table_with_pod()
     table.exited("box", 10.0)
-    table.taken_down("box", 10.1)
+    table.stopped("box", 10.1)
     assert table.count(11.0).running == 0
     assert table.counted() == frozenset()
 
@@ -244,15 +244,15 @@ def test_counted_is_the_same_object_until_it_changes() -> None:
 
 def test_the_first_listing_is_no_churn_and_knows_ages() -> None:
     table = PodTable(SETTINGS)
-    table.relisted(PodListing({"box": Sandbox("u", True)}, {"one": Member("box")}, {"box": 5.0, "one": 6.0}), 100.0)
+    table.replace_all(PodListing({"box": Sandbox("u", True)}, {"one": Member("box")}, {"box": 5.0, "one": 6.0}), 100.0)
     assert table.count(100.0) == PodCount(1, churn=False, unsettled=0)
 
 
-def test_a_later_listing_tells_what_was_missed() -> None:
+def test_a_later_listing_has_what_was_missed() -> None:
     table = table_with_pod()
-    table.relisted(PodListing({"box": Sandbox("u", True)}, {"one": Member("box")}, {"box": 0.0, "one": 0.2}), 50.0)
+    table.replace_all(PodListing({"box": Sandbox("u", True)}, {"one": Member("box")}, {"box": 0.0, "one": 0.2}), 50.0)
     assert not table.count(50.0).churn
-    table.relisted(PodListing({"new": Sandbox("v", True)}, {}, {"new": 59.9}), 60.0)
+    table.replace_all(PodListing({"new": Sandbox("v", True)}, {}, {"new": 59.9}), 60.0)
     assert table.counted() == {"v"}
     assert table.finished(60.0) == {"u"}
     assert table.count(60.0) == PodCount(1, churn=True, unsettled=1)
@@ -260,13 +260,13 @@ def test_a_later_listing_tells_what_was_missed() -> None:
 
 def test_an_event_older_than_the_listing_does_not_make_a_container_younger() -> None:
     table = PodTable(SETTINGS)
-    table.relisted(PodListing({"box": Sandbox("u", True)}, {"one": Member("box")}, {"box": 5.0, "one": 6.0}), 100.0)
+    table.replace_all(PodListing({"box": Sandbox("u", True)}, {"one": Member("box")}, {"box": 5.0, "one": 6.0}), 100.0)
     table.started("one", 100.0)
     assert table.count(100.2).unsettled == 0
 
 
 IDS = [f"{kind}{n}" for n in range(3) for kind in ("box", "con")]
-EVENTS = ("creating", "is", "started", "exited", "taken_down", "removed")
+EVENTS = ("creating", "is", "started", "exited", "stopped", "removed")
 happenings = st.lists(st.tuples(st.sampled_from(EVENTS), st.sampled_from(IDS)), max_size=40)
 
 
@@ -290,30 +290,28 @@ def visible(table: PodTable, now: float) -> dict[str, Any]:
 
 
 @given(before=happenings, alive=st.sets(st.sampled_from(IDS)))
-def test_whatever_was_heard_before_a_listing_makes_no_difference(
-    before: list[tuple[str, str]], alive: set[str]
-) -> None:
+def test_events_before_a_listing_make_no_difference(before: list[tuple[str, str]], alive: set[str]) -> None:
     table, fresh = PodTable(SETTINGS), PodTable(SETTINGS)
     for step, (event, container) in enumerate(before):
         tell(table, event, container, step * 0.1)
     for one in (table, fresh):
-        one.relisted(listing_of(alive), 5.0)
+        one.replace_all(listing_of(alive), 5.0)
     # Long enough for every window to close.
     assert visible(table, 100.0) == visible(fresh, 100.0)
 
 
 @given(events=happenings, listed_after=st.integers(0, 40))
 def test_events_that_the_listing_already_holds_do_no_harm(events: list[tuple[str, str]], listed_after: int) -> None:
-    """A subscription starts before the listing: events up to it are heard although the listing tells them too."""
+    """A subscription starts before the listing: events before it are received although the listing includes them."""
     truth, late = PodTable(SETTINGS), PodTable(SETTINGS)
     alive: set[str] = set()
     for step, (event, container) in enumerate(events):
         if step < listed_after:
             alive = _after(alive, event, container)
     for table in (truth, late):
-        table.relisted(listing_of(alive if table is late else set()), 0.0)
+        table.replace_all(listing_of(alive if table is late else set()), 0.0)
         for step, (event, container) in enumerate(events):
-            if event in ("started", "exited", "taken_down"):
+            if event in ("started", "exited", "stopped"):
                 tell(table, event, container, 1.0 + step * 0.1)
     assert visible(late, 100.0) == visible(truth, 100.0)
 
@@ -321,7 +319,7 @@ def test_events_that_the_listing_already_holds_do_no_harm(events: list[tuple[str
 def _after(alive: set[str], event: str, container: str) -> set[str]:
     if event == "started":
         return alive | {container}
-    return alive - {container} if event in ("exited", "taken_down") else alive
+    return alive - {container} if event in ("exited", "stopped") else alive
 
 
 @given(events=happenings)

@@ -1,4 +1,4 @@
-"""The table of pods against one that works out everything anew from all that was ever heard."""
+"""The table of pods against a model that recomputes everything from all events received."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Naive:
         elif event == "started":
             self.created.pop(id, None)
             self.running.setdefault(id, now)
-        elif event in ("exited", "taken_down", "removed"):
+        elif event in ("exited", "stopped", "removed"):
             self.created.pop(id, None)
             self.running.pop(id, None)
         self._remember()
@@ -57,7 +57,7 @@ class Naive:
             self.containers.discard(id)
         self._remember()
 
-    def relisted(self, alive: dict[str, float]) -> None:
+    def replace_all(self, alive: dict[str, float]) -> None:
         self.boxes, self.containers = set(BOXES), set(CONTAINERS)
         self.running = {id: self.running.get(id, start) for id, start in alive.items()}
         self.created = {id: at for id, at in self.created.items() if id not in alive}
@@ -134,10 +134,10 @@ def listing(alive: dict[str, float]) -> PodListing:
 
 
 events = st.tuples(
-    st.sampled_from(("creating", "is", "is", "started", "started", "exited", "taken_down", "removed")),
+    st.sampled_from(("creating", "is", "is", "started", "started", "exited", "stopped", "removed")),
     st.sampled_from(IDS),
 )
-listings = st.tuples(st.just("relisted"), st.sets(st.sampled_from(IDS)))
+listings = st.tuples(st.just("replace_all"), st.sets(st.sampled_from(IDS)))
 classes = st.tuples(st.just("classified"), st.sampled_from([("u0", KEY), ("u0", None), ("u1", KEY)]))
 steps = st.lists(
     st.tuples(st.sampled_from((0.0, 0.3, 1.1, 2.0, 7.0, 20.0)), events | events | listings | classes), max_size=60
@@ -145,14 +145,14 @@ steps = st.lists(
 
 
 @given(steps=steps)
-def test_the_table_says_what_follows_from_all_that_was_heard(steps: list[tuple[float, tuple[str, Any]]]) -> None:
+def test_the_table_equals_the_model_of_all_events(steps: list[tuple[float, tuple[str, Any]]]) -> None:
     table, naive, now = PodTable(SETTINGS), Naive(), 100.0
     for pause, (event, what) in steps:
         now += pause
-        if event == "relisted":
+        if event == "replace_all":
             alive = dict.fromkeys(sorted(what), now - 0.5)
-            table.relisted(listing(alive), now)
-            naive.relisted(alive)
+            table.replace_all(listing(alive), now)
+            naive.replace_all(alive)
         elif event == "classified":
             table.classified({what[0]: what[1]})
             naive.classified(*what)

@@ -1,4 +1,4 @@
-"""The committed code is what protos/ says, and protos/ say what containerd and Kubernetes say."""
+"""The committed code is generated from protos/, and protos/ match those of containerd and Kubernetes."""
 
 from __future__ import annotations
 

@@ -234,8 +234,8 @@ def test_each_pod_has_its_class_its_start_and_its_cgroup(engine: Engine, runtime
 
 
 @pytest.mark.parametrize("runtime", ["containerd", "cri"])
-def test_a_bare_pod_is_known_by_the_image_that_it_asks_for(engine: Engine, runtime: str) -> None:
-    # containerd 1.6 keeps only what it was asked to run.
+def test_a_bare_pod_is_known_by_the_image_of_its_spec(engine: Engine, runtime: str) -> None:
+    # containerd 1.6 keeps only the image of the request.
     kept = engine.sealed.busybox_image if engine.sealed.version.startswith("1.") else "tool:1"
 
     async def scenario() -> None:
@@ -249,7 +249,7 @@ def test_a_bare_pod_is_known_by_the_image_that_it_asks_for(engine: Engine, runti
     asyncio.run(scenario())
 
 
-def test_cri_tells_what_each_pod_uses(engine: Engine) -> None:
+def test_cri_reports_what_each_pod_uses(engine: Engine) -> None:
     async def scenario() -> None:
         stats = CriStats(lambda: engine.socket, SystemClock())
         async with hand(engine) as kubelet:

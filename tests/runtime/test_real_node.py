@@ -15,8 +15,8 @@ from bench import real_node
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, needs_node, pytest.mark.needs("psi")]
 
 
-def test_every_pod_is_told_of_and_none_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How near the figures are to the truth is the benchmark's to say, on a machine that does nothing else."""
+def test_every_pod_is_reported_and_none_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The benchmark measures how accurate the figures are, on a machine that does nothing else."""
     monkeypatch.setattr(real_node, "SECONDS", 60.0)
     figures = real_node.run()
     assert figures["oom_kills"] == 0

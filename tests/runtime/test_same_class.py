@@ -66,7 +66,7 @@ def sandbox_config(pod: Pod) -> Pod:
 
 
 def resolved(image: str) -> str:
-    """What the kubelet asks the runtime to run: it has resolved the name."""
+    """The image in the kubelet's request to the runtime: it has resolved the name."""
     return f"sha256:{hashlib.sha256(image.encode()).hexdigest()}"
 
 

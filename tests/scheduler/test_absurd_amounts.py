@@ -1,4 +1,4 @@
-"""Amounts that somebody wrote and nobody has: they break no sum of a node."""
+"""Absurd amounts in objects break no sum of a node."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def test_pods_that_ask_for_them_come_and_go(resource: str, amount: str) -> None:
         for pod in pods:
             parts.cluster.pod_changed(pod, None)
     assert placed(parts, make_pod("p", cpu="1")) == "a"
-    assert parts.snapshot.free("cpu")[0] == 7000
+    assert parts.snapshot.unrequested("cpu")[0] == 7000
 
 
 @pytest.mark.parametrize("amount", ["10P", "1e8000000", "99999999999999999999999Ei", "nonsense"])
-def test_one_that_asks_for_too_much_waits(amount: str) -> None:
+def test_a_pod_that_requests_too_much_waits(amount: str) -> None:
     assert placed(world(make_node("a")), asking("p", "", {"cpu": amount})) == ""
 
 

@@ -64,7 +64,7 @@ def playing(scenario: Callable[[World], Awaitable[None]]) -> None:
     asyncio.run(whole())
 
 
-def test_the_api_server_says_who_may_ask_for_what() -> None:
+def test_the_api_server_decides_who_may_read_what() -> None:
     async def scenario(world: World) -> None:
         assert await world.ask("good") == HTTPStatus.OK
         assert world.server.reviews == [
@@ -85,7 +85,7 @@ def test_the_api_server_says_who_may_ask_for_what() -> None:
 
 
 @pytest.mark.parametrize("header", ["", "Basic YTpi", "Bearer", "Bearer a b", "Bearer " + "x" * 10_000])
-def test_without_a_token_nobody_is_asked(header: str) -> None:
+def test_without_a_token_no_review_is_sent(header: str) -> None:
     async def scenario(world: World) -> None:
         head = RequestHead("GET", "/debug/queue", {}, {"authorization": header} if header else {}, True)
         assert await outcome(world.access, head) == HTTPStatus.UNAUTHORIZED
@@ -122,7 +122,7 @@ def test_guessing_tokens_makes_the_api_server_work_at_a_bounded_rate() -> None:
     playing(scenario)
 
 
-def test_an_api_server_that_is_away_lets_nobody_in_and_is_asked_again() -> None:
+def test_an_unavailable_api_server_allows_no_request_and_is_tried_again() -> None:
     async def scenario(world: World) -> None:
         world.server.away = True
         assert await world.ask("good") == HTTPStatus.SERVICE_UNAVAILABLE

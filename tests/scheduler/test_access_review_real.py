@@ -1,4 +1,4 @@
-"""The private pages beyond loopback, on a real API server: whom its RBAC lets in, and nobody else."""
+"""The private pages beyond loopback, on a real API server: only users whom its RBAC allows get them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def token_of(cluster: Cluster, namespace: str, name: str) -> str:
     return str(cluster.api.post(f"{accounts}/{name}/token", asked)["status"]["token"])
 
 
-def test_rbac_says_who_may_read_what(stage: Stage, scale_cluster: Callable[[int], Cluster]) -> None:
+def test_rbac_decides_who_may_read_what(stage: Stage, scale_cluster: Callable[[int], Cluster]) -> None:
     cluster = scale_cluster(NODES)
     with cluster.namespace() as namespace:
         reader, other = token_of(cluster, namespace, "reader"), token_of(cluster, namespace, "other")

@@ -73,7 +73,7 @@ def ledger(process: SchedulerProcess) -> dict[str, Any]:
 
 @pytest.fixture
 def stage() -> Iterator[Stage]:
-    """A cluster of its own: nobody else wants to lose its API server."""
+    """A cluster of its own: other tests must not lose their API server."""
     with Cluster(NODES) as cluster, cluster.namespace() as namespace:
         made = Stage(cluster, namespace)
         try:
@@ -126,7 +126,7 @@ async def play(stage: Stage, flags: tuple[str, ...], *, ends: bool) -> None:
 
 
 async def _same(leader: SchedulerProcess, fresh: SchedulerProcess) -> None:
-    """The ledger that lived through it equals one that was built anew, once the last report has reached both."""
+    """The ledger that lived through it equals one built from scratch, once the last report has reached both."""
     have, built = {}, {}
     for _ in range(300):
         have, built = await asyncio.to_thread(ledger, leader), await asyncio.to_thread(ledger, fresh)

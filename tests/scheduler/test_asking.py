@@ -187,7 +187,7 @@ def with_kubectl(folder: Path, script: str) -> str:
 
 
 def test_the_pod_that_holds_the_lease_is_forwarded_to(stage: Stage, tmp_path: Path) -> None:
-    """It runs in another namespace than its Lease lies in. kubectl is played; the scheduler behind its port is real."""
+    """It runs in another namespace than its Lease is in. kubectl is played; the scheduler behind its port is real."""
     stage._post("/api/v1/namespaces", {"metadata": {"name": "carico-system"}})
     body = {"metadata": {"name": "leader"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     stage._post("/api/v1/namespaces/carico-system/pods", body)
@@ -233,7 +233,7 @@ def test_without_kubectl_the_command_is_printed_and_the_rest_is_answered(stage: 
         ("another-machine_77", "another-machine_77 leads, which is no pod"),
     ],
 )
-def test_where_no_pod_leads_that_is_said(stage: Stage, holder: str, why: str) -> None:
+def test_without_a_leading_pod_the_error_names_that(stage: Stage, holder: str, why: str) -> None:
     done = carico(stage, "decisions", *lease(stage, "default", holder))
     assert (done.returncode, why in done.stderr) == (1, True), done.stderr
 

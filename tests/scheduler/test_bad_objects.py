@@ -79,7 +79,7 @@ class Stage:
         self.reflector = next(r for r in watches.all if r.resource.type is kind)
 
     def refuse(self) -> None:
-        """The waiting pod waits for everything that any plugin has an interest in, so that every hint is asked."""
+        """The waiting pod waits for everything that any plugin has an interest in, so that every hint is called."""
         queue, profile = self.parts.queue, self.parts.profiles["carico"]
         names = frozenset(plugin.name for plugin in profile.plugins)
         while (queued := queue.pop(0.0)) is not None:
@@ -92,7 +92,7 @@ class Stage:
         self.server.say({"type": what, "object": thing})
 
     def witness(self) -> None:
-        """Something happens to another object; the handler must hear of it."""
+        """Another object changes; the handler must be called for it."""
         other = recorded(self.kind, "witness")
         other["metadata"]["labels"] = {"version": str(self.version + 1)}
         self.say(other)

@@ -154,26 +154,26 @@ def test_pods_with_labels_of_their_own_under_many_audiences() -> None:
         asked += 1
         return {}
 
-    tally = PodMatchCounts(namespace_labels)
+    match_counts = PodMatchCounts(namespace_labels)
     for number in range(512):
-        tally.count(audience(f"w{number}"), 10, terminating=False)
-    before = entries(tally)
+        match_counts.count(audience(f"w{number}"), 10, terminating=False)
+    before = entries(match_counts)
     alive = [ordinal(number) for number in range(3_000)]
     for number, pod in enumerate(alive):
-        tally.add(pod, number % 10)
-    assert entries(tally) - before <= 20 * len(alive), "something is kept per pair of pod and audience"
+        match_counts.add(pod, number % 10)
+    assert entries(match_counts) - before <= 20 * len(alive), "something is kept per pair of pod and audience"
     asked = 0
     for number in range(3_000, 30_000):
         pod = ordinal(number)
-        tally.add(pod, number % 10)
-        tally.remove(pod, number % 10)
+        match_counts.add(pod, number % 10)
+        match_counts.remove(pod, number % 10)
     assert asked <= 4 * 27_000, "every audience is asked about every pod"
     for number in range(512):
         fresh = [sum(p.identity.labels["app"] == f"w{number}" for p in alive[row::10]) for row in range(10)]
-        assert tally.count(audience(f"w{number}"), 10, terminating=False).tolist() == fresh
+        assert match_counts.count(audience(f"w{number}"), 10, terminating=False).tolist() == fresh
     for number, pod in enumerate(alive):
-        tally.remove(pod, number % 10)
-    assert entries(tally) <= before + SLACK
+        match_counts.remove(pod, number % 10)
+    assert entries(match_counts) <= before + SLACK
 
 
 def namespace(name: str, **labels: str) -> Namespace:
@@ -182,10 +182,10 @@ def namespace(name: str, **labels: str) -> Namespace:
 
 def test_namespaces_that_come_and_go_forget_only_what_they_touch(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World([make_node("a"), make_node("b")])
-    tally = world.snapshot.tally
+    match_counts = world.snapshot.match_counts
     by_label = PodSet(frozenset(), from_labels({"team": "red"}), from_labels({"app": "x"}))
-    tally.count(audience("x"), 2, terminating=True)
-    tally.count(by_label, 2, terminating=True)
+    match_counts.count(audience("x"), 2, terminating=True)
+    match_counts.count(by_label, 2, terminating=True)
     before, counted = entries(world), []
     count = PodMatchCounts._counted
     monkeypatch.setattr(PodMatchCounts, "_counted", lambda self, a, t: counted.append(a) or count(self, a, t))
@@ -195,8 +195,8 @@ def test_namespaces_that_come_and_go_forget_only_what_they_touch(monkeypatch: py
         world.snapshot.put(msgspec.convert({"metadata": {"name": "s", "namespace": made.name}}, Service))
         pod = make_pod("p", namespace=made.name, uid=made.name, node="a", labels={"app": "x"})
         world.add(pod)
-        assert tally.count(audience("x"), 2, terminating=True).tolist() == [0, 0]
-        assert tally.count(by_label, 2, terminating=True).tolist() == [0, 0]
+        assert match_counts.count(audience("x"), 2, terminating=True).tolist() == [0, 0]
+        assert match_counts.count(by_label, 2, terminating=True).tolist() == [0, 0]
         world.snapshot.remove_pod(pod.uid)
         world.snapshot.remove(msgspec.convert({"metadata": {"name": "s", "namespace": made.name}}, Service))
         world.snapshot.remove(made)
@@ -204,7 +204,7 @@ def test_namespaces_that_come_and_go_forget_only_what_they_touch(monkeypatch: py
     assert entries(world) <= before + SLACK
     world.add(make_pod("p", namespace="shop", node="a", labels={"app": "x"}))
     world.snapshot.put(namespace("shop", team="red"))
-    assert tally.count(by_label, 2, terminating=True).tolist() == [1, 0]
+    assert match_counts.count(by_label, 2, terminating=True).tolist() == [1, 0]
     assert counted == [(by_label,)]
 
 
@@ -218,7 +218,7 @@ def test_claims_ports_and_resources_that_come_and_go() -> None:
         volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": f"c{number}"}}]
         container = {"name": "c", "ports": [port], "resources": wanted}
         pod = make_pod(f"p{number}", node="ab"[number % 2], containers=[container], volumes=volumes)
-        world.judge(pod)  # asking for what nobody has makes no table either
+        world.judge(pod)  # a request for a resource that no node has makes no table either
         world.add(pod)
         assert world.snapshot.claim_in_use(f"default/c{number}")
         world.snapshot.remove_pod(pod.uid)

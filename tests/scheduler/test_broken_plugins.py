@@ -70,11 +70,11 @@ def attempt(parts: Components) -> str:
     return queued.info.pod.name
 
 
-def test_a_hint_that_raises_wakes_its_pod_and_keeps_nobody_else_asleep(
+def test_a_hint_that_raises_wakes_its_pod_and_keeps_no_other_pod_asleep(
     parts: Components, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("bad-1", "good", "bad-2"):
-        parts.cluster.pod_changed(None, make_pod(name, labels={"app": name}))  # a hint is asked once for pods alike
+        parts.cluster.pod_changed(None, make_pod(name, labels={"app": name}))  # a hint is called once for pods alike
     assert {attempt(parts) for _ in range(3)} == {"bad-1", "good", "bad-2"}
     parts.cluster.node_changed(None, make_node("b"))
     assert parts.queue.counts()["active"] == 3

@@ -1,4 +1,4 @@
-"""Whatever comes and goes, in any order: tables that were corrected all along equal those that are built anew."""
+"""After any sequence of changes, tables that were updated in place equal those that are built from scratch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SELECTORS = (
 TOLERANT = make_pod("t", tolerations=[{"key": "k", "operator": "Equal", "value": "1", "effect": ""}])
 TOLERATING = (PodInfo(make_pod("p")).template, PodInfo(TOLERANT).template)
 
-# Asked after every step: their answers are not made anew in between, if they need not be.
+# Read after every step: their cached values are not recomputed in between unless they have to be.
 KEPT = (("pods", 1), ("pods", 2), ("pods", 5), ("pods", 6), ("pods", 3), ("labels", 0), ("taints", 0), ("taints", 1))
 
 labels = st.dictionaries(st.sampled_from(("app", "tier")), st.sampled_from(VALUES))
@@ -90,7 +90,7 @@ def pod_of(uid: str, node: str, namespace: str, mine: dict[str, str], leaving: b
 
 
 class Churn:
-    """A snapshot that lives through it all, and what it takes to build it anew."""
+    """A snapshot that is updated in place, and what it takes to build it from scratch."""
 
     def __init__(self) -> None:
         self.lived = Snapshot(RowIndex())
@@ -149,7 +149,7 @@ def asked(snapshot: Snapshot, what: str, number: int) -> Any:
         features = {name: snapshot.features.members[snapshot.features.of[row]] for name, row in rows(snapshot)}
         return {name for name, row in rows(snapshot) if repelled[row]}, members, features
     audiences = AUDIENCES[number % len(AUDIENCES)]
-    counts = snapshot.tally.count_all(audiences, len(snapshot), terminating=number % 2 == 0)
+    counts = snapshot.match_counts.count_all(audiences, len(snapshot), terminating=number % 2 == 0)
     per_row = {name: int(counts[row]) for name, row in rows(snapshot) if counts[row]}
     column = snapshot.labels.column("zone")
     domains = summed(counts, snapshot.labels.codes("zone", None), len(column.values))
@@ -187,7 +187,7 @@ def tight() -> Iterator[None]:
 
 @settings(max_examples=200)
 @given(st.lists(steps, min_size=25, max_size=50))
-def test_tables_that_were_corrected_equal_those_that_are_built_anew(churn: list[tuple[Any, ...]]) -> None:
+def test_tables_that_were_updated_equal_those_built_from_scratch(churn: list[tuple[Any, ...]]) -> None:
     world = Churn()
     for step in churn:
         world.step(*step)

@@ -1,4 +1,4 @@
-"""What classes cost: whose word counts, for how long, and what is charged while nobody knows."""
+"""What classes cost: which source counts, for how long, and what is charged while a class is unmeasured."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_units_take_no_notice_of_the_class() -> None:
     assert (charge.units, charge.cost, charge.probe) == (2.5, None, None)
 
 
-def test_the_aggregators_word_goes_before_what_nodes_say() -> None:
+def test_the_aggregators_cost_goes_before_the_nodes_costs() -> None:
     table = ClassCostTable()
     assert table.reported(report("a", web(2.0, 1e9)), now=0) == {"default/web"}
     assert charged(table) == [2.0, 1e9]
@@ -65,7 +65,7 @@ def test_the_aggregators_word_goes_before_what_nodes_say() -> None:
     assert table.reported(report("a", web(2.0, 1e9)), now=2) == set()
 
 
-def test_what_the_aggregator_no_longer_knows_is_unknown_until_a_node_tells() -> None:
+def test_what_the_aggregator_no_longer_knows_is_unknown_until_a_node_reports() -> None:
     table = ClassCostTable()
     table.aggregated({WEB: web(0.5, 3e9)}, RESOURCES, now=0)
     assert table.aggregated({}, RESOURCES, now=1) == {"default/web"}
@@ -91,7 +91,7 @@ def test_so_do_those_of_reports() -> None:
     assert table.tick(151) == {"default/batch"}
 
 
-def test_a_revision_that_nobody_has_measured_costs_what_the_family_does() -> None:
+def test_an_unmeasured_revision_costs_what_the_family_does() -> None:
     table = ClassCostTable()
     table.aggregated({WEB._replace(revision="1"): web(0.5, 3e9, revision="1")}, RESOURCES, now=0)
     charge = table.charge(Claim(WEB._replace(revision="2")))
@@ -101,7 +101,7 @@ def test_a_revision_that_nobody_has_measured_costs_what_the_family_does() -> Non
     assert charged(table, Claim(WEB._replace(revision="2"))) == [0.8, 3e9]
 
 
-def test_small_moves_charge_nobody_anew_and_do_not_add_up() -> None:
+def test_small_moves_change_no_charge_and_do_not_add_up() -> None:
     table = ClassCostTable()
     table.aggregated({WEB: web(1.0, 1e9)}, RESOURCES, now=0)
     assert table.aggregated({WEB: web(1.015, 1e9)}, RESOURCES, now=1) == set()
@@ -119,14 +119,14 @@ def test_figures_of_a_known_class_are_merged_once_a_second() -> None:
     assert charged(table) == [2.0, 1e9]
 
 
-def test_one_node_that_lies_moves_nothing_where_three_have_measured() -> None:
+def test_one_forging_node_moves_nothing_where_three_have_measured() -> None:
     honest = [web(0.5, 1e9), web(0.52, 1.1e9), web(0.48, 0.9e9)]
-    believed = merged(WEB, [*honest, web(50.0, 100e9)])
-    assert believed.mean[0] <= 0.52
-    assert believed.high[1] <= 1.5e9
+    clipped = merged(WEB, [*honest, web(50.0, 100e9)])
+    assert clipped.mean[0] <= 0.52
+    assert clipped.high[1] <= 1.5e9
 
 
-def test_of_two_nodes_the_dearer_is_believed() -> None:
+def test_of_two_nodes_the_higher_cost_is_clipped() -> None:
     assert merged(WEB, [web(0.5, 1e9), web(1.0, 2e9)]).mean == (1.0, 2e9)
 
 

@@ -1,4 +1,4 @@
-"""`carico classes`: what it prints of a scheduler's answer, and what the metrics say of classes."""
+"""`carico classes`: what it prints of a scheduler's answer, and the metrics about classes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NEW = ClassRow("team-b/new", "team-b", 1, requests={"cpu": 0.1, "memory": 0.0})
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A scheduler that answers with two classes; the paths that it was asked for."""
+    """A scheduler that answers with two classes; the paths that were requested."""
     asked: list[str] = []
 
     class Client:

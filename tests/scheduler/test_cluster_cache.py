@@ -55,12 +55,12 @@ def test_a_failed_binding_gives_everything_back() -> None:
     assert world.free("a") == 4
     world.fail_binding(queued, decision)
     assert world.free("a") == 5
-    assert world.parts.snapshot.free("cpu")[0] == 8000
+    assert world.parts.snapshot.unrequested("cpu")[0] == 8000
     world.clock.advance(1)
     assert world.attempt()[1].node == "a"
 
 
-def test_bound_by_somebody_else_in_mid_flight() -> None:
+def test_bound_by_another_scheduler_while_in_flight() -> None:
     world = World({"a": 5.0, "b": 1.0})
     world.see(make_pod("p"))
     queued, decision = world.attempt()
@@ -101,7 +101,7 @@ def test_daemon_and_ended_pods_do_not_count() -> None:
     assert world.free("a") == 5
 
 
-def test_units_are_asked_for_and_reserved() -> None:
+def test_units_of_the_annotation_are_reserved() -> None:
     world = World({"a": 2.0})
     world.see(make_pod("big", units=2.5))
     assert "had no free capacity" in world.attempt()[1].message
@@ -158,7 +158,7 @@ def test_an_idle_node_may_start_more() -> None:
     assert [world.attempt()[1].node for _ in range(4)] == ["a", "a", "a", ""]
 
 
-def test_missing_capacity_evicts_nobody_unless_told_to() -> None:
+def test_missing_capacity_evicts_no_pod_by_default() -> None:
     for told in (False, True):
         world = World({"a": 0.0}, preempt_for_capacity=told)
         world.see(make_pod("low", node="a", phase="Running", priority=0))

@@ -30,7 +30,7 @@ def test_a_replay_finds_what_must_not_be() -> None:
     assert replay([record("p", "a"), record("p", "a", result="failed"), record("p", "b")]) == []
     assert replay([record("p", "a"), record("p", "b")]) == ["p was promised a and then b"]
     assert replay([record("p", "a", free=0.4)]) == ["p went to a, which had only 0.4 pods free"]
-    assert replay([record("p", "a", free=None)]) == []  # nobody asked a report
+    assert replay([record("p", "a", free=None)]) == []  # no report was used
     assert len(replay([record("p", "a", free=1.5)], threshold=2)) == 1
 
 
@@ -70,6 +70,6 @@ def test_a_file_that_is_no_dump_has_broken_no_rules_either(tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize("argv", [["x", "--server", "http://y"], ["/no/such/file"], ["--server", "ftp://nonsense"]])
-def test_where_it_cannot_read_it_says_so(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_it_cannot_read_the_error_names_that(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["decisions", *argv]) == 2
     assert capsys.readouterr().err.startswith("carico: ")

@@ -52,7 +52,7 @@ def test_a_running_pod_is_explained_as_if_it_were_not_there_and_stays() -> None:
     pod = make_pod("p", node="a", phase="Running", cpu="8")
     parts.cluster.pod_changed(None, pod)
     assert explain(parts, pod, now=1.0).nodes[0].feasible
-    assert parts.snapshot.free("cpu")[0] == 0
+    assert parts.snapshot.unrequested("cpu")[0] == 0
 
 
 def test_a_simulated_pod_cannot_take_the_place_of_one_that_runs() -> None:
@@ -61,15 +61,15 @@ def test_a_simulated_pod_cannot_take_the_place_of_one_that_runs() -> None:
     parts.cluster.pod_changed(None, make_pod("p", node="a", phase="Running", cpu="8"))
     forged = as_stranger(make_pod("p", node="b", cpu="8"))
     assert [v.node for v in explain(parts, forged, now=1.0).nodes if v.feasible] == ["b"], "it does not count for free"
-    where = {name: parts.snapshot.free("cpu")[parts.snapshot.rows.number[name]] for name in ("a", "b")}
+    where = {name: parts.snapshot.unrequested("cpu")[parts.snapshot.rows.number[name]] for name in ("a", "b")}
     assert where == {"a": 0, "b": 8000}
 
 
-def test_a_running_pod_is_put_back_where_it_was_whatever_is_said_of_it() -> None:
+def test_a_running_pod_is_put_back_where_it_was_whatever_the_result() -> None:
     parts, _ = world({"a": 5.0, "b": 5.0})
     parts.cluster.pod_changed(None, make_pod("p", node="a", phase="Running", cpu="8"))
     explain(parts, make_pod("p", node="b", phase="Running", cpu="8"), now=1.0)
-    assert parts.snapshot.free("cpu")[parts.snapshot.rows.number["a"]] == 0
+    assert parts.snapshot.unrequested("cpu")[parts.snapshot.rows.number["a"]] == 0
 
 
 def test_a_running_pod_could_have_gone_elsewhere() -> None:
@@ -83,7 +83,7 @@ def test_a_running_pod_could_have_gone_elsewhere() -> None:
     assert result.nodes[2].reasons == {"Capacity": ["had no free capacity"]}
 
 
-def test_the_table_says_it_all() -> None:
+def test_the_table_shows_every_node_and_reason() -> None:
     parts, _ = world({"a": 5.0, "b": 0.4})
     table = as_table(explain(parts, make_pod("p", units=2), now=0.0))
     assert "default/p, profile carico, 2 units" in table
@@ -91,7 +91,7 @@ def test_the_table_says_it_all() -> None:
     assert "Capacity: had no free capacity" in table
 
 
-def test_who_would_have_to_go_is_said() -> None:
+def test_the_victims_of_a_preemption_are_named() -> None:
     parts, _ = world({"a": 9.0})
     parts.cluster.pod_changed(None, make_pod("low", node="a", cpu="8", phase="Running"))
     result = explain(parts, make_pod("high", priority=10, cpu="4"), now=0.0)
@@ -189,7 +189,7 @@ def test_evicting_is_thought_through_for_a_bounded_number_of_nodes() -> None:
     assert result.notes == ["evicting pods was thought through for 50 of 80 nodes"]
 
 
-def test_a_costly_plugin_is_not_asked_where_it_does_not_matter() -> None:
+def test_a_costly_plugin_does_not_run_for_rejected_nodes() -> None:
     """Volume limits go node by node: a cordoned node is out of the question without them."""
     parts, _ = world({"a": 5.0, "b": 5.0})
     parts.cluster.node_changed(None, make_node("c", spec={"unschedulable": True}))
@@ -208,14 +208,14 @@ def test_a_costly_plugin_is_not_asked_where_it_does_not_matter() -> None:
     result = explain(parts, pod, now=0.0)
     reasons = {verdict.node: set(verdict.reasons) for verdict in result.nodes}
     assert reasons == {"a": {"NodeVolumeLimits"}, "b": set(), "c": {"NodeUnschedulable", "Capacity"}}
-    assert result.notes == ["NodeVolumeLimits was not asked about nodes that plugins before it refused"]
+    assert result.notes == ["NodeVolumeLimits did not run for nodes that plugins before it had rejected"]
 
 
 def put(parts: Components, kind: str, **plain: Any) -> None:
     parts.cluster.thing_changed(None, msgspec.convert(plain, KINDS[kind]))
 
 
-def test_the_loop_turns_while_thousands_of_nodes_are_told_of() -> None:
+def test_the_loop_runs_while_thousands_of_nodes_are_explained() -> None:
     parts, clock = world({f"n{number}": 9.0 for number in range(4 * SLICE)})
     turns = 0
 

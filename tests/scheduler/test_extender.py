@@ -1,4 +1,4 @@
-"""The extender's three verbs, its charges and its nudges, by the ledger alone."""
+"""The extender's three verbs, its reservations and its wake-ups, by the ledger alone."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ class Tandem:
         page = asyncio.run(self.extender.bind(Request("POST", {}, msgspec.json.encode(asked))))
         return str(json.loads(page.body)["Error"])
 
-    def nudge(self) -> None:
+    def wakeup(self) -> None:
         """One round, and what it wrote; by a replica that does not hold the Lease."""
 
         async def written() -> None:
-            self.extender.nudge.round()
+            self.extender.wakeup.round()
             task = asyncio.create_task(self.writer.run())
             await self.writer.drain()
             task.cancel()
@@ -152,7 +152,7 @@ def test_the_likely_node_is_charged_until_the_watch_knows_better() -> None:
     assert tandem.good(tandem.pod("s"), "a", "b") == ["a"]
 
 
-def test_the_only_node_is_charged_at_once_because_nobody_asks_for_its_score() -> None:
+def test_the_only_node_is_charged_at_once_because_no_prioritize_follows() -> None:
     tandem = Tandem({"a": 1.5, "b": 0.0})
     assert tandem.good(tandem.pod("p"), "a", "b") == ["a"]
     assert tandem.good(tandem.pod("q"), "a", "b") == []
@@ -164,15 +164,15 @@ def test_a_pod_does_not_stand_in_its_own_way() -> None:
         assert tandem.good(tandem.pod("p"), "a") == ["a"]
 
 
-def test_a_charge_that_ran_out_goes_even_if_nobody_asks_again() -> None:
+def test_a_charge_that_ran_out_goes_without_another_request() -> None:
     tandem = Tandem({"a": 1.5})
     tandem.good(tandem.pod("p"), "a")
     tandem.clock.advance(GUESSED)
-    tandem.extender.charges.let_go()
-    assert (tandem.free("a"), len(tandem.extender.charges)) == (1.5, 0)
+    tandem.extender.reservations.let_go()
+    assert (tandem.free("a"), len(tandem.extender.reservations)) == (1.5, 0)
 
 
-def test_binding_is_the_last_word() -> None:
+def test_the_binding_decides() -> None:
     """Both pods were filtered while there was room for one; kube-scheduler chose the same node for both."""
     tandem = Tandem({"a": 1.5, "b": 1.5})
     for name in ("p", "q"):
@@ -196,20 +196,20 @@ def test_a_binding_that_failed_gives_its_charge_back() -> None:
     assert tandem.free("a") == 1.5
 
 
-def test_a_node_that_rose_is_nudged_only_for_those_who_wait_for_it() -> None:
+def test_a_node_that_rose_is_annotated_only_for_pods_that_wait_for_it() -> None:
     tandem = Tandem({"a": 0.0, "b": 0.0})
     tandem.report("a", 2.0)
     tandem.report("a", 0.0)
     assert tandem.good(tandem.pod("p", units=2), "a", "b") == []
     tandem.report("a", 1.5)  # not enough
     tandem.report("b", 2.5)
-    tandem.nudge()
+    tandem.wakeup()
     assert tandem.server.annotated == ["b"]
-    tandem.nudge()
+    tandem.wakeup()
     assert tandem.server.annotated == ["b"]
     assert tandem.good(tandem.pod("p", units=2), "a", "b") == ["b"]
     tandem.report("a", 5.0)
-    tandem.nudge()
+    tandem.wakeup()
     assert tandem.server.annotated == ["b"]
 
 
@@ -229,10 +229,10 @@ def test_nonsense_is_refused(body: bytes) -> None:
     assert asyncio.run(extender.bind(request)).status == HTTPStatus.BAD_REQUEST
 
 
-# --- callers who say more than they know ---
+# --- forged or stale pods in requests ---
 
 
-def test_what_a_caller_says_of_a_pod_only_names_it() -> None:
+def test_of_a_callers_pod_only_its_name_counts() -> None:
     """As a pod of a DaemonSet it would pass everywhere, and its units would take every node away."""
     tandem = Tandem({"a": 0.0, "b": 5.0})
     tandem.pod("p")
@@ -249,23 +249,23 @@ def test_a_pod_that_no_watch_has_brought_is_judged_but_neither_charged_nor_bound
     unknown = make_pod("p", schedulerName="default-scheduler")
     assert tandem.good(unknown, "a") == ["a"]
     tandem.ask("prioritize", unknown, ["a"])
-    assert (len(tandem.extender.charges), tandem.free("a")) == (0, 1.5)
+    assert (len(tandem.extender.reservations), tandem.free("a")) == (0, 1.5)
     assert tandem.good(make_pod("q", units=5), "a") == []
     tandem.report("a", 9.0)
-    tandem.nudge()
-    assert tandem.server.annotated == []  # nobody whom we know waits for it
+    tandem.wakeup()
+    assert tandem.server.annotated == []  # no known pod waits for it
     assert tandem.bind(unknown, "a") == "no such pod of another scheduler is known here; try again"
     assert tandem.server.bound == []
 
 
-def test_a_pod_of_our_own_and_one_made_anew_under_the_name_are_not_bound() -> None:
+def test_a_pod_of_our_own_and_a_re_created_one_are_not_bound() -> None:
     tandem = Tandem({"a": 5.0})
     ours = tandem.pods["default/ours"] = make_pod("ours")
     tandem.pod("p", uid="uid-of-the-next")
     for pod in (ours, make_pod("p", schedulerName="default-scheduler")):
         assert tandem.good(pod, "a") == ["a"]
         assert "known here" in tandem.bind(pod, "a")
-    assert (len(tandem.extender.charges), tandem.server.bound) == (0, [])
+    assert (len(tandem.extender.reservations), tandem.server.bound) == (0, [])
 
 
 def test_a_replica_without_the_lease_refuses_to_bind_and_the_next_try_may_succeed() -> None:
@@ -279,7 +279,7 @@ def test_a_replica_without_the_lease_refuses_to_bind_and_the_next_try_may_succee
     assert tandem.bind(pod, "a") == ""
 
 
-def test_after_a_restart_between_filter_and_bind_every_filter_is_asked() -> None:
+def test_after_a_restart_between_filter_and_bind_every_filter_runs() -> None:
     tandem = Tandem({"a": 5.0, "b": 5.0})
     plain, choosy = tandem.pod("p"), tandem.pod("q", nodeSelector={"kubernetes.io/hostname": "b"})
     for pod in (plain, choosy):

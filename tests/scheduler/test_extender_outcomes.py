@@ -69,7 +69,7 @@ def playing(scenario: Callable[[Tandem], Awaitable[None]]) -> None:
 
 
 async def lost(tandem: Tandem, mode: str) -> Pod:
-    """A binding to node a of which nobody knows what came, and an API server that is away."""
+    """A binding to node a whose outcome is unknown, and an API server that is unavailable."""
     pod = tandem.pod("p")
     assert tandem.good(pod, "a", "b") == ["a", "b"]
     tandem.server.mode = mode
@@ -87,7 +87,7 @@ def test_the_charge_stands_however_long_it_takes() -> None:
         await lost(tandem, DROP)
         for _ in range(10):
             await tandem.clock.turn(BOUND / 5)
-            tandem.extender.charges.let_go()
+            tandem.extender.reservations.let_go()
             assert (tandem.free("a"), tandem.good(make_pod("q"), "a")) == (0, [])
 
     playing(scenario)
@@ -101,7 +101,7 @@ def test_no_other_node_is_good_for_the_pod_until_it_is_known() -> None:
         assert answer["FailedNodes"] == {"b": "waits for the outcome of the pod's binding to a"}
         again = tandem.bind(pod, "b")
         await tandem.clock.turn(0)
-        assert json.loads(again.result().body)["Error"] == "its binding to a is under way"
+        assert json.loads(again.result().body)["Error"] == "its binding to a is in flight"
         assert (tandem.free("a"), tandem.free("b"), tandem.server.posts) == (0, 1, ["p"])
 
     playing(scenario)
@@ -130,11 +130,11 @@ def test_it_was_bound(by: str) -> None:
         if by == "look":
             tandem.server.mode = TAKE
             await tandem.clock.turn(20)
-            assert (len(tandem.extender.charges), tandem.free("a")) == (1, 0)
+            assert (len(tandem.extender.reservations), tandem.free("a")) == (1, 0)
         tandem.see(pod, make_pod("p", node="a"))
         await tandem.clock.turn(BOUND)
-        tandem.extender.charges.let_go()
-        assert (len(tandem.extender.charges), len(tandem.parts.waiting), tandem.free("a")) == (0, 0, 0)
+        tandem.extender.reservations.let_go()
+        assert (len(tandem.extender.reservations), len(tandem.parts.waiting), tandem.free("a")) == (0, 0, 0)
 
     playing(scenario)
 
@@ -150,12 +150,12 @@ def test_the_pod_is_gone(by: str) -> None:
         else:
             tandem.see(pod, None)
             await tandem.clock.turn(0)
-        assert (len(tandem.extender.charges), tandem.free("a")) == (0, 1)
+        assert (len(tandem.extender.reservations), tandem.free("a")) == (0, 1)
 
     playing(scenario)
 
 
-def test_somebody_else_bound_it_elsewhere() -> None:
+def test_another_scheduler_bound_it_elsewhere() -> None:
     async def scenario(tandem: Tandem) -> None:
         pod = await lost(tandem, DROP)
         tandem.server.store("p", pod.uid, "b")
@@ -175,10 +175,10 @@ def test_a_replica_that_ends_waits_for_its_bindings_and_takes_no_more() -> None:
         late = tandem.bind(tandem.pod("late"), "b")
         await tandem.clock.turn(0)
         assert "does not hold the Lease; try again" in json.loads(late.result().body)["Error"]
-        assert (tandem.extender.under_way, draining.done()) == (1, False)
+        assert (tandem.extender.in_flight, draining.done()) == (1, False)
         tandem.server.mode = TAKE
         for _ in range(10):
             await tandem.clock.turn(30)
-        assert (tandem.extender.under_way, draining.done()) == (0, True)
+        assert (tandem.extender.in_flight, draining.done()) == (0, True)
 
     playing(scenario)

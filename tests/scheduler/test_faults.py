@@ -34,7 +34,7 @@ LONG = {"leader_elect_lease_duration": 100.0, "leader_elect_renew_deadline": 90.
 
 
 class Stage:
-    """A scheduler in this process behind a faulty proxy; agents, pods and the oracle speak to the real API server."""
+    """A scheduler in this process behind a faulty proxy; agents, pods and the oracle use the real API server."""
 
     def __init__(self, cluster: Cluster | EmbeddedCluster, namespace: str, proxy: FaultyServer, client: Client) -> None:
         port = free_port()
@@ -189,7 +189,7 @@ def test_the_answers_to_bindings_are_lost_and_the_api_server_goes_away(play: Cal
     play(scenario)
 
 
-def test_a_provisioner_that_hangs_holds_up_nobody(play: Callable[[Scenario], None]) -> None:
+def test_a_provisioner_that_hangs_blocks_no_other_pod(play: Callable[[Scenario], None]) -> None:
     async def scenario(stage: Stage) -> None:
         stage.use(binders=4)
         api, name, waiting = stage.cluster.api, f"hangs-{stage.namespace}", 12
@@ -217,7 +217,7 @@ def test_a_provisioner_that_hangs_holds_up_nobody(play: Callable[[Scenario], Non
                 await stage.fleet.until(10, PATIENCE)
                 assert stage.scheduler.parts.waiting.counts() == {"volumes": waiting}
                 await asyncio.to_thread(gone)
-                await until(lambda: stage.scheduler.binder.under_way == 0)
+                await until(lambda: stage.scheduler.binder.in_flight == 0)
                 await stage.settled(10)
                 stage.check(10)
         finally:
@@ -254,7 +254,7 @@ def test_a_leader_that_loses_its_lease_ends_and_binds_no_more(play: Callable[[Sc
             await asyncio.sleep(0.5)
             assert not [path for _, path in stage.proxy.seen if path.endswith("/binding")]
         stage.proxy.fault = lambda _method, _path: None
-        stage.use(**LONG)  # whatever ran it starts it anew
+        stage.use(**LONG)  # its supervisor restarts it
         async with running(stage):
             await stage.settled(10)
             stage.check(10)
@@ -285,7 +285,7 @@ def test_half_of_the_nodes_fall_silent(play: Callable[[Scenario], None], broken:
     play(scenario)
 
 
-def test_pods_on_stale_nodes_are_told_so_in_event_and_metric(play: Callable[[Scenario], None]) -> None:
+def test_event_and_metric_show_pods_on_stale_nodes(play: Callable[[Scenario], None]) -> None:
     async def scenario(stage: Stage) -> None:
         for node in stage.fleet.capacity:
             stage.fleet.silence(node, broken=True)
@@ -302,7 +302,7 @@ def test_pods_on_stale_nodes_are_told_so_in_event_and_metric(play: Callable[[Sce
             counted = stage.scheduler.parts.registry.get_sample_value
             assert counted("carico_scheduler_stale_placements_total", {"on_stale": "requests"}) == 3
             assert counted("carico_scheduler_stale_nodes") == NODES
-            assert replay(load(stage.scheduler.parts.ring.dump())) == []  # nobody had asked a report
+            assert replay(load(stage.scheduler.parts.ring.dump())) == []  # no report had been used
 
     play(scenario)
 
@@ -319,7 +319,7 @@ def test_the_clock_of_the_nodes_is_an_hour_off(play: Callable[[Scenario], None],
     play(scenario)
 
 
-def test_a_store_of_events_that_is_down_stops_nobody(play: Callable[[Scenario], None]) -> None:
+def test_a_store_of_events_that_is_down_stops_no_pod(play: Callable[[Scenario], None]) -> None:
     async def scenario(stage: Stage) -> None:
         stage.use(event_queue=10, event_workers=4)
         stage.proxy.fault = lambda _method, path: 500 if "/events" in path else None

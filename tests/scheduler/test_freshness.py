@@ -1,4 +1,4 @@
-"""The kept answer to "whose report may be believed" is always the one that a fresh comparison would give."""
+"""The cached mask of nodes with a fresh report always equals a comparison of all times."""
 
 from __future__ import annotations
 

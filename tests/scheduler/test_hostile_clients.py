@@ -21,7 +21,7 @@ SILENT, BODY = 200, 16 << 20
 MORE_MB = 32.0  # what it may have beyond rest; measured were some 5
 CPU_SECONDS = 2.0  # of the scheduler for one question; 1e8000000 took 5 when it was computed
 PATHS = (b"/simulate", b"/simulate", b"/healthz", b"/explain", b"/extender/filter", b"/nothing")
-# Nobody answers there: the pages do not depend on it.
+# No server listens there: the pages do not depend on it.
 KUBECONFIG = """
 current-context: c
 contexts: [{name: c, context: {cluster: c, user: u}}]
@@ -50,7 +50,7 @@ def healthy(port: int) -> bool:
 
 
 def send_body(port: int, path: bytes, answers: list[bytes]) -> None:
-    """All 16 MB, whatever is said meanwhile, or as much as is taken."""
+    """Sends all 16 MB whatever the response is, or as much as is taken."""
     head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     with socket.create_connection(("127.0.0.1", port), 30) as client:
         try:
@@ -98,7 +98,7 @@ def test_a_length_of_5000_digits_is_refused_without_a_traceback(scheduler: Sched
 
 
 @pytest.mark.parametrize("amount", ["1e8000000", "1e999999999", "1E-999999999", "9" * 5000 + "Ei"])
-def test_a_pod_that_asks_for_an_absurd_amount_is_judged_at_once(scheduler: SchedulerProcess, amount: str) -> None:
+def test_a_pod_with_an_absurd_request_is_judged_at_once(scheduler: SchedulerProcess, amount: str) -> None:
     """A power of ten of that size would take seconds, or hours, of the thread that schedules."""
     process, port = psutil.Process(scheduler.pid), scheduler.page_port
     assert all(map(healthy, ports(scheduler)))

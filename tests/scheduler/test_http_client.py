@@ -1,4 +1,4 @@
-"""The commands that ask a scheduler beyond this machine: what is sent to whom, and what a real scheduler answers."""
+"""The commands that query a scheduler beyond this machine: what is sent where, and what a real scheduler answers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def running(scenario: Callable[[], Awaitable[None]]) -> None:
 
 async def ask(server: RecordingServer, args: argparse.Namespace, **environ: str) -> Asked:
     async with page_client.named(server.url, args, environ) as client:
-        await client.ask("/debug/decisions")
+        await client.fetch("/debug/decisions")
     return server.asked[-1]
 
 
@@ -83,16 +83,16 @@ def test_no_token_goes_over_plain_http(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with RecordingServer(None) as there:
             assert (await ask(there, arguments(kubeconfig))).all("authorization") == []
-            with pytest.raises(UsageError, match="--token-file is for a server that speaks https"):
+            with pytest.raises(UsageError, match="--token-file is for a server with https"):
                 await ask(there, arguments(kubeconfig, token_file=tmp_path / "token"))
-            with pytest.raises(UsageError, match="--server-ca is for a server that speaks https"):
+            with pytest.raises(UsageError, match="--server-ca is for a server with https"):
                 await ask(there, arguments(kubeconfig, ca=tmp_path / "ca.pem"))
 
     running(scenario)
 
 
 def test_a_server_whose_certificate_is_not_trusted_gets_nothing(authority: Authority, tmp_path: Path) -> None:
-    """Also where the kubeconfig says that the API server's certificate is not to be checked."""
+    """Also with a kubeconfig that disables the check of the API server's certificate."""
     kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", API_SERVER, {"token": "secret"})
 
     async def scenario() -> None:
@@ -260,7 +260,7 @@ def test_a_token_that_the_api_server_does_not_know_is_refused(beyond: Beyond, tm
 def test_a_pod_that_only_the_lease_named_gets_a_token_if_the_user_names_its_authority(
     beyond: Beyond, tmp_path: Path
 ) -> None:
-    """kubectl is played; the scheduler behind its port speaks TLS, and would take the kubeconfig's token."""
+    """kubectl is played; the scheduler behind its port uses TLS, and would take the kubeconfig's token."""
     spec = {"containers": [{"name": "c", "image": "i"}]}
     beyond.cluster.create({"kind": "Pod", "metadata": {"name": "leader"}, "spec": spec})
     lease = {"metadata": {"name": "ours"}, "spec": {"holderIdentity": "leader_1", "leaseDurationSeconds": 15}}

@@ -135,14 +135,14 @@ def state(snapshot: Snapshot) -> dict[str, Any]:
     resources = ("cpu", "memory", "pods", "ephemeral-storage", "example.com/gpu")
     return {
         "pods": {name: sorted(snapshot.on[row]) for name, row in rows},
-        "free": {name: [int(snapshot.free(r)[row]) for r in resources] for name, row in rows},
+        "free": {name: [int(snapshot.unrequested(r)[row]) for r in resources] for name, row in rows},
         "volumes": {name: sorted(snapshot.with_volumes.get(row, ())) for name, row in rows},
         "terms": {term: {snapshot.name(r): n for r, n in c.sparse.items()} for term, c in _terms(snapshot)},
     }
 
 
 def _terms(snapshot: Snapshot) -> Any:
-    return snapshot.tally.anti_affinity.items()
+    return snapshot.match_counts.anti_affinity.items()
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -9,7 +9,7 @@ import msgspec
 from played import PlayedServer
 from prometheus_client import CollectorRegistry, generate_latest
 
-from carico.scheduler.kubelet_rejections import FAILED, FailedPod, Rejections
+from carico.scheduler.kubelet_rejections import FAILED, FailedPod, KubeletRejections
 from carico.scheduler.metrics import SchedulerMetrics
 from carico.testing import ManualClock
 
@@ -24,12 +24,12 @@ def failed(name: str, reason: str, scheduler: str = "carico", node: str = "n") -
     }
 
 
-def counted(listed: list[dict[str, Any]], added: list[dict[str, Any]]) -> tuple[Rejections, str]:
-    async def scenario() -> tuple[Rejections, str]:
+def counted(listed: list[dict[str, Any]], added: list[dict[str, Any]]) -> tuple[KubeletRejections, str]:
+    async def scenario() -> tuple[KubeletRejections, str]:
         registry = CollectorRegistry()
         server = PlayedServer([listed], [[{"type": "ADDED", "object": thing} for thing in added]])
         metrics = SchedulerMetrics(registry)
-        rejections = Rejections(server.client, metrics, ManualClock(), {"carico": 1})
+        rejections = KubeletRejections(server.client, metrics, ManualClock(), {"carico": 1})
         task = asyncio.create_task(rejections.run())
         await server.heard()
         task.cancel()

@@ -1,4 +1,4 @@
-"""Requirements over columns of codes say what the requirement says label by label."""
+"""Requirements over columns of codes match what the requirement matches label by label."""
 
 from __future__ import annotations
 

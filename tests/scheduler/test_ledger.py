@@ -49,7 +49,7 @@ def test_a_promise_counts_until_the_node_answers_for_the_pod() -> None:
     book.report(make_report("a", 5.0), now=0)
     book.reserve("u1", "a", units(1.0), now=0)
     assert free(book, "a") == 4
-    book.confirm("u1", "a", units(1.0), pending=False, now=1)  # bound and running, but the node has not said so
+    book.confirm("u1", "a", units(1.0), pending=False, now=1)  # bound and running, but not in the node's report
     assert free(book, "a") == 4
     book.report(make_report("a", 4.1, counted=["u1"]), now=2)  # now it is in Pod-Capacity
     assert free(book, "a") == pytest.approx(4.1)
@@ -216,7 +216,7 @@ def test_rows_of_nodes_that_left_are_used_again() -> None:
     assert book.account("c").row == 0  # type: ignore[union-attr]
 
 
-def test_handover_times_are_told_once() -> None:
+def test_handover_times_are_observed_once() -> None:
     times: list[float] = []
     book = Ledger(RowIndex(), on_handover=times.append)
     book.reserve("u1", "a", units(1.0), now=1.0)
@@ -282,12 +282,12 @@ def test_units_take_so_many_mean_recent_pods_of_the_node() -> None:
     book.report(with_room("a", (4.0, 8e9)), now=0)
     book.reserve("u1", "a", units(2.0), now=0)
     assert left(book, "a") == [3.0, 6e9]
-    dearer = with_room("a", (4.0, 8e9))
-    book.report(dataclasses.replace(dearer, estimate=dataclasses.replace(dearer.estimate, pod_capacity=4.0)), now=1)
+    costly = with_room("a", (4.0, 8e9))
+    book.report(dataclasses.replace(costly, estimate=dataclasses.replace(costly.estimate, pod_capacity=4.0)), now=1)
     assert left(book, "a") == [2.0, 4e9]
 
 
-def test_pods_are_charged_anew_when_their_class_costs_something_else() -> None:
+def test_charges_change_when_the_class_cost_changes() -> None:
     book, prices = priced(web=(0.5, 2e9), batch=(1.0, 1e9))
     for node in ("a", "b"):
         book.report(with_room(node, (4.0, 8e9)), now=0)
@@ -414,7 +414,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def what_fits_is_never_out_of_date(self) -> None:
-        """The answer over all rows is kept between questions, so it is asked with the same charges all the time."""
+        """The result over all rows is cached between calls, so it is read with the same charges all the time."""
         rows = np.array([account.row for _, account in self.book.accounts()], dtype=np.intp)
         for charge in (WEB_COST, NOTHING, TWO_UNITS):
             want = [fitting(self.book, row, charge) for row in rows.tolist()]

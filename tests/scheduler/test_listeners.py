@@ -1,4 +1,4 @@
-"""The scheduler's three addresses: what each of them serves, and to whom."""
+"""The scheduler's three addresses: what each of them serves, and to which clients."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_the_private_address_is_for_this_machine(settings: SchedulerSettings) ->
     assert statuses(server, get("/debug/ledger", *evil), cross, plain, rebound) == [403, 403, 415, 403]
 
 
-def test_there_is_no_extender_unless_it_is_asked_for(settings: SchedulerSettings) -> None:
+def test_there_is_no_extender_by_default(settings: SchedulerSettings) -> None:
     assert set(made(settings)) == {"listen", "debug_listen"}
     server = made(replace(settings, extender_listen="127.0.0.1:0"))["extender_listen"]
     assert statuses(server, BIND, get("/metrics")) == [400, 404]  # {} is no pod

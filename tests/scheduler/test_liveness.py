@@ -1,4 +1,4 @@
-"""When a scheduler calls itself dead, so that whatever runs it starts it anew."""
+"""When a scheduler fails its liveness probe, so that it is restarted."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_metrics_tell_whether_the_lease_is_held_as_kubernetes_components_do(
     assert scheduler.parts.registry.get_sample_value(name, labels) == 1
 
 
-def test_nobody_is_ready_before_the_first_lists(scheduler: Scheduler) -> None:
+def test_it_is_not_ready_before_the_first_lists(scheduler: Scheduler) -> None:
     assert scheduler.why_not_ready() == "the first lists of the API server's objects are not complete"
     for reflector in scheduler.watches.all:
         reflector.synced.set()

@@ -50,7 +50,7 @@ def pod(meta: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": "a"} if meta is None else meta, "spec": spec}
 
 
-def test_limits_of_the_whole_pod_are_its_requests_where_no_container_asks() -> None:
+def test_limits_of_the_whole_pod_are_its_requests_where_no_container_has_any() -> None:
     asking = {"name": "c", "resources": {"requests": {"cpu": 1}}}
     found = manifest.as_pod(pod(containers=[asking], resources={"limits": {"cpu": 4, "memory": "2Gi"}}), "x")
     assert PodInfo(found).template.requests == {"cpu": 1000, "memory": 2**31}
@@ -145,7 +145,7 @@ def test_the_page_takes_a_pod_as_it_was_written() -> None:
     assert answer["notes"] == [manifest.UNKNOWN]
 
 
-def test_the_page_says_nothing_of_defaults_about_a_pod_that_an_api_server_has_seen() -> None:
+def test_a_pod_that_an_api_server_has_stored_gets_no_note_about_defaults() -> None:
     assert "notes" not in json.loads(simulate({"metadata": {"name": "x", "uid": "u"}, "spec": {}}).body)
 
 
@@ -167,7 +167,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def word(file: Path, fault: Callable[[str], int | None]) -> tuple[int, list[str]]:
-    """Runs the word on an embedded API server with two nodes; `fault` breaks dry runs. Exit code and their bodies."""
+    """Runs it on an embedded API server with two nodes; `fault` breaks dry runs. Exit code and their bodies."""
     folder, tried = file.parent, []
 
     def broken(method: str, path: str) -> int | None:
@@ -198,11 +198,11 @@ def feasible(answer: dict[str, Any]) -> list[str]:
 
 
 def about_the_manifest(answer: dict[str, Any]) -> list[str]:
-    """Its notes, but the one that no scheduler could be asked."""
+    """Its notes, but the one that no scheduler could be reached."""
     return [note for note in answer["notes"] if not note.startswith("Pod-Capacity")]
 
 
-def test_the_api_server_is_asked_what_it_would_store(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_gives_what_the_api_server_would_store(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert word(file, lambda _: None) == (0, ["/api/v1/namespaces/default/pods?dryRun=All"])
     answer = json.loads(capsys.readouterr().out)
     assert about_the_manifest(answer) == []
@@ -225,7 +225,7 @@ def test_without_an_answer_it_is_completed_here_and_that_is_said(
     assert word(file, lambda _: CUT)[0] == 0
     answer = json.loads(capsys.readouterr().out)
     assert feasible(answer) == ["large"]
-    assert answer["notes"][0].startswith("no API server could be asked what it makes of the pod (")
+    assert answer["notes"][0].startswith("no API server could apply its defaults to the pod (")
 
 
 def test_a_pod_that_cannot_be_is_refused_with_the_api_servers_words(

@@ -17,7 +17,7 @@ from report_streams import running
 from carico.clock import SystemClock
 from carico.embedded.apiserver.server import ApiServer
 from carico.kube import credentials
-from carico.kube.binding import now_text
+from carico.kube.binding import rfc3339
 from carico.kube.client import Client
 from carico.scheduler.process import Scheduler
 from carico.scheduler.queue.unschedulable import Diagnosis
@@ -68,7 +68,7 @@ async def test_an_agent_that_does_not_read_keeps_no_leader_from_scheduling(tmp_p
         before = {
             "holderIdentity": "the leader before",
             "leaseDurationSeconds": 3600,
-            "renewTime": now_text(clock.wall()),
+            "renewTime": rfc3339(clock.wall()),
         }
         lease = {"metadata": {"name": settings.leader_elect_resource_name, "namespace": "kube-system"}, "spec": before}
         await client.call("POST", LEASES, msgspec.json.encode(lease))

@@ -63,7 +63,7 @@ def place(parts: Components, name: str) -> str:
     return decide(parts.profiles["carico"], parts.cluster, pod, np.random.default_rng(0)).node
 
 
-def test_a_node_that_says_pod_capacity_3_takes_three_pods_whatever_their_class() -> None:
+def test_a_node_that_reports_pod_capacity_3_takes_three_pods_whatever_their_class() -> None:
     parts, _ = heard("first", "second")
     assert [place(parts, f"p{i}") for i in range(4)] == ["node-7"] * 3 + [""]
 

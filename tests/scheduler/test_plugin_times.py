@@ -37,7 +37,7 @@ def played(share: float) -> tuple[list[str], dict[tuple[str, str, str], float]]:
     return placed, counts(world.parts.registry)
 
 
-def test_a_measured_cycle_notes_every_plugin_that_was_asked() -> None:
+def test_a_measured_cycle_has_every_plugin_that_ran() -> None:
     placed, found = played(share=1.0)
     assert placed.count("") == 1
     assert found["Capacity", "Filter", "Success"] == 10

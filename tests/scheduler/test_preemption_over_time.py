@@ -1,4 +1,4 @@
-"""A preemption lasts as long as its victims take to end: meanwhile nobody else is evicted for the same pod."""
+"""A preemption lasts as long as its victims take to end: meanwhile no other pod is evicted for the same pod."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_a_pod_is_bound_and_people_can_see_why(stage: Stage) -> None:
         assert stage.page("/healthz") == "ok\n"
 
 
-def test_what_cannot_be_placed_says_so_and_goes_when_it_can(stage: Stage) -> None:
+def test_an_unschedulable_pod_has_its_condition_and_is_placed_when_it_can(stage: Stage) -> None:
     with stage.cluster.namespace() as namespace:
         stage.create(namespace, "p", nodeSelector={"carico.test/disk": namespace})
         message = stage.refusal(namespace, "p")
@@ -131,7 +131,7 @@ def test_gates_hold_a_pod_and_let_it_go(stage: Stage) -> None:
     with stage.cluster.namespace() as namespace:
         stage.create(namespace, "p", schedulingGates=[{"name": "carico.test/wait"}])
         stage.create(namespace, "q")
-        stage.node_of(namespace, "q")  # whoever came later has passed it
+        stage.node_of(namespace, "q")  # a pod that came later has passed it
         assert "nodeName" not in stage.get(namespace, "p")["spec"]
         stage.cluster.api.patch(f"/api/v1/namespaces/{namespace}/pods/p", {"spec": {"schedulingGates": None}})
         assert stage.node_of(namespace, "p")
@@ -160,7 +160,7 @@ def test_a_node_is_nominated_while_the_victim_leaves(stage: Stage) -> None:
         stage.create(namespace, "low", **only)
         stage.node_of(namespace, "low")
         low = f"/api/v1/namespaces/{namespace}/pods/low"
-        stage.cluster.api.patch(low, {"metadata": {"finalizers": ["carico.test/stays"]}})  # it leaves when we say so
+        stage.cluster.api.patch(low, {"metadata": {"finalizers": ["carico.test/stays"]}})  # it stays
         stage.create(namespace, "high", priorityClassName=namespace, **only)
 
         def nominated() -> str | None:
@@ -223,10 +223,10 @@ def test_both_schedulers_share_the_nodes(stage: Stage) -> None:
             rows = json.loads(stage.page("/debug/ledger"))["nodes"].values()
             return any(uid in row["pods"] for row in rows)
 
-        stage.cluster.wait_for("our ledger to have their pod", known)  # its own watch tells the scheduler
+        stage.cluster.wait_for("our ledger to have their pod", known)  # by the scheduler's own watch
 
 
-def test_the_words_explain_and_simulate(stage: Stage) -> None:
+def test_the_commands_explain_and_simulate_placement(stage: Stage) -> None:
     server = f"http://127.0.0.1:{stage.process.page_port}"
     with stage.cluster.namespace() as namespace:
         stage.create(namespace, "p", nodeSelector={"no": "such"})
@@ -268,7 +268,7 @@ def test_a_pod_is_simulated_as_people_write_it(stage: Stage, tmp_path: Path) -> 
         assert refused["message"] == f"0/{NODES} nodes are available: {NODES} Insufficient cpu."
         offline = json.loads(stage.word(*asked, "--kubeconfig", nowhere(tmp_path), stdin=json.dumps(item)))
         assert offline["message"] == refused["message"]
-        assert offline["notes"][0].startswith("no API server could be asked")
+        assert offline["notes"][0].startswith("no API server could apply its defaults")
         assert stage.cluster.api.get(f"/api/v1/namespaces/{namespace}/pods")["items"] == []
 
 

@@ -103,7 +103,7 @@ def test_help_during_the_pause_of_an_error_waits_for_its_end() -> None:
     assert popped(waiting, 1.0).info.pod.name == "a"
 
 
-def test_a_hint_has_the_last_word() -> None:
+def test_the_hint_decides() -> None:
     waiting = queue()
     waiting.add(info("a"), now=0)
     hint = EventInterest("Node", Action.ADD, lambda _pod, _old, new: new.name == "right")
@@ -150,7 +150,7 @@ class Shelf:
         self.queue.fail(popped(self.queue, 0), refusal, now=0)
 
     def fill(self, row: int, amount: float, now: float = 50.0) -> list[str]:
-        """The pods that are woken, all of them tried in vain."""
+        """The pods that are woken; the attempt fails for all of them."""
         self.amounts[row] = amount
         self.queue.on_row(row, now)
         return names(self.queue, now)

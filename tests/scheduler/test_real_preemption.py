@@ -1,6 +1,6 @@
 """A pod of higher priority among full nodes whose pods take their time to go, by kube-scheduler and by Carico.
 
-Meanwhile other pods end, each of which may wake the one that waits. Nobody may be evicted a second time over.
+Meanwhile other pods end, each of which may wake the one that waits. No pod may be evicted for it a second time.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def sides() -> Iterator[tuple[Cluster, list[Side]]]:
             carico.stop(signal.SIGKILL)
 
 
-def test_nobody_is_evicted_in_vain_while_the_victims_take_their_time(sides: tuple[Cluster, list[Side]]) -> None:
+def test_no_further_pod_is_evicted_while_the_victims_terminate(sides: tuple[Cluster, list[Side]]) -> None:
     cluster, both = sides
     for side in both:
         side.fill()

@@ -1,4 +1,4 @@
-"""What the leader tells agents of their own node: what it offers to pods, and the classes of the pods there."""
+"""What the leader sends agents about their own node: its allocatable, and the classes of the pods there."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Stage:
         clock = ManualClock()
         self.cluster = assemble(SchedulerSettings(), clock, None).cluster
         self.listener = ReportListener(self.cluster, SchedulerMetrics(CollectorRegistry()), clock, 5.0, lambda: leads)
-        self.listener.tell, self.cluster.on_node = self._tell, self.listener.node_changed
+        self.listener.send, self.cluster.on_node = self._send, self.listener.node_changed
         self.told: list[tuple[NodeSize | None, dict[str, str]]] = []
         self.connected = True
 
-    def _tell(
+    def _send(
         self, node: str, *, allocatable: NodeSize | None = None, classes: Mapping[str, ClassKey] | None = None
     ) -> bool:
         assert node == "a"
@@ -35,7 +35,7 @@ class Stage:
         return self.connected
 
     def report(self, *counted: str, **changes: Any) -> list[tuple[NodeSize | None, dict[str, str]]]:
-        """What the agent is told for it."""
+        """What is told to the agent in return."""
         self.listener.reported(report(*counted, **changes))
         told, self.told = self.told, []
         return told
@@ -45,7 +45,7 @@ def report(*counted: str, **changes: Any) -> NodeReport:
     return make_report("a", 5.0, counted, **({"room": (4.0, 8e9), "full": (8.0, 16e9)} | changes))
 
 
-def test_a_node_is_told_what_it_offers_and_the_classes_of_its_pods_once() -> None:
+def test_a_node_is_sent_its_allocatable_and_the_classes_of_its_pods_once() -> None:
     stage = Stage()
     stage.cluster.node_changed(None, make_node("a", cpu="8"))
     stage.cluster.pod_changed(None, make_pod("p", labels={"app": "web"}, node="a"))
@@ -55,7 +55,7 @@ def test_a_node_is_told_what_it_offers_and_the_classes_of_its_pods_once() -> Non
     assert stage.report("uid-p", "uid-q")[0][1] == {"uid-q": "default/db"}
 
 
-def test_it_is_told_again_when_the_node_object_changes_and_on_a_new_stream() -> None:
+def test_they_are_sent_again_when_the_node_object_changes_and_on_a_new_stream() -> None:
     stage = Stage()
     old, new = make_node("a", cpu="8"), make_node("a", cpu="6")
     stage.cluster.node_changed(None, old)
@@ -67,14 +67,14 @@ def test_it_is_told_again_when_the_node_object_changes_and_on_a_new_stream() -> 
     assert stage.report() == [(NodeSize(6.0, 16 * GIB), {})]
 
 
-def test_a_node_object_that_comes_after_the_first_report_is_told() -> None:
+def test_a_node_object_that_comes_after_the_first_report_is_sent() -> None:
     stage = Stage()
     assert stage.report() == []
     stage.cluster.node_changed(None, make_node("a", cpu="8"))
     assert stage.told == [(NodeSize(8.0, 16 * GIB), {})]
 
 
-def test_what_could_not_be_told_is_told_later() -> None:
+def test_what_could_not_be_sent_is_sent_later() -> None:
     stage = Stage()
     stage.cluster.node_changed(None, make_node("a", cpu="8"))
     stage.connected = False
@@ -83,7 +83,7 @@ def test_what_could_not_be_told_is_told_later() -> None:
     assert stage.report() == [(NodeSize(8.0, 16 * GIB), {})]
 
 
-def test_agents_that_would_not_understand_and_those_of_another_leader_are_told_nothing() -> None:
+def test_old_agents_and_those_of_another_leader_are_sent_nothing() -> None:
     for stage, changes in ((Stage(), {"room": (), "full": ()}), (Stage(leads=False), {})):
         stage.cluster.node_changed(None, make_node("a", cpu="8"))
         assert stage.report(**changes) == []

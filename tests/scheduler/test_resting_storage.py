@@ -72,8 +72,8 @@ SPECS: dict[str, dict[str, Any]] = {
     "plain": {},
     "gated": {"schedulingGates": [{"name": "example.com/gate"}]},
     "zones": {"topologySpreadConstraints": SPREAD},
-    # It evicts nobody: a pod that arrives elsewhere in the zone can make its eviction of a companion possible, and as
-    # in kube-scheduler no event tells of that.
+    # It evicts no pod: a pod that arrives elsewhere in the zone can make its eviction of a companion possible, and as
+    # in kube-scheduler no event wakes it for that.
     "with": {"affinity": {"podAffinity": WITH}, "preemptionPolicy": "Never"},
     "apart": {"affinity": {"podAntiAffinity": WITH}},
 }

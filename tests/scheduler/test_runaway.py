@@ -1,7 +1,7 @@
 """The runaway train: a burst meets nodes whose telemetry is five seconds old.
 
-Every node tells what it could take five seconds ago. A scheduler that believes it puts pod after pod on the node that
-looked empty; one that keeps promises in its books until the node itself counts the pod does not.
+Every node reports what it could take five seconds ago. A scheduler that relies on that alone puts pod after pod on the
+node that looked empty; one that reserves room until the node itself counts the pod does not.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Stage:
         self.cluster.api.post_all(f"/api/v1/namespaces/{self.namespace}/pods", pods)
 
     def burst_of_classes(self) -> None:
-        """Every fifth pod needs ten times as much as the others; nobody has measured either before."""
+        """Every fifth pod needs ten times as much as the others; neither class has been measured before."""
         pods = []
         for i in range(PODS):
             made = pod(f"p-{i}", ["x"], schedulerName="carico")
@@ -105,7 +105,7 @@ def play(stage: Stage, act: Callable[[Fleet], object], scheduler: str = "carico"
             await fleet.until(ROOM // 3)
             await asyncio.to_thread(act, fleet)
             await fleet.until(ROOM)
-            await asyncio.sleep(LAG + 3)  # now every report has counted every pod: whoever overloads, does it here
+            await asyncio.sleep(LAG + 3)  # now every report has counted every pod: an overload would show here
         await client.close()
         return fleet
 
@@ -127,7 +127,7 @@ def play_classes(stage: Stage, act: Callable[[Fleet], object], older: Collection
             await fleet.until(3 * NODES)
             await asyncio.to_thread(act, fleet)
             await fleet.until(400)
-            await asyncio.sleep(LAG + 3)  # now every report has counted every pod: whoever overloads, does it here
+            await asyncio.sleep(LAG + 3)  # now every report has counted every pod: an overload would show here
         await client.close()
         return fleet
 
@@ -153,7 +153,7 @@ def test_nor_when_the_leader_is_killed_between_the_classes(stage: Stage) -> None
 
 
 def test_nor_beside_nodes_of_older_agents(stage: Stage) -> None:
-    """Every fourth node says Pod-Capacity alone: ten pods go there, whatever their class."""
+    """Every fourth node reports Pod-Capacity alone: ten pods go there, whatever their class."""
     stage.scheduler(0, *PATIENT)
     fleet = play_classes(stage, lambda _: None, OLDER)
     assert fleet.worst <= 0
@@ -197,7 +197,7 @@ def test_nor_when_the_leader_of_two_is_killed(stage: Stage) -> None:
 
 
 def test_nor_when_the_leader_hands_over(stage: Stage) -> None:
-    """SIGTERM: bindings under way are finished, the Lease is given back, and the other one need not wait for it."""
+    """SIGTERM: bindings in flight are finished, the Lease is released, and the other replica need not wait for it."""
     first = stage.scheduler(0, *PATIENT)
     first.wait_for("leads now", 60)
     second = stage.scheduler(1, *PATIENT)

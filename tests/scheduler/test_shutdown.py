@@ -25,12 +25,12 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/carico"
 
 
 class SlowClient(Client):
-    """Bindings wait at the door until it is opened; `seen` has what was answered, in its order."""
+    """Bindings wait at the gate until it is opened; `seen` has what was answered, in its order."""
 
     def __init__(self, like: Client) -> None:
         super().__init__(like._credentials, connections=PODS + 10)
-        self.door = asyncio.Event()
-        self.at_door = 0
+        self.gate = asyncio.Event()
+        self.at_gate = 0
         self.seen: list[str] = []
 
     def apart(self, patience: float) -> Client:
@@ -39,8 +39,8 @@ class SlowClient(Client):
 
     async def create(self, path: str, *args: Any, **more: Any) -> None:
         if path.endswith("/binding"):
-            self.at_door += 1
-            await self.door.wait()
+            self.at_gate += 1
+            await self.gate.wait()
             await super().create(path, *args, **more)
             self.seen.append("binding")
         else:
@@ -73,7 +73,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def bindings_under_way(folder: Path) -> AsyncIterator[tuple[Client, SlowClient, Scheduler, Callable[[], Any]]]:
-    """A leader whose bindings all stand at the door; the last thing is what ends it."""
+    """A leader whose bindings all stand at the gate; the last thing is what ends it."""
     async with embedded_api_server(folder) as (_, client):
         for i in range(4):
             await client.call("POST", "/api/v1/nodes", new(make_node(f"n{i}")))
@@ -88,7 +88,7 @@ async def bindings_under_way(folder: Path) -> AsyncIterator[tuple[Client, SlowCl
         running = asyncio.create_task(scheduler.run(end))
         for i in range(PODS):
             await client.call("POST", "/api/v1/namespaces/default/pods", new(make_pod(f"p{i}")))
-        await until(lambda: slow.at_door == PODS)
+        await until(lambda: slow.at_gate == PODS)
 
         async def ended() -> None:
             end.set()
@@ -97,7 +97,7 @@ async def bindings_under_way(folder: Path) -> AsyncIterator[tuple[Client, SlowCl
         try:
             yield client, slow, scheduler, ended
         finally:
-            slow.door.set()
+            slow.gate.set()
             end.set()
             await running
             await slow.close()
@@ -118,7 +118,7 @@ def test_bindings_are_finished_under_the_lease_which_is_given_back_last(
             before = len(slow.seen)
             await until(lambda: slow.seen[before:].count("renewal") >= 3)  # it is kept meanwhile
             assert "release" not in slow.seen
-            slow.door.set()
+            slow.gate.set()
             await ending
             assert slow.seen.count("binding") == PODS
             assert slow.seen[-1] == "release"
@@ -126,7 +126,7 @@ def test_bindings_are_finished_under_the_lease_which_is_given_back_last(
             assert all(pod.spec.node_name for pod in pods)
             events = await listed(client, "/apis/events.k8s.io/v1/namespaces/default/events")
             assert len([event for event in events if event["reason"] == "Scheduled"]) == PODS
-            assert scheduler.binder.under_way == 0
+            assert scheduler.binder.in_flight == 0
 
     asyncio.run(scenario())
 
@@ -142,7 +142,7 @@ def test_a_lease_under_which_a_binding_may_still_arrive_runs_out(
             assert (slow.seen.count("binding"), slow.seen.count("release")) == (0, 0)
             lease = msgspec.json.decode(await client.call("GET", LEASE))
             assert lease["spec"]["holderIdentity"] == scheduler.identity
-            assert scheduler.binder.under_way == 0
+            assert scheduler.binder.in_flight == 0
             assert len(scheduler.parts.cluster.assumed) == PODS  # nothing was given back
 
     asyncio.run(scenario())
@@ -158,7 +158,7 @@ def test_pods_that_wait_are_left_to_the_next_leader() -> None:
         await world.clock.turn(0)
         events = len(world.scheduler.recorder)
         await asyncio.wait_for(world.binder.drain(), PATIENCE)  # the clock stands still
-        assert (world.binder.under_way, world.last("db")[0]) == (0, "scheduled")
+        assert (world.binder.in_flight, world.last("db")[0]) == (0, "scheduled")
         assert len(world.scheduler.recorder) == events
 
     asyncio.run(scenario())

@@ -193,7 +193,7 @@ def test_a_node_that_comes_back_does_not_make_its_successor_needless() -> None:
     assert beyond(FIRST, [NodeDown(at=11, node="a")], evicted("b0", 12), again, evicted("b1", 13)) == 0
 
 
-def test_a_second_node_because_somebody_else_took_the_room() -> None:
+def test_a_second_node_because_another_pod_took_the_room() -> None:
     stolen = [pod("x", at=11, ours=False, cpu=2000), bound("x", "a", 11)]
     assert beyond(FIRST, stolen, evicted("b0", 12), evicted("b1", 12.1)) == 0
 
@@ -212,13 +212,13 @@ def test_a_second_node_because_a_more_important_pod_takes_the_first() -> None:
     assert beyond(FIRST, low, evicted("b0", 12), evicted("b1", 12.1)) == 2
 
 
-def test_a_new_leader_that_was_never_told_of_the_nomination() -> None:
+def test_a_new_leader_that_never_saw_the_nomination() -> None:
     untold = [*evicted("a0", 10), *evicted("a1", 10.1), Renewed(at=11, holder="two")]
     assert beyond(untold, evicted("b0", 12), evicted("b1", 12.1)) == 0
     assert beyond(FIRST, [Renewed(at=11, holder="two")], evicted("b0", 12), evicted("b1", 12.1)) == 2
 
 
-def test_victims_whose_events_never_came_go_for_whoever_was_nominated_there() -> None:
+def test_victims_without_events_count_for_the_pod_nominated_there() -> None:
     untold = [*evicted("a0", 10, told=False), *evicted("a1", 10.1, told=False), nominated(10.2)]
     assert beyond(untold) == 0
     assert beyond(untold, evicted("b0", 12, told=False), [nominated(12.2, "b")]) == 1
@@ -229,7 +229,7 @@ def test_two_pods_that_need_room_on_one_node_each_have_their_victims() -> None:
     assert beyond(other, FIRST, evicted("a2", 11, "also"), evicted("a3", 11, "also"), [nominated(11, uid="also")]) == 0
 
 
-def test_a_victim_of_nobody_is_counted_apart() -> None:
+def test_a_victim_without_a_preemptor_is_counted_apart() -> None:
     assert checks.victims_beyond_need([*full_nodes(), *evicted("a0", 10, told=False)]) == ([], 1)
 
 
@@ -256,21 +256,21 @@ def test_another_binding_of_ours_ends_a_stall_and_one_of_others_does_not() -> No
     assert stall(pod("q", at=1, ours=False), bound("q", "a", 30)) > 50
 
 
-def test_without_an_api_server_nobody_stalls() -> None:
+def test_without_an_api_server_no_pod_counts_as_stalled() -> None:
     assert stall(ApiAnswers(at=5, yes=False), ApiAnswers(at=50, yes=True)) < 12
 
 
-def test_without_a_lease_nobody_stalls() -> None:
+def test_without_a_lease_no_pod_counts_as_stalled() -> None:
     assert 10 < stall(held=renewals(10)) < 24
 
 
-def test_while_bindings_are_refused_nobody_stalls() -> None:
+def test_while_bindings_are_rejected_no_pod_counts_as_stalled() -> None:
     refused = [FaultBegan(at=5, number=1, kind="bindings-refused", stops_bindings=True), FaultEnded(at=50, number=1)]
     assert stall(*refused) < 12
     assert stall(FaultBegan(at=5, number=1, kind="watches-cut"), FaultEnded(at=50, number=1)) > 50
 
 
-def test_a_pod_that_fits_nowhere_stalls_nobody() -> None:
+def test_a_pod_that_fits_nowhere_does_not_count_as_stalled() -> None:
     assert stall(pod("big", cpu=9000), bound("p", "a", 1)) < 2
     assert stall(Silenced(at=1, node="a")) < 2
     assert stall(pod("p", cpu=1000, units=10.0)) < 2
@@ -358,7 +358,7 @@ def test_what_a_report_does_not_count_yet_takes_room() -> None:
     assert fitting_by_truth(world(*taken, counted, *freed), row())
 
 
-def test_pods_that_nobody_knows_of() -> None:
+def test_pods_that_no_replica_knows() -> None:
     state = world(pod("x", ours=False), pod("gone"), Leaving(at=1, uid="gone"), pod("there"), bound("there", "a", 1))
     assert lost(state, {"soak/p"}) == []
     assert lost(state, set()) == ["soak/p"]
@@ -369,8 +369,8 @@ def test_a_node_that_pods_start_on_takes_as_many_as_its_usage_allows() -> None:
     assert fitting_by_truth(world(*here), row()) == {}
     later = [ApiAnswers(at=90, yes=True)]  # they never started, and that no longer counts
     assert fitting_by_truth(world(*here, *later), row())
-    anew = [Renewed(at=80, holder="b-1")]  # a new leader, whose process may have begun just before
-    assert fitting_by_truth(world(*here, *anew, *later), row()) == {}
+    renewed = [Renewed(at=80, holder="b-1")]  # a new leader, whose process may have begun just before
+    assert fitting_by_truth(world(*here, *renewed, *later), row()) == {}
 
 
 # --- the table ---
@@ -447,7 +447,7 @@ def test_null_takes_the_place_of_what_is_empty_and_of_nothing_else() -> None:
     assert objects.with_nulls("/api/v1/services?watch=1", line) == line
 
 
-def test_a_liar_remembers_of_whom_it_lied() -> None:
+def test_a_forging_agent_keeps_its_victims() -> None:
     liar = objects.Liar(random.Random(1), 1.0)
     line = json.dumps({"type": "MODIFIED", "object": seen_pod()}).encode()
     assert liar("/api/v1/pods?watch=1", line) != line

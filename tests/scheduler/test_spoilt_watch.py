@@ -70,7 +70,7 @@ async def at_work(stage: Stage) -> AsyncIterator[None]:
     end = asyncio.Event()
     running = asyncio.create_task(stage.scheduler.run(end))
     try:
-        await asyncio.wait_for(stage.scheduler.watches.synced(), PATIENCE)
+        await asyncio.wait_for(stage.scheduler.watches.wait_for_sync(), PATIENCE)
         yield
         assert not running.done()
         ready = routes.open_routes(stage.scheduler)["/readyz"].answer(Request("GET", {"verbose": ""}, b""))

@@ -113,7 +113,7 @@ def play(stage: Stage, scenario: Callable[[Fleet], Awaitable[None]]) -> Fleet:
 async def burst(stage: Stage, fleet: Fleet, count: int = PODS) -> None:
     await asyncio.to_thread(stage.create, count)
     await fleet.until(ROOM)
-    await asyncio.sleep(LAG + 3)  # now every report has counted every pod: whoever overloads, does it here
+    await asyncio.sleep(LAG + 3)  # now every report has counted every pod: an overload would show here
 
 
 @pytest.mark.timeout(300)
@@ -127,7 +127,7 @@ def test_a_burst_does_not_run_away_and_room_that_comes_back_is_used() -> None:
             assert len(waiting) == PODS - ROOM
             said = {c["message"] for item in waiting for c in item["status"].get("conditions", [])}
             assert any("had no free capacity" in message for message in said), said
-            # Nothing happens in the API server now: only the report says that there is more room.
+            # Nothing happens in the API server now: only the report has more room.
             began = time.monotonic()
             fleet.capacity["kwok-0003"] += 5
             await fleet.until(ROOM + 5)
@@ -137,7 +137,7 @@ def test_a_burst_does_not_run_away_and_room_that_comes_back_is_used() -> None:
         print(f"worst {fleet.worst:+g}; {stage.count('bind', 'failed'):g} bindings came too late")
         assert (fleet.bound, fleet.worst) == (ROOM + 5, 0)
         assert all(len(nodes) == 1 for nodes in fleet.bound_to.values())
-        # The watch may tell of a binding before the API server has answered the one who asked for it.
+        # The watch may deliver a binding before the API server has answered the request for it.
         stage.cluster.wait_for("the count", lambda: stage.count("bind", "done") >= ROOM + 5, 60)
         stage.try_to_bind_as_a_stranger()
         assert stage.count("bind", "done") == ROOM + 5
@@ -163,8 +163,8 @@ def test_without_carico_an_ignorable_extender_is_left_out() -> None:
 
 
 @pytest.mark.timeout(300)
-def test_a_restart_in_the_middle_of_a_burst_overloads_nobody() -> None:
-    """Pods that the one before had filtered come to the next one to be bound, or are filtered anew."""
+def test_a_restart_in_the_middle_of_a_burst_overloads_no_node() -> None:
+    """Pods that the one before had filtered come to the next one to be bound, or are filtered again."""
     with tandem(bindVerb="bind") as stage:
 
         async def scenario(fleet: Fleet) -> None:

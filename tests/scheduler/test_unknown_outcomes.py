@@ -24,7 +24,7 @@ def playing(scenario: Callable[[BindingWorld], Awaitable[None]], nodes: dict[str
 
 
 async def lost(world: BindingWorld, mode: str, seconds: float) -> None:
-    """One pod is sent to the only node, `mode` says what becomes of it, and then the API server is away for a while."""
+    """One pod is sent to the only node, `mode` decides the outcome, then the API server is unavailable for a while."""
     world.server.mode = mode
     world.see(make_pod("first"))
     world.decide()
@@ -53,7 +53,7 @@ def test_the_watch_confirms_it(seconds: float) -> None:
         await lost(world, LOSE, seconds)
         world.see(make_pod("first", node="a"))
         await world.clock.turn(0)
-        assert (world.binder.under_way, world.binder.bound) == (0, 1)
+        assert (world.binder.in_flight, world.binder.bound) == (0, 1)
         world.decide()
         assert (world.free("a"), world.place("second")) == (0, "waiting")
 
@@ -66,9 +66,9 @@ def test_a_look_finds_it(seconds: float) -> None:
         await lost(world, LOSE, seconds)
         world.server.mode = TAKE
         await world.clock.turn(20)
-        assert (world.binder.under_way, world.binder.bound) == (0, 1)
+        assert (world.binder.in_flight, world.binder.bound) == (0, 1)
         assert world.server.posts == ["first"]  # nothing had to be sent again
-        assert world.free("a") == 0  # assumed, until the watch says so too
+        assert world.free("a") == 0  # assumed, until the watch confirms it
 
     playing(scenario, {"a": 1.0})
 
@@ -97,7 +97,7 @@ def test_the_pod_is_gone(seconds: float, by: str) -> None:
             del world.server.pods["first"]
             world.server.mode = TAKE
             await world.clock.turn(20)
-        assert (world.binder.under_way, world.last("first")[0]) == (0, "gone")
+        assert (world.binder.in_flight, world.last("first")[0]) == (0, "gone")
         world.server.mode = TAKE
         world.decide()
         await world.clock.turn(0)
@@ -108,7 +108,7 @@ def test_the_pod_is_gone(seconds: float, by: str) -> None:
 
 @AWAY_FOR
 @pytest.mark.parametrize("by", ["look", "watch"])
-def test_somebody_else_bound_it_elsewhere(seconds: float, by: str) -> None:
+def test_another_scheduler_bound_it_elsewhere(seconds: float, by: str) -> None:
     async def scenario(world: BindingWorld) -> None:
         await lost(world, DROP, seconds)
         world.server.store("first", "uid-first", "b")
@@ -118,7 +118,7 @@ def test_somebody_else_bound_it_elsewhere(seconds: float, by: str) -> None:
         else:
             world.server.mode = TAKE
             await world.clock.turn(20)
-        assert (world.binder.under_way, world.last("first")[0]) == (0, "elsewhere")
+        assert (world.binder.in_flight, world.last("first")[0]) == (0, "elsewhere")
         assert (world.free("a"), world.free("b")) == (1, -0.5)  # the room goes where the pod is
         world.see(make_pod("first", node="b"))
         assert world.free("b") == -0.5
@@ -135,7 +135,7 @@ def test_a_pod_without_a_node_proves_nothing_while_its_binding_may_still_arrive(
         await no_room(world, 40)
         world.server.store("first", "uid-first", "a")
         await world.clock.turn(20)
-        assert (world.binder.under_way, world.binder.bound, world.free("a")) == (0, 1, 0)
+        assert (world.binder.in_flight, world.binder.bound, world.free("a")) == (0, 1, 0)
 
     playing(scenario, {"a": 1.0})
 
@@ -155,7 +155,7 @@ def test_what_cannot_arrive_any_more_is_given_up() -> None:
 
 
 def test_a_server_error_is_in_doubt_for_seconds() -> None:
-    """A webhook that fails binds nothing: the pod does not keep a node for ever that it cannot be bound to."""
+    """A webhook that fails binds nothing: the pod does not keep its reservation on that node forever."""
 
     async def scenario(world: BindingWorld) -> None:
         world.server.mode = 500
@@ -202,7 +202,7 @@ def test_a_pod_that_was_bound_and_is_being_deleted_takes_its_room_until_it_is_go
         world.server.pods["first"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         world.server.mode = TAKE
         await world.clock.turn(20)
-        assert (world.binder.under_way, world.free("a")) == (0, 0)
+        assert (world.binder.in_flight, world.free("a")) == (0, 0)
         world.see_deleted("first")
         assert world.free("a") == 1
 

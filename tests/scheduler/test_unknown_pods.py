@@ -1,4 +1,4 @@
-"""Bound pods that nobody can read: their nodes take no further pods by requests until they can be read."""
+"""Bound pods that cannot be decoded: their nodes take no further pods by requests until they can be read."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_its_node_gets_no_further_pods_and_the_others_do() -> None:
     assert [world.place(f"p{i}") for i in range(3)] == ["b", "b", "b"]
 
 
-def test_the_reason_is_told_and_evicting_pods_does_not_help() -> None:
+def test_the_reason_is_given_and_evicting_pods_does_not_help() -> None:
     world = World("a")
     world.cluster.pod_undecodable(GHOST, on("a"))
     world.wait("p")
@@ -60,7 +60,7 @@ def test_the_reason_is_told_and_evicting_pods_does_not_help() -> None:
     assert UNKNOWN.unresolvable
 
 
-def test_whoever_waits_is_woken_when_it_is_gone() -> None:
+def test_waiting_pods_are_woken_when_it_is_gone() -> None:
     world = World("a")
     world.cluster.pod_undecodable(GHOST, on("a"))
     assert world.place("p") == ""
@@ -69,7 +69,7 @@ def test_whoever_waits_is_woken_when_it_is_gone() -> None:
     assert world.attempt().node == "a"
 
 
-def test_whoever_waits_is_woken_when_it_can_be_decoded_and_its_room_counts_then() -> None:
+def test_waiting_pods_are_woken_when_it_can_be_decoded_and_its_room_counts_then() -> None:
     world = World("a")
     world.cluster.pod_undecodable(GHOST, on("a"))
     assert world.place("p") == ""
@@ -121,7 +121,7 @@ def test_one_of_ours_whose_binding_is_not_confirmed_yet_keeps_its_place() -> Non
     world.wait("ghost")
     assert world.attempt().node == "a"
     world.cluster.pod_undecodable(GHOST, on("a"))
-    assert world.parts.snapshot.free("cpu")[0] == 7000
+    assert world.parts.snapshot.unrequested("cpu")[0] == 7000
     assert world.place("p") == "a"
 
 

@@ -1,4 +1,4 @@
-"""Pods that wait for volumes or for a permission: they hold up nobody, and stop waiting when it is in vain."""
+"""Pods that wait for volumes or for a permission: they block no other pod, and stop waiting when it is of no use."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ async def hang(world: BindingWorld, count: int = MANY) -> None:
 # --- volumes ---
 
 
-def test_a_provisioner_that_hangs_holds_up_nobody_else() -> None:
+def test_a_provisioner_that_hangs_blocks_no_other_pod() -> None:
     async def scenario(world: BindingWorld) -> None:
         await hang(world)
-        assert world.binder.under_way == MANY
+        assert world.binder.in_flight == MANY
         world.see(make_pod("plain"))
         assert world.decide() == 1
         await world.clock.turn(0)
@@ -63,7 +63,7 @@ def test_pods_that_are_deleted_while_they_wait_are_in_flight_no_longer() -> None
         for i in range(MANY):
             world.see_deleted(f"db{i}")
         await world.clock.turn(0)
-        assert world.binder.under_way == 0
+        assert world.binder.in_flight == 0
         assert len(world.parts.waiting) == 0
         assert world.free("a") == 900
         assert not world.cluster.assumed
@@ -78,7 +78,7 @@ def test_a_pod_that_is_terminating_gives_its_node_back() -> None:
         meta = msgspec.structs.replace(pod.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
         world.see(msgspec.structs.replace(pod, metadata=meta))
         await world.clock.turn(0)
-        assert world.binder.under_way == 0
+        assert world.binder.in_flight == 0
         assert world.free("a") == 5
         assert world.last("db0")[0] == "gone"
 
@@ -98,7 +98,7 @@ def test_a_pod_that_was_deleted_while_its_volumes_were_written_does_not_begin_to
         world.see_deleted("db0")
         answer.set()
         await world.clock.turn(0)
-        assert world.binder.under_way == 0
+        assert world.binder.in_flight == 0
 
     playing(scenario, {"a": 5.0})
 
@@ -108,18 +108,18 @@ def test_a_pod_whose_node_is_deleted_while_it_waits_is_tried_again() -> None:
         await hang(world, 1)
         world.cluster.node_changed(make_node("a"), None)
         await world.clock.turn(0)
-        assert world.binder.under_way == 0
+        assert world.binder.in_flight == 0
         assert world.place("db0") == "backoff"
         assert world.last("db0") == ("failed", "binding volumes: node a was deleted")
 
     playing(scenario, {"a": 5.0})
 
 
-@pytest.mark.parametrize("anew", [False, True], ids=["deleted", "made anew"])
-def test_a_pod_whose_claim_is_deleted_while_it_waits_is_tried_again(anew: bool) -> None:
+@pytest.mark.parametrize("recreated", [False, True], ids=["deleted", "re-created"])
+def test_a_pod_whose_claim_is_deleted_while_it_waits_is_tried_again(recreated: bool) -> None:
     async def scenario(world: BindingWorld) -> None:
         await hang(world, 1)
-        if anew:
+        if recreated:
             world.see_thing(a_claim("c0", node="a", version="9", uid="another"))
         else:
             world.see_thing_deleted(a_claim("c0"))
@@ -130,7 +130,7 @@ def test_a_pod_whose_claim_is_deleted_while_it_waits_is_tried_again(anew: bool) 
 
 
 def test_volumes_that_come_are_noticed_at_once() -> None:
-    """No clock is turned: whoever brings the news resolves the wait."""
+    """No clock is advanced: the event itself ends the wait."""
 
     async def scenario(world: BindingWorld) -> None:
         await hang(world, 2)
@@ -140,7 +140,7 @@ def test_volumes_that_come_are_noticed_at_once() -> None:
         world.see_thing(a_volume("v", claim="c0"))
         await world.clock.turn(0)
         assert world.server.posts == ["db0"]
-        assert world.binder.under_way == 1
+        assert world.binder.in_flight == 1
 
     playing(scenario, {"a": 5.0})
 
@@ -182,7 +182,7 @@ def test_the_volume_controller_takes_the_volume_back(claimed: str | None, why: s
         await world.clock.turn(0)
         world.see_thing(a_volume("v", claim="c", version="4"))  # what was written comes back
         await world.clock.turn(0)
-        assert world.binder.under_way == 1
+        assert world.binder.in_flight == 1
         if claimed is None:
             world.see_thing_deleted(a_volume("v"))
         else:
@@ -251,7 +251,7 @@ def test_what_happens_while_a_pod_waits_for_a_slot_counts() -> None:
         world.server.open.set()
         await world.clock.turn(0)
         assert set(world.server.posts) == sent
-        assert world.binder.under_way == 0
+        assert world.binder.in_flight == 0
 
     playing(scenario, {"a": 50.0}, binders=4)
 
@@ -260,7 +260,7 @@ def test_what_happens_while_a_pod_waits_for_a_slot_counts() -> None:
 
 
 class Plugin:
-    """A plugin of another package that answers as a test says."""
+    """A plugin of another package whose answers a test sets."""
 
     interests = (EventInterest("Node", Action.ADD),)
 
@@ -390,7 +390,7 @@ def test_a_refusal_without_a_wait(packages: Packages) -> None:
         world.see(make_pod("p"))
         world.decide()
         assert world.last("p") == ("rejected", "no group of this name")
-        assert (world.place("p"), world.free("a"), world.binder.under_way) == ("waiting", 5, 0)
+        assert (world.place("p"), world.free("a"), world.binder.in_flight) == ("waiting", 5, 0)
 
     playing(scenario, {"a": 5.0}, profiles=packages.profiles)
 
@@ -402,7 +402,7 @@ def test_a_pod_that_is_deleted_while_it_waits_for_a_permission(packages: Package
         await one_waits(world)
         world.see_deleted("p")
         await world.clock.turn(0)
-        assert (world.binder.under_way, len(packages.waiting), world.free("a")) == (0, 0, 5)
+        assert (world.binder.in_flight, len(packages.waiting), world.free("a")) == (0, 0, 5)
 
     playing(scenario, {"a": 5.0}, profiles=packages.profiles)
 
@@ -471,7 +471,7 @@ def test_a_plugin_that_breaks_after_the_binding_changes_nothing(packages: Packag
             world.see(make_pod(f"p{i}"))
         world.decide()
         await world.clock.turn(0)
-        assert (world.binder.bound, len(world.scheduler.recorder), world.binder.under_way) == (3, 3, 0)
+        assert (world.binder.bound, len(world.scheduler.recorder), world.binder.in_flight) == (3, 3, 0)
         counted = world.parts.registry.get_sample_value
         assert counted("scheduler_schedule_attempts_total", {"result": "scheduled", "profile": "carico"}) == 3
         assert counted("carico_scheduler_plugin_errors_total", {"plugin": "Fragile"}) == 3

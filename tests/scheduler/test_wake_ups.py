@@ -188,7 +188,7 @@ def test_room_that_was_kept_is_free_when_the_nomination_ends(how: str) -> None:
     assert world.drain() == ["low"]
 
 
-def test_room_on_our_node_is_free_when_somebody_else_binds_the_pod_elsewhere() -> None:
+def test_room_on_our_node_is_free_when_another_scheduler_binds_the_pod_elsewhere() -> None:
     world = World({"a": 50.0}, cpu="2")
     world.cluster.node_changed(None, make_node("b", cpu="4"))
     world.see(make_pod("first", cpu="2"))

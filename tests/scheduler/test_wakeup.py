@@ -16,13 +16,13 @@ from carico.scheduler.extender.wakeup import ANNOTATION, FORGET, MOST, ExtenderW
 class Stage(Desk):
     def __init__(self) -> None:
         super().__init__()
-        self.nudge = ExtenderWakeup(self.client, self.writer, self.clock)
+        self.wakeup = ExtenderWakeup(self.client, self.writer, self.clock)
 
     def free(self, node: str, pods: float) -> None:
-        self.nudge.changed(node, None if pods == -math.inf else np.array([pods]))
+        self.wakeup.changed(node, None if pods == -math.inf else np.array([pods]))
 
     def refused(self, uid: str, need: float) -> None:
-        self.nudge.refused(uid, lambda: np.array([need]))
+        self.wakeup.refused(uid, lambda: np.array([need]))
 
     def annotated(self) -> list[str]:
         """Nodes since the last look."""
@@ -34,7 +34,7 @@ class Stage(Desk):
 def play(scenario: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
     async def whole() -> None:
         stage = Stage()
-        async with stage.at_work(stage.nudge.run()):
+        async with stage.at_work(stage.wakeup.run()):
             await scenario(stage)
 
     asyncio.run(whole())
@@ -43,7 +43,7 @@ def play(scenario: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
 def test_a_node_is_annotated_once_for_what_it_has() -> None:
     async def scenario(stage: Stage) -> None:
         stage.free("a", 0.5)
-        stage.free("other", 9.0)  # it was asked, and refused for a reason that is not capacity
+        stage.free("other", 9.0)  # it rejected the pod for another reason than capacity
         stage.refused("p", 2.0)
         for free in (1.0, 1.9, 2.1):
             stage.free("a", free)
@@ -67,11 +67,11 @@ def test_a_node_is_annotated_once_for_what_it_has() -> None:
     play(scenario)
 
 
-def test_a_node_that_rises_while_nobody_waits_is_left_alone() -> None:
+def test_a_node_that_rises_while_no_pod_waits_is_left_alone() -> None:
     async def scenario(stage: Stage) -> None:
         stage.free("a", 5.0)
         stage.refused("p", 2.0)
-        stage.nudge.placed("p")
+        stage.wakeup.placed("p")
         stage.free("a", 0.0)
         stage.free("a", 5.0)
         stage.refused("q", 2.0)
@@ -82,7 +82,7 @@ def test_a_node_that_rises_while_nobody_waits_is_left_alone() -> None:
         stage.free("a", 0.0)
         stage.free("a", 5.0)
         await stage.clock.turn(5)
-        assert stage.annotated() == [], "whoever asked so long ago no longer waits"
+        assert stage.annotated() == [], "a pod that was rejected so long ago no longer waits"
 
     play(scenario)
 
@@ -92,7 +92,7 @@ def test_pods_that_are_refused_while_no_node_reports_are_forgotten() -> None:
         for i in range(50):
             stage.refused(f"p{i}", 2.0)
             await stage.clock.turn(FORGET / 10)
-        assert len(stage.nudge._refused) <= 11
+        assert len(stage.wakeup._refused) <= 11
         stage.free("a", 5.0)
         await stage.clock.turn(5)
         assert stage.annotated() == ["a"]
@@ -110,8 +110,8 @@ def test_a_node_whose_reports_come_again_is_news() -> None:
         await stage.clock.turn(5)
         assert stage.annotated() == ["a", "a"]
         stage.free("a", -math.inf)
-        assert not stage.nudge._has
-        assert not stage.nudge._low
+        assert not stage.wakeup._has
+        assert not stage.wakeup._low
 
     play(scenario)
 
@@ -144,8 +144,8 @@ def test_an_annotation_that_fails_is_tried_again_by_any_replica() -> None:
         stage.free("a", 1.0)
         await stage.clock.turn(5)
         assert stage.annotated()
-        stage.nudge.placed("p")
+        stage.wakeup.placed("p")
         await stage.clock.turn(60)
-        assert stage.annotated() == [], "nobody waits any more"
+        assert stage.annotated() == [], "no pod waits any more"
 
     play(scenario)

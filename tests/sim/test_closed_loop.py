@@ -44,7 +44,7 @@ def test_large_clusters_and_nodes_too(name: str) -> None:
 
 
 def test_a_new_class_is_tried_before_a_node_is_filled_with_it() -> None:
-    """Requests say a quarter of the truth; three nodes instead of ten, as that shows the same."""
+    """Requests are a quarter of the demand; three nodes instead of ten, as that shows the same."""
     whole = case_named("new class 10 nodes")
     few = dataclasses.replace(
         whole,

@@ -1,4 +1,4 @@
-"""How a simulated machine shares its cores, and what its kernel would say of that."""
+"""How a simulated machine shares its cores, and what its kernel would report."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_pressure_counts_one_waiting_thread_of_a_group_at_most() -> None:
     assert (shares.usage[0] + shares.some[0]) / 4 == pytest.approx(0.735, abs=0.005)
 
 
-def test_threads_that_sleep_look_dearer_on_a_full_node() -> None:
+def test_threads_that_sleep_seem_to_need_more_on_a_full_node() -> None:
     """10 threads of 30 % duty on 2 cores have a run queue of 5.3, of 4 that make the node full; they want 3."""
     shares = share(np.zeros(10), np.full(10, 0.3), np.full(10, np.inf), cores=2.0)
     assert shares.usage.sum() * shares.stretch == pytest.approx(16 / 3, rel=1e-6)

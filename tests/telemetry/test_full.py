@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from carico.agent.full import Full
+from carico.agent.full import FullAmounts
 from carico.runtime import PodTable
 from carico.runtime.pods import PodListing, Sandbox
 from carico.settings import AgentSettings
@@ -17,7 +17,7 @@ GIB = 2.0**30
 EIGHT = NodeSize(cores=4, memory_bytes=8 * GIB)
 
 
-def test_without_any_word_the_kubelets_default_threshold_is_kept_free() -> None:
+def test_without_a_limit_the_kubelets_default_threshold_is_kept_free() -> None:
     """99 % of 8 GiB leave 82 MiB: a kubelet evicts before a node is that full."""
     full = full_memory(EIGHT)
     assert full.source == "machine"
@@ -29,13 +29,13 @@ def test_a_tiny_machine_keeps_half_for_pods(size: float) -> None:
     assert full_memory(NodeSize(cores=1, memory_bytes=size)).bytes == size / 2
 
 
-def test_nonsense_is_not_believed() -> None:
+def test_nonsense_is_ignored() -> None:
     for allocatable in (0.0, 9 * GIB):
         assert full_memory(EIGHT, allocatable=allocatable).source == "machine"
     assert full_memory(EIGHT, kubepods=2.0**62).source == "machine"
 
 
-def test_what_somebody_set_is_an_upper_bound() -> None:
+def test_the_setting_is_an_upper_bound() -> None:
     assert full_memory(EIGHT, allocatable=7 * GIB, ratio=0.5) == (4 * GIB, "setting")
     assert full_memory(EIGHT, allocatable=3 * GIB, ratio=0.5) == (3 * GIB, "allocatable")
 
@@ -66,9 +66,9 @@ class Heard:
         self.calls.append(amounts)
 
 
-def test_the_pipeline_hears_of_every_change_once(tmp_path: Path) -> None:
+def test_the_pipeline_gets_every_change_once(tmp_path: Path) -> None:
     settings, heard = AgentSettings(cgroup_root=tmp_path), Heard()
-    full = Full(settings, PodTable(settings), heard)
+    full = FullAmounts(settings, PodTable(settings), heard)
     full.update(EIGHT)
     full.update(EIGHT)
     full.allocatable(NodeSize(cores=3.5, memory_bytes=7 * GIB))
@@ -80,7 +80,7 @@ def test_the_pipeline_hears_of_every_change_once(tmp_path: Path) -> None:
 
 def test_cpu_by_utilisation_alone_holds_one_thread_per_core(tmp_path: Path) -> None:
     settings = AgentSettings(cgroup_root=tmp_path, cpu="utilisation", full={"cpu": 0.5})
-    full = Full(settings, PodTable(settings), Heard())
+    full = FullAmounts(settings, PodTable(settings), Heard())
     full.update(EIGHT)
     assert full.amounts[0] == 2.0
 
@@ -91,7 +91,7 @@ def test_pods_with_cgroups_tell_the_limit_above_them(tmp_path: Path) -> None:
     (tmp_path / "kubepods/memory.max").write_text(f"{int(5 * GIB)}\n")
     settings = AgentSettings(cgroup_root=tmp_path)
     table = PodTable(settings)
-    table.relisted(PodListing({"s": Sandbox("u", workload=True, cgroup="/kubepods/podu")}, {}, {"s": 0.0}), 0.0)
-    full = Full(settings, table, Heard())
+    table.replace_all(PodListing({"s": Sandbox("u", workload=True, cgroup="/kubepods/podu")}, {}, {"s": 0.0}), 0.0)
+    full = FullAmounts(settings, table, Heard())
     full.update(EIGHT)
     assert full.memory == (5 * GIB, "kubepods")

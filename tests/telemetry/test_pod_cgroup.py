@@ -14,7 +14,7 @@ from carico.types import PodCounters
 
 POD = "kubepods/burstable/pod1d2c-77"
 MIB = 2**20
-# As kernels print them: v2 by 6.1, v1 by 6.18, less what nobody reads.
+# As kernels print them: v2 by 6.1, v1 by 6.18, without the fields that are not read.
 V2 = {
     "cpu.stat": "usage_usec 2500000\nuser_usec 2000000\nsystem_usec 500000\nnr_periods 30\nnr_throttled 12\n"
     "throttled_usec 750000\nnr_bursts 0\nburst_usec 0\n",

@@ -20,7 +20,7 @@ def test_a_list_longer_than_a_page_is_read_to_its_end() -> None:
 
 
 def test_the_kernel_gives_such_a_list_a_page_at_a_time() -> None:
-    """Why `pages` is needed: one call gets a part, however much it asks for."""
+    """Why `pages` is needed: one call gets a part, however large its buffer is."""
     descriptor = os.open(MAPPINGS, os.O_RDONLY)
     try:
         assert len(os.pread(descriptor, 1 << 24, 0)) < len(MAPPINGS.read_bytes()) / 2

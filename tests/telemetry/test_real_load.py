@@ -118,7 +118,7 @@ def test_four_busy_tasks_per_core_are_full():
 
 
 class PiNode:
-    """This machine with pods that are π processes: the pipeline sees their number, as a runtime would tell it."""
+    """This machine with pods that are π processes: the pipeline gets their number, as a runtime would report it."""
 
     def __init__(self) -> None:
         self._meter = Meter()

@@ -113,7 +113,7 @@ def test_demand_is_within_a_fifth_of_the_truth_on_both_sides_of_saturation(threa
 
 
 @one_of(5)
-def test_the_nodes_own_run_queue_tells_the_same_on_a_quiet_machine() -> None:
+def test_the_nodes_own_run_queue_agrees_on_a_quiet_machine() -> None:
     with pods_like("one", "four") as pods:
         for pod, count in zip(pods, (1, 4), strict=True):
             pod.weigh(count)
@@ -130,7 +130,7 @@ def test_the_nodes_own_run_queue_tells_the_same_on_a_quiet_machine() -> None:
 
 
 @one_of(5)
-def test_a_pod_is_not_dearer_because_of_neighbours_with_less_weight() -> None:
+def test_neighbours_with_less_weight_do_not_raise_a_pods_demand() -> None:
     """What BestEffort pods do to a pod with requests: they take what it leaves."""
     with pods_like("heavy", "light") as (heavy, light):
         light.run(count=4 * CORES)

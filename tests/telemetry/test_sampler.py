@@ -1,4 +1,4 @@
-"""What goes wrong on real machines: late ticks, counters that step back, sources that break and mend, hotplug."""
+"""What goes wrong on real machines: late ticks, counters that step back, sources that fail and recover, hotplug."""
 
 from __future__ import annotations
 

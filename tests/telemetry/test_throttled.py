@@ -14,7 +14,7 @@ TICK = 0.1  # s
 
 
 class Machine:
-    """Two processors; each tick the test says what was used, what waited, and how many tasks want to run."""
+    """Two processors; each tick the test sets what was used, what waited, and how many tasks want to run."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

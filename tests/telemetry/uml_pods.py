@@ -29,7 +29,7 @@ for i in range(0, len(held), 4096): held[i] = 1
 print("ready", flush=True)
 sys.stdin.readline()
 """
-# Reads a file once: its pages are cache that nobody uses.
+# Reads a file once: its pages are inactive page cache.
 READ_FILE = """
 import os, sys
 path = "/var/tmp/carico-uml-%d" % os.getpid()
@@ -180,7 +180,7 @@ def throttled(stats: CgroupStats, *, container: bool) -> dict[str, object]:
 
 
 def busy(stats: CgroupStats, count: int) -> dict[str, object]:
-    """Busy processes of one pod on one processor: the run queue tells what they want."""
+    """Busy processes of one pod on one processor: the run queue shows their demand."""
     pod = Pod("busy")
     for _ in range(count):
         pod.run(BUSY, wait=False)
@@ -211,7 +211,7 @@ def own_limits() -> dict[str, object]:
 
 
 def delays(pid: int) -> tuple[float, float]:
-    """s run and waited; nothing where the kernel does not say."""
+    """s run and waited; nothing where the kernel does not report it."""
     try:
         run, waited, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
     except OSError:

@@ -130,7 +130,7 @@ def test_processes_of_this_machine() -> None:
     rows = {row.pid: row for row in listing.processes}
     assert listing.total >= 2
     assert rows[os.getpid()].memory > 2**20
-    if sleeper.pid in rows:  # only those that use most are told of
+    if sleeper.pid in rows:  # only those that use most are shown
         assert rows[sleeper.pid].command == "sleep 987"
 
 

@@ -93,7 +93,9 @@ def test_the_command_makes_what_a_cluster_needs_and_can_be_called_again(tmp_path
         (["--nodes", "n1", "--days", "0"], "--days 0 is less than 1"),
     ],
 )
-def test_what_the_command_cannot_make_is_said_in_one_line(tmp_path: Path, words: list[str], complaint: str) -> None:
+def test_what_the_command_cannot_create_is_reported_in_one_line(
+    tmp_path: Path, words: list[str], complaint: str
+) -> None:
     done = carico("--dir", str(tmp_path), *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert complaint in done.stderr
@@ -118,7 +120,7 @@ def test_a_client_of_the_embedded_api_server_comes_in_with_any_python(tmp_path: 
     assert b"NodeList" in asyncio.run(scenario())
 
 
-def test_an_authority_without_key_identifiers_is_believed_and_everything_else_is_checked(tmp_path: Path) -> None:
+def test_an_authority_without_key_identifiers_is_trusted_and_everything_else_is_checked(tmp_path: Path) -> None:
     authority, server = minimal_authority(tmp_path)
     context = lenient_context(cafile=str(authority))
     handshake(server, context, "127.0.0.1")

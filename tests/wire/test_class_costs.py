@@ -179,7 +179,7 @@ def test_changes_of_sets_arrive_as_the_sets(node_report, before, counted, finish
     assert report.decode(report.parse(report.encode(new, known=old)), old).finished == finished
 
 
-def test_one_pod_among_hundreds_is_told_by_its_change(node_report):
+def test_one_pod_among_hundreds_is_sent_as_a_change(node_report):
     many = frozenset(f"{i:036d}" for i in range(500))
     whole = node_report(counted=many)
     after = report.encode(node_report(counted=many | {"new"}, finished=None), known=whole)
@@ -198,7 +198,7 @@ def test_changes_that_do_not_fit_are_refused(node_report, added, removed):
         report.decode(message, None)
 
 
-def test_an_ack_tells_what_the_node_offers_and_the_classes_of_its_pods():
+def test_an_ack_has_the_nodes_allocatable_and_the_classes_of_its_pods():
     told = {"uid-1": ClassKey("a", "a/web", "r1"), "uid-2": None}
     ack = report.Ack(5.0, False, None, NodeSize(7.5, 2.0**33), told, 2.0, True)
     assert report.decode_ack(report.encode_ack(ack)) == ack

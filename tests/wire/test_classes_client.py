@@ -31,70 +31,70 @@ def heard():
 
 
 @pytest.fixture
-def talker(heard):
-    talker = ClassesPolicy(lambda costs, resources: heard.append((costs, resources)), limit=256)
-    talker.opened(0.0)
-    return talker
+def policy(heard):
+    policy = ClassesPolicy(lambda costs, resources: heard.append((costs, resources)), limit=256)
+    policy.on_open(0.0)
+    return policy
 
 
-def tell(talker, version, costs, gone=(), *, whole=False):
+def tell(policy, version, costs, gone=(), *, whole=False):
     for part in classes.encode(version, RESOURCES, [classes.chunk(cost) for cost in costs], gone, whole=whole):
-        talker.heard(part, 1.0)
+        policy.on_message(part, 1.0)
 
 
-def test_the_first_message_says_what_the_client_has(talker, class_cost):
-    assert talker.wait(0.0) == 0.0
-    assert classes.decode_query(talker.next(0.0)) == classes.Query(0, 256, frozenset())
-    assert talker.wait(0.0) == math.inf
-    tell(talker, 12, [class_cost()], whole=True)
-    talker.opened(5.0)
-    assert classes.decode_query(talker.next(5.0)).version == 12
+def test_the_first_message_has_the_clients_version(policy, class_cost):
+    assert policy.delay(0.0) == 0.0
+    assert classes.decode_query(policy.next_message(0.0)) == classes.Query(0, 256, frozenset())
+    assert policy.delay(0.0) == math.inf
+    tell(policy, 12, [class_cost()], whole=True)
+    policy.on_open(5.0)
+    assert classes.decode_query(policy.next_message(5.0)).version == 12
 
 
-def test_changes_are_put_into_the_table(talker, heard, class_cost):
-    tell(talker, 10, [class_cost("web"), class_cost("db")], whole=True)
-    tell(talker, 11, [class_cost("web", mean=(0.9, 1.0))], [ClassName("team-a/db", "5d9c")])
+def test_changes_are_put_into_the_table(policy, heard, class_cost):
+    tell(policy, 10, [class_cost("web"), class_cost("db")], whole=True)
+    tell(policy, 11, [class_cost("web", mean=(0.9, 1.0))], [ClassName("team-a/db", "5d9c")])
     costs, resources = heard[-1]
     assert {key.family: cost.mean for key, cost in costs.items()} == {"team-a/web": (0.9, 1.0)}
     assert resources == RESOURCES
-    tell(talker, 3, [class_cost("other")], whole=True)
+    tell(policy, 3, [class_cost("other")], whole=True)
     assert [key.family for key in heard[-1][0]] == ["team-a/other"], "another replica, another table"
 
 
-def test_what_a_rejected_part_held_is_asked_for_again(talker, heard, class_cost):
-    tell(talker, 10, [class_cost("web")], whole=True)
+def test_what_a_rejected_part_held_is_requested_again(policy, heard, class_cost):
+    tell(policy, 10, [class_cost("web")], whole=True)
     parts = classes.encode(20, RESOURCES, [classes.chunk(class_cost(f"c{i}")) for i in range(1500)], whole=True)
     wrong = classes.encode(0, RESOURCES, [classes.chunk(class_cost(mean=(-1.0, 1.0)))], whole=True)
     with pytest.raises(InvalidMessage):
-        talker.heard(wrong[0], 2.0)
-    talker.heard(parts[1], 2.0)
+        policy.on_message(wrong[0], 2.0)
+    policy.on_message(parts[1], 2.0)
     assert len(heard[-1][0]) == 501, "what is known stays"
-    talker.opened(3.0)
-    assert classes.decode_query(talker.next(3.0)).version == 10
+    policy.on_open(3.0)
+    assert classes.decode_query(policy.next_message(3.0)).version == 10
 
 
-def test_a_table_in_parts_is_shown_when_it_is_complete(talker, heard, class_cost):
-    tell(talker, 10, [class_cost("web")], whole=True)
+def test_a_table_in_parts_is_shown_when_it_is_complete(policy, heard, class_cost):
+    tell(policy, 10, [class_cost("web")], whole=True)
     parts = classes.encode(20, RESOURCES, [classes.chunk(class_cost(f"c{i}")) for i in range(1500)], whole=True)
-    talker.heard(parts[0], 2.0)
+    policy.on_message(parts[0], 2.0)
     assert len(heard) == 1, "the classes of the second part are not gone meanwhile"
-    talker.heard(parts[1], 2.0)
+    policy.on_message(parts[1], 2.0)
     assert len(heard[-1][0]) == 1500
 
 
-def test_classes_of_new_pods_are_named_at_most_once_a_second(talker):
-    talker.next(0.0)
-    assert talker.want({ClassKey("a", "a/web", "r1")})
-    assert not talker.want({ClassKey("a", "a/web", "r1")})
-    assert talker.wait(0.25) == 0.75
-    assert classes.decode_query(talker.next(1.0)).wanted == {ClassName("a/web", "r1")}
-    assert talker.wait(1.0) == math.inf
+def test_classes_of_new_pods_are_named_at_most_once_a_second(policy):
+    policy.next_message(0.0)
+    assert policy.want({ClassKey("a", "a/web", "r1")})
+    assert not policy.want({ClassKey("a", "a/web", "r1")})
+    assert policy.delay(0.25) == 0.75
+    assert classes.decode_query(policy.next_message(1.0)).wanted == {ClassName("a/web", "r1")}
+    assert policy.delay(1.0) == math.inf
 
 
-def test_nonsense_leaves_the_table_as_it_was(talker, heard, class_cost):
-    tell(talker, 10, [class_cost()], whole=True)
+def test_nonsense_leaves_the_table_as_it_was(policy, heard, class_cost):
+    tell(policy, 10, [class_cost()], whole=True)
     with pytest.raises(InvalidMessage):
-        tell(talker, 11, [class_cost(mean=(math.nan, 1.0))])
+        tell(policy, 11, [class_cost(mean=(math.nan, 1.0))])
     assert len(heard) == 1
 
 
@@ -110,29 +110,35 @@ class Echo:
     def answer(self, message):
         return None if self._deaf() else message
 
-    def closed(self):
+    def on_close(self):
         pass
 
 
 class Chatter:
-    """Says something whenever it may."""
+    """Sends a message whenever it may."""
 
-    def __init__(self, hear=lambda: None, every=0.0):
-        self.heard_count, self.opened_count, self._hear, self._every, self._said_at = 0, 0, hear, every, -math.inf
+    def __init__(self, on_receive=lambda: None, every=0.0):
+        self.received_count, self.opened_count, self._on_receive, self._every, self._sent_at = (
+            0,
+            0,
+            on_receive,
+            every,
+            -math.inf,
+        )
 
-    def opened(self, now):  # noqa: ARG002
+    def on_open(self, now):  # noqa: ARG002
         self.opened_count += 1
 
-    def wait(self, now):
-        return max(0.0, self._said_at + self._every - now)
+    def delay(self, now):
+        return max(0.0, self._sent_at + self._every - now)
 
-    def next(self, now):
-        self._said_at = now
+    def next_message(self, now):
+        self._sent_at = now
         return b"word"
 
-    def heard(self, message, now):  # noqa: ARG002
-        self.heard_count += 1
-        self._hear()
+    def on_message(self, message, now):  # noqa: ARG002
+        self.received_count += 1
+        self._on_receive()
 
 
 async def served(deaf=lambda: False):
@@ -140,12 +146,12 @@ async def served(deaf=lambda: False):
     return server, f"127.0.0.1:{await server.start()}"
 
 
-def stream_to(address, talker, **settings):
+def stream_to(address, policy, **settings):
     async def choose():
         return address
 
     dialer = Dialer(address, PLAIN, "a test")
-    return StreamClient(dialer, "/test.Echo/Talk", talker, SystemClock(), choose=choose, **settings)
+    return StreamClient(dialer, "/test.Echo/Talk", policy, SystemClock(), choose=choose, **settings)
 
 
 async def until(condition):
@@ -160,19 +166,19 @@ async def ended(task):
 
 
 @running
-async def test_a_talker_that_fails_at_an_answer_keeps_its_stream(caplog):
+async def test_a_policy_that_fails_at_an_answer_keeps_its_stream(caplog):
     """A model that the pipeline cannot take raises ValueError; once that ended the stream, again and again."""
 
     def fail():
         raise ValueError("a Gram matrix that is not 2 × 2 sensible numbers")
 
     server, address = await served()
-    talker = Chatter(fail, every=0.02)
+    policy = Chatter(fail, every=0.02)
     with caplog.at_level(logging.WARNING):
-        task = asyncio.create_task(stream_to(address, talker, patience=20.0).run())
-        await until(lambda: talker.heard_count >= 10)
-    assert talker.opened_count == 1
-    assert any("said something unusable: a Gram matrix" in line for line in caplog.messages)
+        task = asyncio.create_task(stream_to(address, policy, patience=20.0).run())
+        await until(lambda: policy.received_count >= 10)
+    assert policy.opened_count == 1
+    assert any(": a Gram matrix" in line for line in caplog.messages)
     await ended(task)
     await server.stop()
 
@@ -182,14 +188,14 @@ async def test_patience_grows_with_each_silence_and_comes_back_with_an_answer(mo
     monkeypatch.setattr(client, "PAUSE_AFTER_SILENCE", 0.01)
     silent = True
     server, address = await served(lambda: silent)
-    talker = Chatter(every=0.01)
-    stream = stream_to(address, talker, patience=0.05)
+    policy = Chatter(every=0.01)
+    stream = stream_to(address, policy, patience=0.05)
     task = asyncio.create_task(stream.run())
     await until(lambda: stream._silences >= 3)
     assert stream._patience_now() >= 0.4
     assert stream._pause_after_silence() >= 0.04
     silent = False
-    await until(lambda: talker.heard_count)
+    await until(lambda: policy.received_count)
     assert stream._silences == 0
     assert stream._patience_now() == 0.05
     await ended(task)
@@ -213,26 +219,26 @@ async def test_a_stream_that_is_refused_is_not_tried_again_at_once(monkeypatch):
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    talker = Chatter(every=0.01)
-    stream = stream_to(f"127.0.0.1:{port}", talker, patience=None)
+    policy = Chatter(every=0.01)
+    stream = stream_to(f"127.0.0.1:{port}", policy, patience=None)
     task = asyncio.create_task(stream.run())
     await until(lambda: stream._silences >= 3)
     assert stream._pause_after_silence() >= 0.04
     refuses = False
-    await until(lambda: talker.heard_count)
+    await until(lambda: policy.received_count)
     assert stream._silences == 0
     await ended(task)
     await server.stop(None)
 
 
 @running
-async def test_an_old_stream_is_made_anew_without_a_word(caplog):
+async def test_an_old_stream_is_replaced_without_a_log_line(caplog):
     server, address = await served()
-    talker = Chatter(every=0.01)
+    policy = Chatter(every=0.01)
     with caplog.at_level(logging.WARNING):
         caplog.clear()
-        task = asyncio.create_task(stream_to(address, talker, patience=20.0, longest=0.1).run())
-        await until(lambda: talker.opened_count >= 4)
+        task = asyncio.create_task(stream_to(address, policy, patience=20.0, longest=0.1).run())
+        await until(lambda: policy.opened_count >= 4)
     assert not [line for line in caplog.messages if "no stream" in line]
     await ended(task)
     await server.stop()

@@ -1,4 +1,4 @@
-"""Messages survive the way through bytes, and nothing impossible comes through the door."""
+"""Messages keep their values through encoding and decoding, and invalid ones are rejected."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Echo:
             raise RuntimeError("a fault of the server")
         return message
 
-    def closed(self):
+    def on_close(self):
         pass
 
 
@@ -50,7 +50,7 @@ class Counted:
         return self.registry.get_sample_value("grpc_server_handled_total", labels)
 
     async def until(self, kind, method, code, count):
-        """The server hears of a call's end after the client."""
+        """The server sees the end of a call after the client."""
         async with asyncio.timeout(30):
             while self.handled(kind, method, code) != count:  # noqa: ASYNC110 - gRPC has no event for it
                 await asyncio.sleep(0.01)
@@ -87,4 +87,4 @@ async def test_calls_are_counted_by_method_and_status():
         assert await standing.code() is grpc.StatusCode.UNAVAILABLE
         await counted.until("bidi_stream", "Stream", "Unavailable", 1)
     methods = {s.labels["grpc_method"] for family in counted.registry.collect() for s in family.samples}
-    assert methods == {"Once", "Stream"}, "nobody makes a series by calling a method that is not served"
+    assert methods == {"Once", "Stream"}, "a call of a method that is not served makes no series"

@@ -1,4 +1,4 @@
-"""Who is let in over real gRPC and TLS, as whom, and what happens when certificates are replaced meanwhile."""
+"""Which callers are accepted over real gRPC and TLS, as what, and replaced certificates."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def files_of(authority, pair):
 
 
 async def status(files, port):
-    """What a caller with these files hears first: the status of a refusal, or OK for a greeting."""
+    """The first response to a caller with these files: the status of a rejection, or OK for a greeting."""
     dialer = Dialer(f"127.0.0.1:{port}", files, "a test")
     async with dialer.open(f"127.0.0.1:{port}") as channel:
         call = channel.stream_stream(METHOD)()
@@ -56,7 +56,7 @@ async def status(files, port):
 
 
 @running
-async def test_a_certificate_that_is_not_a_nodes_speaks_for_nobody(authority, served):
+async def test_a_certificate_that_is_not_a_nodes_names_no_caller(authority, served):
     scheduler = Scheduler(served)
     port = await scheduler.start()
     for pair in (
@@ -68,7 +68,7 @@ async def test_a_certificate_that_is_not_a_nodes_speaks_for_nobody(authority, se
     ):
         code, detail = await status(files_of(authority, pair), port)
         assert code is grpc.StatusCode.UNAUTHENTICATED, pair
-        assert "speaks for nobody here; a node's has the organisation system:nodes" in detail
+        assert "names no node, replica or scheduler; a node's has the organisation system:nodes" in detail
     assert scheduler.refused == ["identity"] * 5
     assert (await status(files_of(authority, authority.issue_node("worker-3")), port))[0] is grpc.StatusCode.OK
     assert (await status(TlsFiles(tls_ca=authority.cert), port))[0] is grpc.StatusCode.UNAVAILABLE
@@ -119,7 +119,7 @@ def test_the_names_in_a_certificate():
     replica = names(b"CN=carico:aggregator", b"system:node:n1", common=b"carico:aggregator")
     assert (replica.names, replica.is_replica) == (frozenset(), True)
     for subject in (b"CN=system:node:n1\\,O=system:nodes", b"OU=system:nodes,CN=x", b"O=system:nodes\\", b""):
-        with pytest.raises(Unauthenticated, match="speaks for nobody"):
+        with pytest.raises(Unauthenticated, match="names no node"):
             names(subject)
     with pytest.raises(Unauthenticated, match="a client certificate with a common name"):
         Certificates().caller({}, {})
@@ -128,7 +128,7 @@ def test_the_names_in_a_certificate():
 # --- who is let in without a certificate ---
 
 
-def test_tls_without_client_certificates_has_to_be_asked_for_and_is_warned_about(served, caplog):
+def test_tls_without_client_certificates_is_opt_in_and_logs_a_warning(served, caplog):
     alone = dataclasses.replace(served, client_ca=None)
     with pytest.raises(UsageError, match="name the authority of the callers' certificates with client_ca"):
         GrpcServer("127.0.0.1:0", alone, {})
@@ -140,7 +140,7 @@ def test_tls_without_client_certificates_has_to_be_asked_for_and_is_warned_about
     anonymous = dataclasses.replace(alone, allow_anonymous_clients=True)
     GrpcServer("127.0.0.1:0", anonymous, {})
     assert caplog.messages == [
-        "the gRPC server at 127.0.0.1:0 lets in callers without a certificate: anybody can speak for any node"
+        "the gRPC server at 127.0.0.1:0 accepts callers without a certificate: any client can report for any node"
     ]
     assert tls.identity(anonymous).caller({}, {}).names is None
 

@@ -12,11 +12,11 @@ from carico.types import ClassKey, NodeSize
 from carico.wire.class_news import AGAIN, AT_ONCE, ClassNews
 from carico.wire.codec import cluster
 from carico.wire.codec import report as codec
-from carico.wire.exchange import ExchangeTalker
+from carico.wire.exchange import ExchangeStreamPolicy
 from carico.wire.exchange_policy import ExchangePolicy
 from carico.wire.identity import Caller
 from carico.wire.rejection_log import RejectionLog
-from carico.wire.report_client import ReportTalker
+from carico.wire.report_client import ReportStreamPolicy
 from carico.wire.report_policy import ReportPolicy
 from carico.wire.report_server import ReportService
 
@@ -26,7 +26,7 @@ FULL = (8.0, 2.0**33)
 
 def ready(node_report, **fields):
     rule = ReportPolicy()
-    rule.opened()
+    rule.reset()
     rule.offer(node_report(room=(2.0, 2.0**32), full=FULL, **fields))
     rule.take(1, 100.0)
     return rule
@@ -63,7 +63,7 @@ def test_what_a_scheduler_decides_by_is_sent_at_once(node_report, change):
     assert rule.wait(101.0) == 0.0
 
 
-def test_a_busy_scheduler_is_told_less_often(node_report):
+def test_a_busy_scheduler_gets_reports_less_often(node_report):
     rule = ready(node_report)
     rule.acknowledged(5.0, refused=False, least_gap=3.0)
     rule.offer(node_report(pods=9))
@@ -72,7 +72,7 @@ def test_a_busy_scheduler_is_told_less_often(node_report):
     assert rule.wait(101.0) == 0.0
 
 
-def test_changes_are_told_only_to_a_scheduler_that_knows_them(node_report):
+def test_changes_are_sent_only_to_a_scheduler_that_supports_them(node_report):
     """One of the first version would leave them out and go on with the old set."""
     more = frozenset({"uid-1", "uid-2", "uid-3"})
     for takes_changes in (False, True):
@@ -104,65 +104,65 @@ class Remembering:
 
 
 class Wire:
-    """A stream as the server has it; what is announced is heard by the talker."""
+    """A stream as the server has it; what is announced goes to the policy."""
 
     pending = 0
 
-    def __init__(self, talker):
-        self._talker = talker
+    def __init__(self, policy):
+        self._policy = policy
 
     def announce(self, message):
-        self._talker.heard(message, 0.0)
+        self._policy.on_message(message, 0.0)
 
 
 def test_a_stream_of_reports_is_the_same_sets_with_and_without_changes(node_report):
-    """The real talker against the real server: pods come and go, most reports carry only what changed."""
+    """The real policy against the real server: pods come and go, most reports carry only what changed."""
     listener, clock, acks = Remembering(), ManualClock(), []
     service = ReportService(listener, clock, lambda _: None, least_gap=lambda: 0.0)
-    talker = ReportTalker(iter(range(1, 1000)), RejectionLog(None), acks.append)
+    policy = ReportStreamPolicy(iter(range(1, 1000)), RejectionLog(None), acks.append)
     session = service.method._sessions(ANYONE)
-    session.attach(Wire(talker))
-    talker.opened(0.0)
-    talker.heard(session.greeting(), 0.0)
+    session.attach(Wire(policy))
+    policy.on_open(0.0)
+    policy.on_message(session.greeting(), 0.0)
     sizes, now = [], 100.0
     for step in range(50):
         now += 1.0
         counted = frozenset(f"{i:036d}" for i in range(step, step + 200))
-        talker.rule.offer(node_report(counted=counted, at=now))
-        message = talker.next(now)
+        policy.rule.offer(node_report(counted=counted, at=now))
+        message = policy.next_message(now)
         sizes.append(len(message))
         assert session.answer(message) is None
         assert listener.reports[-1].counted == counted
         assert listener.reports[-1].finished == frozenset()
     assert max(sizes[1:]) < 400 < sizes[0]
     classes = {"uid-1": ClassKey("a", "a/web", "r"), "uid-2": None}
-    assert service.tell("n1", allocatable=NodeSize(3.5, 2.0**32), classes=classes)
+    assert service.send("n1", allocatable=NodeSize(3.5, 2.0**32), classes=classes)
     assert (acks[-1].allocatable, acks[-1].classes) == (NodeSize(3.5, 2.0**32), classes)
-    session.closed()
-    assert not service.tell("n1", allocatable=NodeSize(3.5, 2.0**32))
+    session.on_close()
+    assert not service.send("n1", allocatable=NodeSize(3.5, 2.0**32))
 
 
-def test_class_costs_that_moved_are_told_within_a_second(node_report, class_cost):
+def test_class_costs_that_moved_are_sent_within_a_second(node_report, class_cost):
     rule = ready(node_report, class_costs=(class_cost(),))
     same = {"room": (2.0, 2.0**32), "full": FULL}
     rule.offer(node_report(class_costs=(class_cost(mean=(0.54, 2.0**28)),), **same))
     assert rule.wait(100.5) == 4.5
-    dearer = class_cost(mean=(0.56, 2.0**28))
-    rule.offer(node_report(class_costs=(dearer,), **same))
+    expensive = class_cost(mean=(0.56, 2.0**28))
+    rule.offer(node_report(class_costs=(expensive,), **same))
     assert rule.wait(100.5) == 0.5
-    assert rule.take(2, 101.0).class_costs == (dearer,)
+    assert rule.take(2, 101.0).class_costs == (expensive,)
     assert rule.take(3, 106.0).class_costs == ()
 
 
-def test_a_high_that_falls_is_told_with_the_next_message_but_is_no_reason_for_one(class_cost):
+def test_a_high_that_falls_is_sent_with_the_next_message_but_triggers_none(class_cost):
     news, dear, cheap = ClassNews(), class_cost(high=(0.9, 2.0**28)), class_cost(high=(0.6, 2.0**28))
     news.take((dear,), FULL, 0.0)
     assert not news.has_any((cheap,), ("cpu", "memory"), 1.0)
     assert news.take((cheap,), FULL, 1.0) == (cheap,)
     assert news.has_any((dear,), ("cpu", "memory"), 2.0), "others must know what pods want at most"
-    fallen_and_dearer = class_cost(mean=(0.6, 2.0**28), high=(0.6, 2.0**28))
+    fallen_and_expensive = class_cost(mean=(0.6, 2.0**28), high=(0.6, 2.0**28))
     news.take((dear,), FULL, 2.0)
-    assert news.has_any((fallen_and_dearer,), ("cpu", "memory"), 3.0)
+    assert news.has_any((fallen_and_expensive,), ("cpu", "memory"), 3.0)
 
 
 def test_what_sleeping_pods_differ_by_is_no_news(node_report, class_cost):
@@ -175,7 +175,7 @@ def test_what_sleeping_pods_differ_by_is_no_news(node_report, class_cost):
     assert rule.wait(100.5) == 0.5
 
 
-def test_many_classes_are_told_in_turn_and_again_after_a_while(class_cost):
+def test_many_classes_are_sent_in_turn_and_again_after_a_while(class_cost):
     news, costs = ClassNews(), tuple(class_cost(f"c{i}") for i in range(70))
     limits, told = FULL, []
     while news.has_any(costs, ("cpu", "memory"), 0.0):
@@ -185,11 +185,11 @@ def test_many_classes_are_told_in_turn_and_again_after_a_while(class_cost):
     assert sorted(cost.key for cost in told) == sorted(cost.key for cost in costs)
     assert news.take(costs, limits, AGAIN) == ()
     assert len(news.take(costs, limits, AGAIN + 1.0)) == AT_ONCE
-    news.opened()
+    news.reset()
     assert len(news.take(costs, limits, AGAIN + 1.0)) == AT_ONCE
 
 
-def test_a_class_that_moved_after_a_while_is_told_once(class_cost):
+def test_a_class_that_moved_after_a_while_is_sent_once(class_cost):
     """It is due because it moved and because it is old; a message with a class twice is rejected as a whole."""
     news, costs = ClassNews(), (class_cost("c1"), class_cost("c2"))
     news.take(costs, FULL, 0.0)
@@ -199,31 +199,31 @@ def test_a_class_that_moved_after_a_while_is_told_once(class_cost):
 
 def test_long_names_stay_below_what_an_aggregator_of_the_first_version_takes(local_model, class_cost):
     costs = tuple(class_cost(key=ClassKey("n" * 63, f"{i:0320d}", "r" * 128)) for i in range(60))
-    talker = ExchangeTalker(ExchangePolicy(10.0, 0.1), lambda _: None, RejectionLog(None))
-    talker.offer(local_model(class_costs=costs))
-    talker.opened(0.0)
+    policy = ExchangeStreamPolicy(ExchangePolicy(10.0, 0.1), lambda _: None, RejectionLog(None))
+    policy.offer(local_model(class_costs=costs))
+    policy.on_open(0.0)
     for now in range(5):
-        assert len(talker.next(float(now))) < 16 * 1024
+        assert len(policy.next_message(float(now))) < 16 * 1024
 
 
-def test_a_node_asks_when_a_class_cost_moved(local_model, class_cost):
-    talker = ExchangeTalker(ExchangePolicy(10.0, 0.1), lambda _: None, RejectionLog(None))
-    talker.offer(local_model(class_costs=(class_cost(),)))
-    talker.opened(0.0)
-    talker.next(0.0)
-    talker.heard(cluster.NONE_YET, 0.0)
-    talker._has_answer = True
-    assert talker.wait(1.0) == 9.0
-    talker.offer(local_model(class_costs=(class_cost(high=(1.0, 2.0**29)),)))
-    assert talker.wait(1.0) == 0.0
+def test_a_node_sends_when_a_class_cost_moved(local_model, class_cost):
+    policy = ExchangeStreamPolicy(ExchangePolicy(10.0, 0.1), lambda _: None, RejectionLog(None))
+    policy.offer(local_model(class_costs=(class_cost(),)))
+    policy.on_open(0.0)
+    policy.next_message(0.0)
+    policy.on_message(cluster.NONE_YET, 0.0)
+    policy._has_answer = True
+    assert policy.delay(1.0) == 9.0
+    policy.offer(local_model(class_costs=(class_cost(high=(1.0, 2.0**29)),)))
+    assert policy.delay(1.0) == 0.0
 
 
 def test_an_aggregator_that_is_busy_puts_its_nodes_off(local_model):
-    talker = ExchangeTalker(ExchangePolicy(10.0, 0.1), lambda _: None, RejectionLog(None))
-    talker.opened(0.0)
-    talker.offer(local_model())
-    talker.next(0.0)
-    talker.heard(cluster.NONE_YET + cluster.next_ask(20.0), 0.0)
-    assert 19.0 <= talker.wait(1.0) <= 24.0
-    talker.heard(cluster.NONE_YET + cluster.next_ask(math.inf), 1.0)
-    assert talker.wait(1.0) == 0.0, "what cannot be is not obeyed"
+    policy = ExchangeStreamPolicy(ExchangePolicy(10.0, 0.1), lambda _: None, RejectionLog(None))
+    policy.on_open(0.0)
+    policy.offer(local_model())
+    policy.next_message(0.0)
+    policy.on_message(cluster.NONE_YET + cluster.next_ask(20.0), 0.0)
+    assert 19.0 <= policy.delay(1.0) <= 24.0
+    policy.on_message(cluster.NONE_YET + cluster.next_ask(math.inf), 1.0)
+    assert policy.delay(1.0) == 0.0, "what cannot be is not obeyed"

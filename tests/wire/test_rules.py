@@ -1,4 +1,4 @@
-"""When nodes speak: the asking rule, the reporting rule and the order of messages, with the clock in the hand."""
+"""When nodes send: the policies of requests and reports, and the order of messages, with a manual clock."""
 
 from __future__ import annotations
 
@@ -28,49 +28,49 @@ def asking():
     return ExchangePolicy(ask_every=10.0, ask_when_moved=0.1)
 
 
-def test_a_node_asks_at_once_and_then_after_ten_seconds(asking, local_model):
+def test_a_node_sends_at_once_and_then_after_ten_seconds(asking, local_model):
     model = local_model()
     assert asking.wait(model, 100.0, has_answer=False) == 0
-    asking.asked(model, 100.0)
+    asking.sent(model, 100.0)
     assert asking.wait(model, 103.0, has_answer=True) == 7.0
     assert asking.wait(model, 110.0, has_answer=True) == 0
 
 
-def test_without_an_answer_it_asks_again_soon(asking, local_model):
-    asking.asked(local_model(), 100.0)
+def test_without_a_response_it_sends_again_soon(asking, local_model):
+    asking.sent(local_model(), 100.0)
     assert asking.wait(local_model(), 100.0, has_answer=False) == 1.0
 
 
 @pytest.mark.parametrize(
     ("share", "moved"), [(1.05, False), (0.95, False), (1.2, True), (0.8, True)], ids=["+5 %", "-5 %", "+20 %", "-20 %"]
 )
-def test_it_asks_when_the_direction_moved(asking, local_model, share, moved):
-    asking.asked(local_model(), 100.0)
+def test_it_sends_when_the_direction_moved(asking, local_model, share, moved):
+    asking.sent(local_model(), 100.0)
     new = local_model(basis=local_model().basis * share)
     assert (asking.wait(new, 101.0, has_answer=True) == 0) is moved
 
 
-def test_it_asks_when_the_workload_turned(asking, local_model):
-    asking.asked(local_model(basis=np.array([[0.4], [0.3]])), 100.0)
+def test_it_sends_when_the_workload_turned(asking, local_model):
+    asking.sent(local_model(basis=np.array([[0.4], [0.3]])), 100.0)
     assert asking.wait(local_model(basis=np.array([[0.3], [0.4]])), 101.0, has_answer=True) == 0
 
 
-def test_it_asks_when_the_cost_moved_but_never_twice_in_a_second(asking, local_model):
-    asking.asked(local_model(), 100.0)
-    dearer = local_model(cost=CostBelief((1.0, 2.0**28), (0.01, 2.0**50)))
-    assert asking.wait(dearer, 100.25, has_answer=True) == 0.75
+def test_it_sends_when_the_cost_moved_but_never_twice_in_a_second(asking, local_model):
+    asking.sent(local_model(), 100.0)
+    expensive = local_model(cost=CostBelief((1.0, 2.0**28), (0.01, 2.0**50)))
+    assert asking.wait(expensive, 100.25, has_answer=True) == 0.75
     assert asking.wait(local_model(cost=None), 101.0, has_answer=True) == 0
 
 
-def test_the_noise_of_an_idle_node_asks_nothing(asking, local_model):
-    asking.asked(local_model(basis=np.array([[0.01], [0.02]])), 100.0)
+def test_the_noise_of_an_idle_node_sends_nothing(asking, local_model):
+    asking.sent(local_model(basis=np.array([[0.01], [0.02]])), 100.0)
     assert asking.wait(local_model(basis=np.array([[0.015], [0.02]])), 102.0, has_answer=True) == 8.0
 
 
 @pytest.fixture
 def rule(node_report):
     rule = ReportPolicy()
-    rule.opened()
+    rule.reset()
     rule.offer(node_report())
     rule.take(1, 100.0)
     return rule
@@ -78,7 +78,7 @@ def rule(node_report):
 
 def test_the_first_report_goes_at_once_with_both_sets(node_report):
     rule = ReportPolicy()
-    rule.opened()
+    rule.reset()
     assert rule.wait(0.0) == math.inf
     rule.offer(node_report(at=99.0))
     assert rule.wait(100.0) == 0
@@ -124,12 +124,12 @@ def test_a_large_capacity_has_to_move_by_five_percent(node_report):
     assert rule.wait(101.0) == 0
 
 
-def test_after_a_refusal_and_on_a_new_stream_the_sets_are_told_again(rule):
+def test_after_a_rejection_and_on_a_new_stream_the_sets_are_sent_again(rule):
     rule.acknowledged(5.0, refused=True)
     assert rule.wait(101.0) == 4.0, "a node that is always refused must not speak more often"
     assert rule.take(2, 105.0).counted is not None
     assert rule.take(3, 110.0).counted is None
-    rule.opened()
+    rule.reset()
     assert rule.wait(110.1) == 0
     assert rule.take(4, 110.1).counted is not None
 
@@ -138,7 +138,7 @@ def test_after_a_refusal_and_on_a_new_stream_the_sets_are_told_again(rule):
 def test_whatever_happens_at_most_two_a_second_and_never_far_behind(node_report, capacities):
     """Played at 10 Hz: what the scheduler has is a move behind the truth for half a second at most."""
     rule, sent_at = ReportPolicy(), []
-    rule.opened()
+    rule.reset()
     behind = 0.0
     told = None
     for tick, capacity in enumerate(capacities):
@@ -153,11 +153,11 @@ def test_whatever_happens_at_most_two_a_second_and_never_far_behind(node_report,
     assert all(later - earlier >= 0.5 - 1e-9 for earlier, later in itertools.pairwise(sent_at))
 
 
-def test_a_restart_is_told_from_a_ghost():
+def test_a_restart_is_distinguished_from_a_late_message():
     order = SequenceGuard()
     order.check("n", stream=1, start_id=50, sequence=10)
     order.check("n", stream=2, start_id=40, sequence=1)
-    with pytest.raises(InvalidMessage, match="started anew"):
+    with pytest.raises(InvalidMessage, match="restarted since"):
         order.check("n", stream=1, start_id=50, sequence=11)
     order.check("n", stream=3, start_id=40, sequence=2)
     assert order.stream_of("n") == 3
@@ -199,7 +199,7 @@ def test_forgetting_lets_no_ghost_in(steps):
     forgetful, elephant = SequenceGuard(), SequenceGuard()
     streams, numbers, ids = OpenStreams(forgetful), itertools.count(1), itertools.count(100)
     agents = {f"n{i}": [next(ids), 0, None] for i in range(2)}  # start id, sequence, newest stream
-    under_way = {}  # messages on open streams
+    in_flight = {}  # messages on open streams
     spoken = set()
     for step, choice in steps:
         node = f"n{choice % 2}"
@@ -208,25 +208,25 @@ def test_forgetting_lets_no_ghost_in(steps):
             agent[:] = [next(ids), 0, None]
         elif step == "open":
             agent[2] = next(numbers)
-            under_way[agent[2]] = []
-            streams.opened(agent[2])
-        elif step == "send" and agent[2] in under_way:
+            in_flight[agent[2]] = []
+            streams.add(agent[2])
+        elif step == "send" and agent[2] in in_flight:
             agent[1] += 1
-            under_way[agent[2]].append((node, agent[0], agent[1]))
-        elif under_way and step in ("deliver", "close"):
-            stream = sorted(under_way)[choice % len(under_way)]
+            in_flight[agent[2]].append((node, agent[0], agent[1]))
+        elif in_flight and step in ("deliver", "close"):
+            stream = sorted(in_flight)[choice % len(in_flight)]
             if step == "close":
-                del under_way[stream]
-                streams.closed(stream)
-            elif under_way[stream]:
-                message = under_way[stream].pop(0)
+                del in_flight[stream]
+                streams.remove(stream)
+            elif in_flight[stream]:
+                message = in_flight[stream].pop(0)
                 verdict = taken(forgetful, stream, *message)
                 assert verdict == taken(elephant, stream, *message)
                 if verdict and stream not in spoken:
                     spoken.add(stream)
-                    streams.speaks(stream, message[0])
-    for stream in under_way:
-        streams.closed(stream)
+                    streams.assign(stream, message[0])
+    for stream in in_flight:
+        streams.remove(stream)
     assert len(forgetful) == 0
 
 
@@ -253,6 +253,6 @@ def test_nodes_that_came_and_went_leave_no_order_behind(node_report):
     for number in range(5_000):
         session = service.method._sessions(ANYONE)
         assert session.answer(codec.encode(node_report(node=f"spot-{number}", sequence=1))) is None
-        session.closed()
+        session.on_close()
     assert len(service.order) == 1
     assert service.order.stream_of("stays") == 1

@@ -1,4 +1,4 @@
-"""Streams whose other side does not read, opens too many or pings too often: real gRPC, and nobody else notices."""
+"""Streams whose other side does not read, opens too many or pings too often: others are unaffected (real gRPC)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL_WINDOW = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1024
 
 async def until(condition):
     async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110  (gRPC tells nobody)
+        while not condition():  # noqa: ASYNC110  (gRPC has no event for it)
             await asyncio.sleep(0.01)
 
 
@@ -62,7 +62,7 @@ async def test_a_stream_that_does_not_read_its_answers_is_dropped(node_report):
 
 @running
 async def test_an_announcement_waits_for_no_stream(node_report):
-    """A new leader tells all agents that it leads, before it schedules."""
+    """A new leader announces to all agents that it leads, before it schedules."""
     scheduler = Scheduler(PLAIN)
     port = await scheduler.start()
     service = scheduler.service
@@ -155,7 +155,7 @@ async def test_a_dropped_stream_leaves_no_traceback_when_its_client_goes(node_re
     await until(lambda: not scheduler.service.method._of_caller)  # gRPC has let go of it too
     await scheduler.server.stop()
     assert [record.message for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == [
-        "the gRPC server at 127.0.0.1:0 speaks plaintext: anybody on this network can read and forge it",
+        "the gRPC server at 127.0.0.1:0 uses plaintext: any host on this network can read and forge it",
         "refused, not-reading: a stream of an unknown caller: this stream does not read what is sent to it"
         " (and 0 more before)",
     ]

@@ -1,4 +1,4 @@
-"""Real gRPC over real TLS: who may speak, what ends a stream and what does not, and who comes back after an outage."""
+"""Real gRPC over real TLS: who may call, what ends a stream and what does not, and reconnecting after an outage."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_a_report_arrives_and_a_forged_name_is_refused_in_band(tls, node_r
 async def test_after_a_restart_the_newest_report_comes_with_its_sets(tls, node_report, monkeypatch):
     monkeypatch.setattr(client, "LONGEST_PAUSE", 0.2)
     scheduler = Scheduler(tls.server)
-    port = await scheduler.start(free_port())  # that nobody else is given before it starts again
+    port = await scheduler.start(free_port())  # that the kernel gives to no other process before it starts again
     agent = ReportClient(with_files(tls.node("n1"), f"127.0.0.1:{port}"), SystemClock())
     task = asyncio.create_task(agent.run())
     agent.offer(node_report(pod_capacity=1.0))
@@ -94,7 +94,7 @@ async def test_garbage_ends_its_own_stream_with_a_status_and_no_other(node_repor
     port = await scheduler.start()
     async with aio.insecure_channel(f"127.0.0.1:{port}") as to_server:
         good, bad = to_server.stream_stream(METHOD)(), to_server.stream_stream(METHOD)()
-        await bad.read()  # gRPC tells a status only to those who have read everything before it
+        await bad.read()  # gRPC returns a status only when everything before it has been read
         await bad.write(b"\xff\xff\xff garbage")
         assert await bad.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert codec.decode_ack(await good.read()).heartbeat == 5.0, "the greeting"
@@ -125,7 +125,7 @@ async def test_a_client_without_a_certificate_is_not_let_in(tls):
 
 
 @running
-async def test_a_server_of_another_name_is_not_believed(tls):
+async def test_a_server_of_another_name_is_not_trusted(tls):
     scheduler = Scheduler(tls.server)
     port = await scheduler.start()
     dialer = Dialer(f"elsewhere.example:{port}", tls.node("n1"), "a test")
@@ -135,7 +135,7 @@ async def test_a_server_of_another_name_is_not_believed(tls):
     await scheduler.server.stop()
 
 
-def test_plaintext_has_to_be_asked_for_and_is_warned_about(caplog):
+def test_plaintext_is_opt_in_and_logs_a_warning(caplog):
     with pytest.raises(UsageError, match="tls_cert and tls_key, or plaintext"):
         GrpcServer("127.0.0.1:0", ServerTlsFiles(), {})
     with pytest.raises(UsageError, match="tls_ca, or plaintext"):
@@ -144,7 +144,7 @@ def test_plaintext_has_to_be_asked_for_and_is_warned_about(caplog):
         GrpcServer("127.0.0.1:0", PLAIN, {})
         Dialer("127.0.0.1:1", PLAIN, "a test")
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
-    assert all("speaks plaintext" in line for line in caplog.messages)
+    assert all("uses plaintext" in line for line in caplog.messages)
 
 
 def test_a_certificate_file_that_is_not_there_is_named(tmp_path):
@@ -163,28 +163,28 @@ async def test_a_port_that_is_taken_is_an_error():
 
 
 class Patient:
-    """A talker whose next message falls due at `due` (s, monotonic)."""
+    """A policy whose next message falls due at `due` (s, monotonic)."""
 
     def __init__(self, due):
         self.due = due
 
-    def wait(self, now):
+    def delay(self, now):
         return max(0.0, self.due - now)
 
 
 @running
 async def test_only_what_is_due_earlier_breaks_off_a_pause():
     clock = SystemClock()
-    talker = Patient(clock.monotonic() + 20.0)
-    stream = client.StreamClient(None, METHOD, talker, clock, choose=None, patience=None)
+    policy = Patient(clock.monotonic() + 20.0)
+    stream = client.StreamClient(None, METHOD, policy, clock, choose=None, patience=None)
     pause = asyncio.create_task(stream._pause(clock.monotonic()))
     await asyncio.sleep(0)
     stream.wake()  # news, but due when the pause ends anyway
     await asyncio.sleep(0.01)
     assert not pause.done()
-    talker.due = clock.monotonic() + 0.2
+    policy.due = clock.monotonic() + 0.2
     stream.wake()
     await pause
     stream._news.clear()
-    stream.wake()  # nobody pauses: whoever is about to must see it
+    stream.wake()  # no pause now: the next one must see it
     assert stream._news.is_set()

@@ -21,8 +21,8 @@ def check(key: Key, binding: Any) -> None:
     if not isinstance(target, dict) or not target.get("name"):
         raise StatusError(500, "", "target.name: Required value")  # kube-apiserver's own code for it
     if target.get("kind", "Node") not in ("", "Node"):
-        said = f'target.kind: Unsupported value: "{target["kind"]}": supported values: "Node", "<empty>"'
-        raise StatusError(500, "", said)
+        message = f'target.kind: Unsupported value: "{target["kind"]}": supported values: "Node", "<empty>"'
+        raise StatusError(500, "", message)
 
 
 def bind(store: ApiStore, record: ObjectRecord, binding: Plain, wall: float, dry: bool) -> None:

@@ -16,7 +16,7 @@ from carico.embedded.apiserver.kinds import DISRUPTION_BUDGETS, PODS
 from carico.embedded.apiserver.metadata import timestamp
 from carico.embedded.apiserver.status_error import StatusError, bad_request, forbidden
 from carico.embedded.apiserver.store import Key
-from carico.embedded.apiserver.verbs import DeleteOptions, Verbs
+from carico.embedded.apiserver.verbs import ApiVerbs, DeleteOptions
 from carico.kube.objects import PodDisruptionBudget
 from carico.kube.selectors import from_selector
 
@@ -43,7 +43,7 @@ def check(key: Key, body: Any) -> Plain:
     return options
 
 
-def evict(verbs: Verbs, key: Key, options: DeleteOptions, wall: float) -> None:
+def evict(verbs: ApiVerbs, key: Key, options: DeleteOptions, wall: float) -> None:
     record = verbs.read(PODS, key)
     if not _needs_no_budget(record.plain):
         budgets = _budgets(verbs, record)
@@ -62,7 +62,7 @@ def _needs_no_budget(pod: Plain) -> bool:
     return pod["status"].get("phase") in ("Succeeded", "Failed", "Pending") or "deletionTimestamp" in pod["metadata"]
 
 
-def _budgets(verbs: Verbs, record: ObjectRecord) -> list[ObjectRecord]:
+def _budgets(verbs: ApiVerbs, record: ObjectRecord) -> list[ObjectRecord]:
     labels = record.plain["metadata"].get("labels") or {}
     found = verbs.found(DISRUPTION_BUDGETS, record.plain["metadata"]["namespace"], None)
     return [one for one in found if from_selector(_decoded(one).spec.selector).matches(labels)]
@@ -83,7 +83,7 @@ def _is_spared(pod: Plain, budget: Plain) -> bool:
     return always or healthy >= desired > 0
 
 
-def _charge(verbs: Verbs, budget: ObjectRecord, pod: str, wall: float, dry: bool) -> None:
+def _charge(verbs: ApiVerbs, budget: ObjectRecord, pod: str, wall: float, dry: bool) -> None:
     status, name = budget.plain.get("status") or {}, budget.plain["metadata"]["name"]
     if status.get("observedGeneration", 0) < budget.plain["metadata"].get("generation", 0):
         raise _violated(f"The disruption budget {name} is still being processed by the server.", _SOON)
@@ -106,10 +106,10 @@ def _why_not(name: str, status: Plain) -> str:
 
 
 def _violated(why: str, retry_after: int = 0) -> StatusError:
-    said: dict[str, Any] = {"causes": [{"reason": "DisruptionBudget", "message": why}]}
+    details: dict[str, Any] = {"causes": [{"reason": "DisruptionBudget", "message": why}]}
     if retry_after:
-        said["retryAfterSeconds"] = retry_after
-    return StatusError(429, "TooManyRequests", _VIOLATES, said)
+        details["retryAfterSeconds"] = retry_after
+    return StatusError(429, "TooManyRequests", _VIOLATES, details)
 
 
 def _check_preconditions(record: ObjectRecord, options: DeleteOptions) -> None:
@@ -121,8 +121,8 @@ def _check_preconditions(record: ObjectRecord, options: DeleteOptions) -> None:
     for word, wanted, there, what in pairs:
         if wanted and wanted != there:
             why = f"the {word} in the precondition ({wanted}) does not match the {word} in record ({there})."
-            said = f'Operation cannot be fulfilled on Pod "{meta["name"]}": {why} The object might have been {what}'
-            raise StatusError(409, "Conflict", said, {"name": meta["name"], "kind": "Pod"})
+            details = f'Operation cannot be fulfilled on Pod "{meta["name"]}": {why} The object might have been {what}'
+            raise StatusError(409, "Conflict", details, {"name": meta["name"], "kind": "Pod"})
 
 
 def _with_condition(pod: Plain, wall: float) -> Plain:

@@ -23,11 +23,11 @@ from carico.embedded.apiserver.history import ObjectRecord, Plain
 from carico.embedded.apiserver.http import ApiRequest, ApiResponse, ApiStream
 from carico.embedded.apiserver.kinds import PODS
 from carico.embedded.apiserver.representations import Form
-from carico.embedded.apiserver.reviews import Reviews
+from carico.embedded.apiserver.reviews import AccessReviews
 from carico.embedded.apiserver.routes import Target
 from carico.embedded.apiserver.status_error import bad_request
-from carico.embedded.apiserver.verbs import DeleteOptions, Verbs
-from carico.embedded.apiserver.watching import ApiWatch, Wanted
+from carico.embedded.apiserver.verbs import ApiVerbs, DeleteOptions
+from carico.embedded.apiserver.watching import ApiWatch, WatchParameters
 
 OPEN_LISTS = 64  # lists with a continue token; the oldest is dropped first
 YES = ("true", "1")
@@ -35,8 +35,8 @@ CREATED: Plain = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status"
 HEALTH = ("/healthz", "/livez", "/readyz")
 
 
-class Answers:
-    def __init__(self, clock: Clock, verbs: Verbs, reviews: Reviews) -> None:
+class ApiHandlers:
+    def __init__(self, clock: Clock, verbs: ApiVerbs, reviews: AccessReviews) -> None:
         self._clock, self._verbs, self._store, self._reviews = clock, verbs, verbs.store, reviews
         self._pages: OrderedDict[str, tuple[int, list[ObjectRecord]]] = OrderedDict()
         self._tokens = itertools.count(1)
@@ -74,13 +74,13 @@ class Answers:
     def _review(self, request: ApiRequest, target: Target) -> ApiResponse:
         if request.method != "POST":
             raise status_error.METHOD_NOT_ALLOWED
-        asked = _decoded(request)
-        if not isinstance(asked, dict) or not isinstance(spec := asked.get("spec", {}), dict):
+        requested = _decoded(request)
+        if not isinstance(requested, dict) or not isinstance(spec := requested.get("spec", {}), dict):
             raise bad_request("a review is an object with a spec")
-        return ApiResponse(201, msgspec.json.encode(asked | {"status": self._reviews.status(target.kind, spec)}))
+        return ApiResponse(201, msgspec.json.encode(requested | {"status": self._reviews.status(target.kind, spec)}))
 
     def _form(self, request: ApiRequest, target: Target) -> Form:
-        return representations.asked(target.kind, request.headers.get("accept", ""), request.query)
+        return representations.requested(target.kind, request.headers.get("accept", ""), request.query)
 
     def _one(self, code: int, request: ApiRequest, target: Target, record: ObjectRecord) -> ApiResponse:
         return ApiResponse(code, self._form(request, target).one(record, self._clock.wall()))
@@ -128,7 +128,7 @@ class Answers:
             inside = not namespace or plain["metadata"].get("namespace") == namespace
             return inside and (test is None or test(plain))
 
-        wanted = Wanted(
+        wanted = WatchParameters(
             form=self._form(request, target),
             test=sees,
             since=query.get("resourceVersion", ""),
@@ -183,9 +183,9 @@ class Answers:
     def _bind(self, request: ApiRequest, target: Target) -> ApiResponse:
         if request.method != "POST":
             raise status_error.METHOD_NOT_ALLOWED
-        key, asked = (target.namespace, target.name), _decoded(request)
-        binding.check(key, asked)
-        binding.bind(self._store, self._verbs.read(PODS, key), asked, self._clock.wall(), _dry(request))
+        key, requested = (target.namespace, target.name), _decoded(request)
+        binding.check(key, requested)
+        binding.bind(self._store, self._verbs.read(PODS, key), requested, self._clock.wall(), _dry(request))
         return ApiResponse(201, msgspec.json.encode(CREATED))
 
     def _evict(self, request: ApiRequest, target: Target) -> ApiResponse:
@@ -261,5 +261,5 @@ def _delete_options(request: ApiRequest, body: Any) -> DeleteOptions:
 
 
 def _success(target: Target, record: ObjectRecord) -> Plain:
-    said = status_error.details(target.kind, target.name, uid=record.plain["metadata"]["uid"])
-    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": said}
+    about = status_error.details(target.kind, target.name, uid=record.plain["metadata"]["uid"])
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": about}

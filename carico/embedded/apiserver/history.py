@@ -1,6 +1,6 @@
 """The changes of one kind of object, newest last, and the callbacks that are called for new ones.
 
-The length is limited: a client that asks for dropped changes must list again. A reader stores its own position, so a
+The length is limited: a client that requests dropped changes must list again. A reader stores its own position, so a
 slow one costs no memory: it falls behind until its position has been dropped.
 """
 

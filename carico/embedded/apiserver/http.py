@@ -48,14 +48,14 @@ class ApiStream(Protocol):
 
     media: str
 
-    def begin(self, door: StreamSink) -> None:
+    def begin(self, sink: StreamSink) -> None:
         """The headers were sent: pieces may follow."""
 
     def go_on(self) -> None:
-        """The write buffer has drained: `door.open` is true again."""
+        """The write buffer has drained: `sink.open` is true again."""
 
     def end(self) -> None:
-        """The client disconnected, or `door.finish` was called."""
+        """The client disconnected, or `sink.finish` was called."""
 
 
 class StreamSink(Protocol):
@@ -95,14 +95,14 @@ class ApiConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._everyone.discard(self)
-        self._known()
+        self._mark_known()
         self._end_stream()
 
     def close(self) -> None:
-        self._known()
+        self._mark_known()
         self._transport.abort()
 
-    def _known(self) -> None:
+    def _mark_known(self) -> None:
         self._strangers.pop(self, None)
         self._patience.cancel()
 
@@ -128,7 +128,7 @@ class ApiConnection(asyncio.Protocol):
         if not self._admits(request):
             raise StatusError(401, "Unauthorized", "Unauthorized")
         if self in self._strangers:
-            self._known()
+            self._mark_known()
         found = body(self._buffer, end + 4, request.headers)
         if found is None:
             return False
@@ -227,10 +227,10 @@ def _chunks(buffer: bytearray, at: int) -> tuple[bytes, int] | None:
             raise StatusError(413, "RequestEntityTooLarge", f"a body has at most {BODY_LIMIT} bytes")
         if line < 0:
             return None
-        said = _CHUNK.fullmatch(buffer, at, line)
-        if said is None:
+        chunk_size = _CHUNK.fullmatch(buffer, at, line)
+        if chunk_size is None:
             raise StatusError(400, "BadRequest", "a chunk does not start with its size")
-        size = int(said[1], 16)
+        size = int(chunk_size[1], 16)
         if size == 0:
             end = buffer.find(b"\r\n\r\n", line)  # the trailers' end; without any, the end of this line
             return None if end < 0 else (b"".join(parts), end + 4)

@@ -94,17 +94,17 @@ class Following:
         self._file, self._ended, self._clock = file, ended, clock
         self._call_off: Callable[[], object] = lambda: None
 
-    def begin(self, door: StreamSink) -> None:
-        self._door = door
+    def begin(self, sink: StreamSink) -> None:
+        self._sink = sink
         self.go_on()
 
     def go_on(self) -> None:
         self._call_off()
         over = self._ended()  # checked before the last read: everything written until then is read
-        while self._door.open and (piece := self._file.read(PIECE)):
-            self._door.send(piece)
-        if over and self._door.open:
-            self._door.finish()
+        while self._sink.open and (piece := self._file.read(PIECE)):
+            self._sink.send(piece)
+        if over and self._sink.open:
+            self._sink.finish()
             return
         self._call_off = self._clock.call_at(self._clock.monotonic() + LOOK_EVERY, self.go_on)
 

@@ -47,8 +47,10 @@ def checked(kind: ApiKind, body: Any, namespace: str) -> Plain:
         raise bad_request("the object provided is unrecognized (must be of type Object)")
     version, word = body.get("apiVersion") or kind.api_version, body.get("kind") or kind.kind
     if version != kind.api_version:
-        said = f"the API version in the data ({version}) does not match the expected API version ({kind.api_version})"
-        raise bad_request(said)
+        message = (
+            f"the API version in the data ({version}) does not match the expected API version ({kind.api_version})"
+        )
+        raise bad_request(message)
     if word != kind.kind:
         raise bad_request(f'{word} in version "{kind.version}" cannot be handled as a {kind.kind}')
     meta = body.get("metadata") or {}

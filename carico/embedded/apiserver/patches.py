@@ -40,8 +40,8 @@ def stepwise(target: Any, steps: Any) -> Any:
         try:
             result = _step(result, step)
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            said = "the server rejected our request due to an error in our request"
-            raise StatusError(422, "Invalid", said) from error
+            message = "the server rejected our request due to an error in our request"
+            raise StatusError(422, "Invalid", message) from error
     return result
 
 

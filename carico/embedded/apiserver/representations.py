@@ -74,10 +74,10 @@ def event(kind: str, raw: bytes) -> bytes:
     return b'{"type":"' + kind.encode() + b'","object":' + raw + b"}\n"
 
 
-def asked(kind: ApiKind, accept: str, query: dict[str, str]) -> Form:
+def requested(kind: ApiKind, accept: str, query: dict[str, str]) -> Form:
     """
     >>> from carico.embedded.apiserver.kinds import PODS
-    >>> asked(PODS, "application/json;as=Table;v=v1;g=meta.k8s.io,application/json", {}).table
+    >>> requested(PODS, "application/json;as=Table;v=v1;g=meta.k8s.io,application/json", {}).table
     True
     """
     first = accept.partition(",")[0]

@@ -10,12 +10,12 @@ from carico.embedded.apiserver.kinds import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEW
 OWNER = "carico-embedded"
 
 
-class Reviews:
+class AccessReviews:
     def __init__(self, token: str) -> None:
         self._token = token.encode()
 
-    def has_token(self, said: str) -> bool:
-        return hmac.compare_digest(said.encode(), self._token)
+    def has_token(self, token: str) -> bool:
+        return hmac.compare_digest(token.encode(), self._token)
 
     def status(self, kind: ApiKind, spec: Plain) -> Plain:
         if kind is TOKEN_REVIEWS:

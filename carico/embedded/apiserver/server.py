@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from carico.clock import Clock
-from carico.embedded.apiserver.handlers import Answers
+from carico.embedded.apiserver.handlers import ApiHandlers
 from carico.embedded.apiserver.http import STRANGERS, ApiConnection, ApiRequest
 from carico.embedded.apiserver.logs import LogFile
-from carico.embedded.apiserver.reviews import Reviews
+from carico.embedded.apiserver.reviews import AccessReviews
 from carico.embedded.apiserver.store import HISTORY, ApiStore
-from carico.embedded.apiserver.verbs import Verbs
+from carico.embedded.apiserver.verbs import ApiVerbs
 from carico.http.address import split_address
 from carico.http.listener import Listener
 from carico.wire.certificates import Authority
@@ -46,9 +46,9 @@ class ApiServer:
         history: int = HISTORY,
     ) -> None:
         self.token = token or secrets.token_urlsafe(32)
-        self._reviews = Reviews(self.token)
-        self.verbs = Verbs(clock, ApiStore(int(clock.wall() * 1000), history))
-        self._answers = Answers(clock, self.verbs, self._reviews)
+        self._reviews = AccessReviews(self.token)
+        self.verbs = ApiVerbs(clock, ApiStore(int(clock.wall() * 1000), history))
+        self._answers = ApiHandlers(clock, self.verbs, self._reviews)
         context, self._authority = _certificate(split_address(listen)[0]) if tls else (None, b"")
         self._listener = Listener(listen, context, handshakes=STRANGERS)
         self._connections: set[ApiConnection] = set()

@@ -47,10 +47,10 @@ def already_exists(kind: ApiKind, name: str) -> StatusError:
 
 def conflict(kind: ApiKind, name: str, why: str, sub: str = "") -> StatusError:
     what = f"{kind.resource}/{sub}" if sub else kind.resource
-    said = details(kind, name)
+    about = details(kind, name)
     if sub:
-        said["kind"] = f"{kind.plural}/{sub}"
-    return StatusError(409, "Conflict", f'Operation cannot be fulfilled on {what} "{name}": {why}', said)
+        about["kind"] = f"{kind.plural}/{sub}"
+    return StatusError(409, "Conflict", f'Operation cannot be fulfilled on {what} "{name}": {why}', about)
 
 
 def changed_meanwhile(kind: ApiKind, name: str) -> StatusError:
@@ -62,22 +62,22 @@ def invalid(kind: ApiKind, name: str, field: str, why: str, cause: str = "FieldV
     """A field with an invalid value; `why` starts with Kubernetes' phrase for it, e.g. `Required value`."""
     causes = [{"reason": cause, "message": why, "field": field}]
     what = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
-    said = details(kind, name) | {"kind": kind.kind, "causes": causes}
-    return StatusError(422, "Invalid", f'{what} "{name}" is invalid: {field}: {why}', said)
+    about = details(kind, name) | {"kind": kind.kind, "causes": causes}
+    return StatusError(422, "Invalid", f'{what} "{name}" is invalid: {field}: {why}', about)
 
 
 def without_version(kind: ApiKind, name: str) -> StatusError:
     why = "Invalid value: 0: must be specified for an update"
     causes = [{"reason": "FieldValueInvalid", "message": why, "field": "metadata.resourceVersion"}]
-    said = f'{kind.resource} "{name}" is invalid: metadata.resourceVersion: {why}'
-    return StatusError(422, "Invalid", said, details(kind, name) | {"causes": causes})
+    about = f'{kind.resource} "{name}" is invalid: metadata.resourceVersion: {why}'
+    return StatusError(422, "Invalid", about, details(kind, name) | {"causes": causes})
 
 
 def other_object(kind: ApiKind, name: str, why: str) -> StatusError:
     """A deletion whose preconditions do not match the object."""
     whole = f"{why} The object might have been deleted and then recreated"
-    said = details(kind, name) | {"kind": kind.kind}
-    return StatusError(409, "Conflict", f'Operation cannot be fulfilled on {kind.kind} "{name}": {whole}', said)
+    about = details(kind, name) | {"kind": kind.kind}
+    return StatusError(409, "Conflict", f'Operation cannot be fulfilled on {kind.kind} "{name}": {whole}', about)
 
 
 def forbidden(kind: ApiKind, name: str, why: str) -> StatusError:

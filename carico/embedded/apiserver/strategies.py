@@ -43,7 +43,7 @@ class KindStrategies:
     def update(self, kind: ApiKind, new: Plain, old: Plain) -> None:
         """Check `new`, which is about to replace `old`; both are complete objects."""
 
-    def grace(self, plain: Plain, asked: int | None) -> int | None:  # noqa: ARG002
+    def grace(self, plain: Plain, requested: int | None) -> int | None:  # noqa: ARG002
         """Seconds of the deletion's grace period; None for kinds without one."""
         return None
 
@@ -62,10 +62,10 @@ class PodRules(KindStrategies):
         pod_rules.default(new)
         pod_rules.check_update(kind, new, old)
 
-    def grace(self, plain: Plain, asked: int | None) -> int | None:
+    def grace(self, plain: Plain, requested: int | None) -> int | None:
         if not plain["spec"].get("nodeName") or plain["status"].get("phase") in ("Succeeded", "Failed"):
             return 0
-        seconds = plain["spec"]["terminationGracePeriodSeconds"] if asked is None else asked
+        seconds = plain["spec"]["terminationGracePeriodSeconds"] if requested is None else requested
         return 1 if seconds < 0 else int(seconds)
 
 
@@ -168,11 +168,11 @@ def _give_priority(kind: ApiKind, pod: Plain, store: ApiStore) -> None:
         found, spec["priorityClassName"] = record.plain, wanted
     value = found.get("value", 0)
     if spec.get("priority", value) != value:
-        said = (
+        message = (
             f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
             f"priority admission controller computed {value} from the given PriorityClass name"
         )
-        raise forbidden(kind, name, said)
+        raise forbidden(kind, name, message)
     spec["priority"] = value
     spec.setdefault("preemptionPolicy", found.get("preemptionPolicy", "PreemptLowerPriority"))
 

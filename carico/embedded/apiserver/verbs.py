@@ -24,7 +24,7 @@ class DeleteOptions(NamedTuple):
     dry: bool = False
 
 
-class Verbs:
+class ApiVerbs:
     def __init__(self, clock: Clock, store: ApiStore) -> None:
         self._clock, self.store = clock, store
         for kind, plain in strategies.first_objects(clock.wall()):
@@ -81,8 +81,10 @@ class Verbs:
         """Replace an object; the second value is True if it was created."""
         new = metadata.checked(kind, body, key[0])
         if new["metadata"].setdefault("name", key[1]) != key[1]:
-            said = f"the name of the object ({new['metadata']['name']}) does not match the name on the URL ({key[1]})"
-            raise status_error.bad_request(said)
+            message = (
+                f"the name of the object ({new['metadata']['name']}) does not match the name on the URL ({key[1]})"
+            )
+            raise status_error.bad_request(message)
         old = self.store.get(kind, key)
         if old is None and kind.make_on_put and not status:
             return self.create(kind, key[0], new, dry), True
@@ -220,5 +222,5 @@ def _check_preconditions(kind: ApiKind, record: ObjectRecord, options: DeleteOpt
     pairs = (("UID", options.uid, meta["uid"]), ("ResourceVersion", options.version, meta["resourceVersion"]))
     for word, wanted, there in pairs:
         if wanted and wanted != there:
-            said = f"the {word} in the precondition ({wanted}) does not match the {word} in record ({there})."
-            raise status_error.other_object(kind, meta["name"], said)
+            message = f"the {word} in the precondition ({wanted}) does not match the {word} in record ({there})."
+            raise status_error.other_object(kind, meta["name"], message)

@@ -22,11 +22,11 @@ from carico.http.message import JSON
 
 PORTION = 500  # changes that are sent before other tasks run
 BOOKMARK_EVERY = 60.0  # s
-LONGEST = 3600.0  # s that a watch lasts unless the client asks for less
+LONGEST = 3600.0  # s that a watch lasts unless the client requests less
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WatchParameters:
     """The parameters of a watch request."""
 
     form: Form
@@ -41,7 +41,7 @@ class ApiWatch:
     media = JSON
 
     def __init__(
-        self, wanted: Wanted, store: ApiStore, clock: Clock, present: Callable[[], Iterable[ObjectRecord]]
+        self, wanted: WatchParameters, store: ApiStore, clock: Clock, present: Callable[[], Iterable[ObjectRecord]]
     ) -> None:
         self._wanted, self._store, self._clock, self._present = wanted, store, clock, present
         self._history = store.shelf(wanted.form.kind).history
@@ -49,7 +49,7 @@ class ApiWatch:
         self._place = self._history.end if self._fresh else self._start(wanted.since)
         self._due = False
         self._timers: list[Callable[[], object]] = []
-        self._door: StreamSink | None = None
+        self._sink: StreamSink | None = None
 
     def _start(self, since: str) -> int:
         if not since.isascii() or not since.isdigit():
@@ -63,14 +63,14 @@ class ApiWatch:
         oldest = max(self._history.oldest, self._store.first)
         return expired(f"too old resource version: {since} ({oldest})")
 
-    def begin(self, door: StreamSink) -> None:
-        self._door = door
+    def begin(self, sink: StreamSink) -> None:
+        self._sink = sink
         self._history.listeners.add(self._news)
         now = self._clock.monotonic()
         longest = LONGEST * (0.5 + 0.5 * random.random())
-        self._timers = [self._clock.call_at(now + (self._wanted.seconds or longest), door.finish)]
+        self._timers = [self._clock.call_at(now + (self._wanted.seconds or longest), sink.finish)]
         if self._fresh:
-            self._tell_present(door)
+            self._send_present(sink)
         if self._wanted.bookmarks:
             self._plan_bookmark()
         self.go_on()
@@ -81,11 +81,11 @@ class ApiWatch:
             call_off()
         self._timers = []
 
-    def _tell_present(self, door: StreamSink) -> None:
+    def _send_present(self, sink: StreamSink) -> None:
         form, wall = self._wanted.form, self._clock.wall()
-        door.send(b"".join([event("ADDED", form.one(record, wall)) for record in self._present()]))
+        sink.send(b"".join([event("ADDED", form.one(record, wall)) for record in self._present()]))
         if self._wanted.initial:
-            door.send(form.bookmark(self._store.version, initial_end=True))
+            sink.send(form.bookmark(self._store.version, initial_end=True))
 
     def _news(self) -> None:
         """Schedule one send for all changes of an iteration of the event loop."""
@@ -95,17 +95,17 @@ class ApiWatch:
 
     def go_on(self) -> None:
         self._due = False
-        door = self._door
-        if door is None or not door.open:
+        sink = self._sink
+        if sink is None or not sink.open:
             return
         changes = self._history.since(self._place, PORTION)
         if changes is None:
-            door.send(event("ERROR", self._too_old("the one of this watch").encode()))
-            door.finish()
+            sink.send(event("ERROR", self._too_old("the one of this watch").encode()))
+            sink.finish()
             return
         self._place += len(changes)
         wall = self._clock.wall()
-        door.send(b"".join([self._line(change, wall) for change in changes]))
+        sink.send(b"".join([self._line(change, wall) for change in changes]))
         if len(changes) == PORTION:
             self._news()
 
@@ -118,10 +118,10 @@ class ApiWatch:
         return form.line(change, "DELETED", change.last_seen(), wall) if before else b""
 
     def _plan_bookmark(self) -> None:
-        def tell() -> None:
-            door = self._door
-            if door is not None and door.open and self._place == self._history.end:
-                door.send(self._wanted.form.bookmark(self._store.version))
+        def send_bookmark() -> None:
+            sink = self._sink
+            if sink is not None and sink.open and self._place == self._history.end:
+                sink.send(self._wanted.form.bookmark(self._store.version))
             self._plan_bookmark()
 
-        self._timers[1:] = [self._clock.call_at(self._clock.monotonic() + BOOKMARK_EVERY, tell)]
+        self._timers[1:] = [self._clock.call_at(self._clock.monotonic() + BOOKMARK_EVERY, send_bookmark)]

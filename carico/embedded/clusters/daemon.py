@@ -15,7 +15,7 @@ from pathlib import Path
 
 from carico import __version__, logs
 from carico.embedded.cluster import LocalCluster
-from carico.embedded.clusters.home import Home
+from carico.embedded.clusters.home import ClusterFolder
 from carico.embedded.supervisor.guard import Guard
 from carico.errors import CaricoError
 from carico.process import call_on_stop_signals
@@ -31,14 +31,14 @@ def main(argv: list[str]) -> int:
     logs.start()
     logs.dump_stacks_on_signal()
     try:
-        asyncio.run(_until_told(Home(folder), simulated))
+        asyncio.run(_until_stopped(ClusterFolder(folder), simulated))
     except CaricoError as error:
         log.error("%s", error)
         return error.exit_code
     return 0
 
 
-async def _until_told(home: Home, simulated: int) -> None:
+async def _until_stopped(home: ClusterFolder, simulated: int) -> None:
     serving = asyncio.create_task(_serve(home, simulated))
     call_on_stop_signals(serving.cancel)
     try:
@@ -47,13 +47,15 @@ async def _until_told(home: Home, simulated: int) -> None:
         log.info("ended")
 
 
-async def _serve(home: Home, simulated: int) -> None:
+async def _serve(home: ClusterFolder, simulated: int) -> None:
     async with Guard() as guard:
         cluster = LocalCluster(guard, home.folder)
         await cluster.start()
         if simulated:
             await cluster.simulate(simulated)
-        home.say({"version": __version__, "dashboard": cluster.page, "nodes": 1 + simulated, "started": time.time()})
+        home.write_state(
+            {"version": __version__, "dashboard": cluster.page, "nodes": 1 + simulated, "started": time.time()}
+        )
         log.info("running; dashboard at %s", cluster.page)
         raise CaricoError(await cluster.failed())
 

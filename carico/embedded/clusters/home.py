@@ -27,20 +27,20 @@ def base(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "carico" / "clusters"
 
 
-def every() -> list[Home]:
+def every() -> list[ClusterFolder]:
     try:
-        return [Home(folder) for folder in sorted(base().iterdir()) if folder.is_dir()]
+        return [ClusterFolder(folder) for folder in sorted(base().iterdir()) if folder.is_dir()]
     except OSError:
         return []
 
 
-def named(name: str) -> Home:
+def named(name: str) -> ClusterFolder:
     if not NAME.fullmatch(name):
         raise UsageError(f"{name!r} cannot be a cluster's name: use lower-case letters, digits and dashes, at most 40")
-    return Home(base() / name)
+    return ClusterFolder(base() / name)
 
 
-class Home:
+class ClusterFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.name = folder.name
@@ -88,13 +88,13 @@ class Home:
         finally:
             os.close(file)
 
-    def say(self, state: Mapping[str, Any]) -> None:
+    def write_state(self, state: Mapping[str, Any]) -> None:
         """Write the supervisor's state, once everything runs."""
         new = self._state.with_name("state.new")
         new.write_text(json.dumps(state))
         new.replace(self._state)
 
-    def told(self) -> dict[str, Any] | None:
+    def read_state(self) -> dict[str, Any] | None:
         """The state that the supervisor wrote; None until everything runs."""
         try:
             return dict(json.loads(self._state.read_text()))

@@ -22,7 +22,7 @@ JOB_LABEL = "batch.kubernetes.io/job-name"
 GONE_WITHIN = 30.0  # s for the pods of a run to be deleted
 
 
-class Way(NamedTuple):
+class PlacementVariant(NamedTuple):
     """A way of placing the same pods."""
 
     name: str
@@ -31,10 +31,10 @@ class Way(NamedTuple):
     cpu_request: str  # empty: none
 
 
-WAYS = (
-    Way("100m", "requests 100m", "packed", "100m"),
-    Way("500m", "requests 500m", "packed", "500m"),
-    Way("carico", "Carico, no requests", "carico", ""),
+VARIANTS = (
+    PlacementVariant("100m", "requests 100m", "packed", "100m"),
+    PlacementVariant("500m", "requests 500m", "packed", "500m"),
+    PlacementVariant("carico", "Carico, no requests", "carico", ""),
 )
 
 
@@ -51,7 +51,7 @@ class PodTimes:
 class DemoRun:
     """What happened to the pods of one run."""
 
-    way: Way
+    way: PlacementVariant
     published: float
     pods: dict[str, PodTimes] = field(default_factory=dict)
     latencies: list[float] = field(default_factory=list)  # s, of the web server
@@ -66,7 +66,7 @@ class DemoRun:
         return sum(pod.started is not None and pod.done is None for pod in self.pods.values())
 
 
-def manifest(way: Way, name: str, command: list[str]) -> dict[str, Any]:
+def manifest(way: PlacementVariant, name: str, command: list[str]) -> dict[str, Any]:
     container: dict[str, Any] = {"name": "work", "image": "local", "command": command}
     if way.cpu_request:
         container["resources"] = {"requests": {"cpu": way.cpu_request}}
@@ -81,7 +81,7 @@ def manifest(way: Way, name: str, command: list[str]) -> dict[str, Any]:
 class DemoJob:
     """Runs the pods of one way and records their times."""
 
-    def __init__(self, client: Client, way: Way, commands: Iterable[list[str]]) -> None:
+    def __init__(self, client: Client, way: PlacementVariant, commands: Iterable[list[str]]) -> None:
         self._client = client
         self._commands = {f"pi-{way.name}-{i:03}": command for i, command in enumerate(commands)}
         self._selector = f"labelSelector={JOB_LABEL}%3Dpi-{way.name}"
@@ -136,7 +136,7 @@ class DemoJob:
             return
         now = time.monotonic()
         if pod.status.phase == "Failed":
-            self._failure = f"pod {pod.name} failed; its log may tell why (--keep leaves it for kubectl logs)"
+            self._failure = f"pod {pod.name} failed; its log may contain the reason (--keep leaves it for kubectl logs)"
             self._over.set()
         if pod.status.phase in ("Running", "Succeeded") and times.started is None:
             times.started = now

@@ -11,7 +11,7 @@ PATIENCE = 10.0  # s; a response that takes longer counts as this long
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
-async def ask(port: int) -> float:
+async def request(port: int) -> float:
     """Seconds from opening the connection to the end of the response; OSError if there is none."""
     began = time.perf_counter()
     try:
@@ -33,12 +33,12 @@ async def until_it_answers(port: int, seconds: float = 20.0) -> None:
     async with asyncio.timeout(seconds):
         while True:
             with suppress(OSError):
-                await ask(port)
+                await request(port)
                 return
             await asyncio.sleep(0.05)
 
 
-async def keep_asking(port: int, answers: list[float]) -> None:
+async def keep_requesting(port: int, answers: list[float]) -> None:
     """Until cancelled. A request does not wait for the previous one: a slow server gets no pause."""
     loop, waiting = asyncio.get_running_loop(), set[asyncio.Task[None]]()
     due = loop.time()
@@ -56,4 +56,4 @@ async def keep_asking(port: int, answers: list[float]) -> None:
 
 async def _one(port: int, answers: list[float]) -> None:
     with suppress(OSError):
-        answers.append(await ask(port))
+        answers.append(await request(port))

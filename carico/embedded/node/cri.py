@@ -12,17 +12,25 @@ import grpc
 import grpc.aio
 
 from carico import __version__
-from carico.embedded.node.runtime import FirstProcess, Happened, LocalSandbox, Made, Runtime, SandboxPhase, What
+from carico.embedded.node.runtime import (
+    FirstProcess,
+    LocalSandbox,
+    Runtime,
+    RuntimeContainer,
+    RuntimeEvent,
+    RuntimeEventKind,
+    SandboxPhase,
+)
 from carico.embedded.node.usage import PodUsage
 from carico.errors import CaricoError
 from carico.runtime.api import cri_pb2 as cri_pb
 from carico.runtime.api.cri_pb2_grpc import RuntimeServiceServicer, add_RuntimeServiceServicer_to_server
 
 EVENTS = {
-    What.CREATED: cri_pb.CONTAINER_CREATED_EVENT,
-    What.STARTED: cri_pb.CONTAINER_STARTED_EVENT,
-    What.STOPPED: cri_pb.CONTAINER_STOPPED_EVENT,
-    What.DELETED: cri_pb.CONTAINER_DELETED_EVENT,
+    RuntimeEventKind.CREATED: cri_pb.CONTAINER_CREATED_EVENT,
+    RuntimeEventKind.STARTED: cri_pb.CONTAINER_STARTED_EVENT,
+    RuntimeEventKind.STOPPED: cri_pb.CONTAINER_STOPPED_EVENT,
+    RuntimeEventKind.DELETED: cri_pb.CONTAINER_DELETED_EVENT,
 }
 STATES = {
     SandboxPhase.CREATED: cri_pb.CONTAINER_CREATED,
@@ -98,7 +106,7 @@ class _Service(RuntimeServiceServicer):  # type: ignore[misc]
         return [_pod_stats(one, self._usage[one.id], processes[one.id]) for one in sandboxes]
 
     async def GetContainerEvents(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: ARG002
-        events: asyncio.Queue[Happened] = asyncio.Queue()
+        events: asyncio.Queue[RuntimeEvent] = asyncio.Queue()
         stop = self._runtime.listen(events.put_nowait)
         try:
             while True:
@@ -127,7 +135,7 @@ def _metadata(sandbox: LocalSandbox) -> Any:
     return cri_pb.PodSandboxMetadata(name=sandbox.name, uid=sandbox.uid, namespace=sandbox.namespace)
 
 
-def _container(made: Made) -> Any:
+def _container(made: RuntimeContainer) -> Any:
     return cri_pb.Container(
         id=made.id,
         pod_sandbox_id=made.sandbox,
@@ -137,7 +145,7 @@ def _container(made: Made) -> Any:
     )
 
 
-def _image(made: Made) -> Any:
+def _image(made: RuntimeContainer) -> Any:
     return cri_pb.ImageSpec(image=made.image, user_specified_image=made.image)
 
 
@@ -164,13 +172,13 @@ def _pod_stats(sandbox: LocalSandbox, account: PodUsage, processes: list[FirstPr
     )
 
 
-def _event(happened: Happened) -> Any:
+def _event(happened: RuntimeEvent) -> Any:
     event = cri_pb.ContainerEventResponse(
         container_id=happened.id, container_event_type=EVENTS[happened.what], created_at=_nanoseconds(happened.at)
     )
     if happened.sandbox is not None:
         event.pod_sandbox_status.CopyFrom(_sandbox(happened.sandbox, cri_pb.PodSandboxStatus))
     if happened.image:
-        asked = cri_pb.ImageSpec(image=happened.image, user_specified_image=happened.image)
-        event.containers_statuses.append(cri_pb.ContainerStatus(id=happened.id, image=asked))
+        image_spec = cri_pb.ImageSpec(image=happened.image, user_specified_image=happened.image)
+        event.containers_statuses.append(cri_pb.ContainerStatus(id=happened.id, image=image_spec))
     return event

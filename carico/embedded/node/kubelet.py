@@ -24,7 +24,7 @@ class EmbeddedKubelet:
         self._pods = Reflector(
             tools.client,
             WatchedResource(calls.FOLLOW_PODS, RunPod, f"&fieldSelector=spec.nodeName%3D{segment(node)}"),
-            self._changed,
+            self._on_change,
             clock=tools.clock,
         )
 
@@ -36,7 +36,7 @@ class EmbeddedKubelet:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _changed(self, old: RunPod | None, new: RunPod | None) -> None:
+    def _on_change(self, old: RunPod | None, new: RunPod | None) -> None:
         if new is None:
             if old is not None and (worker := self._workers.get(old.uid)) is not None:
                 worker.vanish()

@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m carico.embedded.node", description="A node that is this machine.")
     parser.add_argument("--kubeconfig", type=Path, required=True, help="how the API server is reached")
     parser.add_argument("--name", default=platform.node(), help="the node's name (default: the host name)")
-    parser.add_argument("--cri-socket", type=Path, required=True, help="where `carico agent --runtime cri` asks")
+    parser.add_argument("--cri-socket", type=Path, required=True, help="socket for `carico agent --runtime cri`")
     parser.add_argument("--dir", type=Path, required=True, help="for the pods' folders and logs")
     args = parser.parse_args(argv)
     logs.start()

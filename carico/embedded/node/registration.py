@@ -17,7 +17,7 @@ from carico.embedded.node.command import ADDRESS
 from carico.embedded.node.status import seconds_text
 from carico.errors import CaricoError
 from carico.kube import leases, nodes
-from carico.kube.binding import now_text
+from carico.kube.binding import rfc3339
 from carico.kube.client import ApiError, Client
 from carico.types import NodeSize
 
@@ -127,7 +127,7 @@ class Registration:
         spec = {
             "holderIdentity": self._name,
             "leaseDurationSeconds": LEASE_SECONDS,
-            "renewTime": now_text(self._clock.wall()),
+            "renewTime": rfc3339(self._clock.wall()),
         }
         lease: dict[str, Any] = {
             "apiVersion": "coordination.k8s.io/v1",

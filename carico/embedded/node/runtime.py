@@ -8,7 +8,7 @@ from enum import Enum
 from typing import NamedTuple
 
 
-class What(Enum):
+class RuntimeEventKind(Enum):
     CREATED = "created"
     STARTED = "started"
     STOPPED = "stopped"
@@ -43,7 +43,7 @@ class FirstProcess(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Made:
+class RuntimeContainer:
     """A container."""
 
     id: str
@@ -54,9 +54,9 @@ class Made:
     process: FirstProcess | None = None  # while it runs
 
 
-class Happened(NamedTuple):
+class RuntimeEvent(NamedTuple):
     id: str  # of the container, or of the sandbox itself
-    what: What
+    what: RuntimeEventKind
     at: float  # s since the epoch
     sandbox: LocalSandbox | None
     image: str = ""  # of a container
@@ -68,57 +68,57 @@ class Runtime:
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
         self.sandboxes: dict[str, LocalSandbox] = {}
-        self.containers: dict[str, Made] = {}
-        self._listeners: list[Callable[[Happened], None]] = []
+        self.containers: dict[str, RuntimeContainer] = {}
+        self._listeners: list[Callable[[RuntimeEvent], None]] = []
 
-    def listen(self, hear: Callable[[Happened], None]) -> Callable[[], None]:
-        self._listeners.append(hear)
-        return lambda: self._listeners.remove(hear)
+    def listen(self, on_event: Callable[[RuntimeEvent], None]) -> Callable[[], None]:
+        self._listeners.append(on_event)
+        return lambda: self._listeners.remove(on_event)
 
     def sandbox_started(self, sandbox: LocalSandbox) -> None:
         self.sandboxes[sandbox.id] = sandbox
-        self._tell(sandbox.id, What.CREATED, sandbox)
-        self._tell(sandbox.id, What.STARTED, sandbox)
+        self._notify(sandbox.id, RuntimeEventKind.CREATED, sandbox)
+        self._notify(sandbox.id, RuntimeEventKind.STARTED, sandbox)
 
     def sandbox_stopped(self, id: str) -> None:
         sandbox = self.sandboxes.get(id)
         if sandbox is not None and sandbox.ready:
             self.sandboxes[id] = replace(sandbox, ready=False)
-            self._tell(id, What.STOPPED, self.sandboxes[id])
+            self._notify(id, RuntimeEventKind.STOPPED, self.sandboxes[id])
 
     def sandbox_removed(self, id: str) -> None:
         """Remove the sandbox with all its containers."""
         self.sandbox_stopped(id)
         for container in [one for one in self.containers.values() if one.sandbox == id]:
             del self.containers[container.id]
-            self._tell(container.id, What.DELETED, self.sandboxes.get(id))
+            self._notify(container.id, RuntimeEventKind.DELETED, self.sandboxes.get(id))
         sandbox = self.sandboxes.pop(id, None)
         if sandbox is not None:
-            self._tell(id, What.DELETED, sandbox)
+            self._notify(id, RuntimeEventKind.DELETED, sandbox)
 
     def container_created(self, id: str, sandbox: str, image: str = "") -> None:
         for old in [
             one for one in self.containers.values() if one.sandbox == sandbox and one.phase is SandboxPhase.EXITED
         ]:
             del self.containers[old.id]
-            self._tell(old.id, What.DELETED, self.sandboxes.get(sandbox))
-        self.containers[id] = Made(id, sandbox, self._wall(), image)
-        self._tell(id, What.CREATED, self.sandboxes.get(sandbox))
+            self._notify(old.id, RuntimeEventKind.DELETED, self.sandboxes.get(sandbox))
+        self.containers[id] = RuntimeContainer(id, sandbox, self._wall(), image)
+        self._notify(id, RuntimeEventKind.CREATED, self.sandboxes.get(sandbox))
 
     def container_started(self, id: str, process: FirstProcess | None = None) -> None:
-        self._move(id, SandboxPhase.RUNNING, What.STARTED, process)
+        self._move(id, SandboxPhase.RUNNING, RuntimeEventKind.STARTED, process)
 
     def container_stopped(self, id: str) -> None:
-        self._move(id, SandboxPhase.EXITED, What.STOPPED)
+        self._move(id, SandboxPhase.EXITED, RuntimeEventKind.STOPPED)
 
-    def _move(self, id: str, phase: SandboxPhase, what: What, process: FirstProcess | None = None) -> None:
+    def _move(self, id: str, phase: SandboxPhase, what: RuntimeEventKind, process: FirstProcess | None = None) -> None:
         made = self.containers.get(id)
         if made is not None:
             self.containers[id] = replace(made, phase=phase, process=process)
-            self._tell(id, what, self.sandboxes.get(made.sandbox))
+            self._notify(id, what, self.sandboxes.get(made.sandbox))
 
-    def _tell(self, id: str, what: What, sandbox: LocalSandbox | None) -> None:
+    def _notify(self, id: str, what: RuntimeEventKind, sandbox: LocalSandbox | None) -> None:
         image = self.containers[id].image if id in self.containers else ""
-        event = Happened(id, what, self._wall(), sandbox, image)
-        for hear in list(self._listeners):
-            hear(event)
+        event = RuntimeEvent(id, what, self._wall(), sandbox, image)
+        for on_event in list(self._listeners):
+            on_event(event)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from carico.embedded.node.command import ADDRESS
 from carico.embedded.node.container import ContainerState, Terminated
-from carico.kube.binding import now_text
+from carico.kube.binding import rfc3339
 
 
 class NamedContainer(NamedTuple):
@@ -30,7 +30,7 @@ class PodVerdict(NamedTuple):
 
 
 def seconds_text(wall: float) -> str:
-    return now_text(wall)[:19] + "Z"
+    return rfc3339(wall)[:19] + "Z"
 
 
 def phase_of(inits: Sequence[ContainerState], states: Sequence[ContainerState], verdict: PodVerdict) -> str:
@@ -120,7 +120,7 @@ def _container(one: NamedContainer) -> dict[str, Any]:
 
 def _state(state: ContainerState) -> dict[str, Any]:
     if state.running is not None:
-        return {"running": {"startedAt": now_text(state.running)}}
+        return {"running": {"startedAt": rfc3339(state.running)}}
     if state.terminated is not None:
         return {"terminated": _terminated(state.terminated)}
     waiting = {"reason": state.waiting}
@@ -131,8 +131,8 @@ def _terminated(end: Terminated) -> dict[str, Any]:
     found: dict[str, Any] = {
         "exitCode": end.exit_code,
         "reason": end.reason,
-        "startedAt": now_text(end.started),
-        "finishedAt": now_text(end.finished),
+        "startedAt": rfc3339(end.started),
+        "finishedAt": rfc3339(end.finished),
     }
     if end.id:
         found["containerID"] = f"carico://{end.id}"

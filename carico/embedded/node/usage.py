@@ -87,11 +87,11 @@ def _cpu_seconds(pid: int) -> float:
 def _memory(processes: list[int]) -> tuple[int, int]:
     """Bytes in memory and in swap. Pages shared with forked processes are divided among them (Pss)."""
     if len(processes) == 1:
-        told = _kilobytes(f"/proc/{processes[0]}/status")
-        return told.get(b"RssAnon", 0) + told.get(b"RssShmem", 0), told.get(b"VmSwap", 0)
-    all_told = [_kilobytes(f"/proc/{pid}/smaps_rollup") for pid in processes]
-    memory = sum([told.get(b"Pss_Anon", 0) + told.get(b"Pss_Shmem", 0) for told in all_told])
-    return memory, sum([told.get(b"SwapPss", 0) for told in all_told])
+        fields = _kilobytes(f"/proc/{processes[0]}/status")
+        return fields.get(b"RssAnon", 0) + fields.get(b"RssShmem", 0), fields.get(b"VmSwap", 0)
+    rollups = [_kilobytes(f"/proc/{pid}/smaps_rollup") for pid in processes]
+    memory = sum([fields.get(b"Pss_Anon", 0) + fields.get(b"Pss_Shmem", 0) for fields in rollups])
+    return memory, sum([fields.get(b"SwapPss", 0) for fields in rollups])
 
 
 def _kilobytes(path: str) -> dict[bytes, int]:

@@ -62,7 +62,7 @@ class Worker:
 
     def _container(self, spec: RunContainer) -> LocalContainer:
         tools = self._tools
-        return LocalContainer(self.pod, spec, tools.guard, tools.runtime, tools.clock, self._changed)
+        return LocalContainer(self.pod, spec, tools.guard, tools.runtime, tools.clock, self._mark_dirty)
 
     def delete(self, grace: float) -> None:
         """The pod was deleted, with a grace period in s. A second call may only shorten it."""
@@ -79,9 +79,9 @@ class Worker:
         try:
             if not self.pod.terminal:
                 await self._live()
-                await self._settled()
+                await self._wait_until_written()
             await self._ending.wait()
-            await self._settled()
+            await self._wait_until_written()
             if not self._vanished or self.pod.terminal:
                 await self._confirm()
         finally:
@@ -125,7 +125,7 @@ class Worker:
                 task.cancel()
             await asyncio.gather(life, *ends, return_exceptions=True)
             self._tools.runtime.sandbox_stopped(self._sandbox)
-            self._changed()
+            self._mark_dirty()
 
     def _own_grace(self) -> float:
         grace = self.pod.spec.termination_grace_period_seconds
@@ -146,7 +146,7 @@ class Worker:
 
     async def _run_all(self) -> None:
         policy = self.pod.spec.restart_policy
-        self._changed()
+        self._mark_dirty()
         for init in self._inits:
             await self._run_one(init, lambda code: code != 0 and policy != "Never")
             end = init.state.terminated
@@ -168,13 +168,13 @@ class Worker:
         for container in self._containers:
             end = Terminated(137, "ContainerStatusUnknown", 0.0, now, message=LOST)
             container.state = ContainerState(terminated=end, over=True)
-        self._changed()
+        self._mark_dirty()
 
-    def _changed(self) -> None:
+    def _mark_dirty(self) -> None:
         self._written.clear()
         self._dirty.set()
 
-    async def _settled(self) -> None:
+    async def _wait_until_written(self) -> None:
         """Return when the API server has the newest status."""
         if self._dirty.is_set() and not self._vanished:
             await self._written.wait()
@@ -198,14 +198,14 @@ class Worker:
         return status_of(named(self._inits), named(self._containers), self._conditions, self._start, self._verdict, now)
 
     async def _patch(self) -> bool:
-        return await self._written_or_gone(pods.patch_status(self._tools.client, self.pod, self._status()))
+        return await self._wait_written_or_gone(pods.patch_status(self._tools.client, self.pod, self._status()))
 
     async def _confirm(self) -> None:
         """The pod's processes have ended, so the object is deleted."""
-        while not await self._written_or_gone(pods.delete(self._tools.client, self.pod, grace=0)):
+        while not await self._wait_written_or_gone(pods.delete(self._tools.client, self.pod, grace=0)):
             await self._tools.clock.sleep(RETRY)
 
-    async def _written_or_gone(self, request: Awaitable[None]) -> bool:
+    async def _wait_written_or_gone(self, request: Awaitable[None]) -> bool:
         """Whether nothing is left to do: the request succeeded, or this pod does not exist any more."""
         try:
             await request

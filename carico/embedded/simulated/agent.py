@@ -69,7 +69,7 @@ class SimulatedAgent:
     async def _one_stream(self, channel: aio.Channel) -> None:
         call: aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(METHOD)()  # type: ignore[call-arg]
         listening = asyncio.create_task(self._listen(call))
-        self._rule.opened()
+        self._rule.reset()
         self._offer()
         try:
             while not listening.done():

@@ -14,7 +14,7 @@ from typing import Any
 from carico.clock import Clock
 from carico.errors import CaricoError
 from carico.kube import calls, pods
-from carico.kube.binding import NOT_THIS_POD, now_text
+from carico.kube.binding import NOT_THIS_POD, rfc3339
 from carico.kube.client import MERGE_PATCH, ApiError, Client
 from carico.kube.objects import Pod
 from carico.kube.watch import Reflector, WatchedResource
@@ -46,7 +46,7 @@ class SimulatedKubelet:
 
     def __init__(self, client: Client, nodes: Collection[str], counts: Counts, clock: Clock) -> None:
         self._client, self._nodes, self._counts, self._clock = client, nodes, counts, clock
-        self._pods = Reflector(client, BOUND, self._changed, clock=clock)
+        self._pods = Reflector(client, BOUND, self._on_change, clock=clock)
         self._tasks: dict[str, asyncio.Task[None]] = {}  # UID to the task that simulates the pod
         self._places = asyncio.Semaphore(AT_ONCE)
 
@@ -58,7 +58,7 @@ class SimulatedKubelet:
                 task.cancel()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    def _changed(self, old: Pod | None, new: Pod | None) -> None:
+    def _on_change(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
         assert pod is not None
         if pod.spec.node_name not in self._nodes:
@@ -84,7 +84,7 @@ class SimulatedKubelet:
 
     async def _live(self, pod: Pod) -> None:
         if pod.status.phase != "Running":
-            await self._say(pod, running(pod, self._clock.wall()))
+            await self._write_status(pod, running(pod, self._clock.wall()))
         self._counts(pod.spec.node_name, pod.uid, True)
         wanted = pod.metadata.annotations.get(RUNS_FOR)
         if wanted is None:
@@ -92,18 +92,21 @@ class SimulatedKubelet:
         span = seconds(wanted)
         if span is None:
             log.warning(
-                "pod %s: %s: %r is no duration such as 5s or 1m30s; it runs for ever", pod.key, RUNS_FOR, wanted
+                "pod %s: %s: %r is no duration such as 5s or 1m30s; it runs until deleted",
+                pod.key,
+                RUNS_FOR,
+                wanted,
             )
             return
         began = self._clock.wall()
         await self._clock.sleep(span)
-        await self._say(pod, succeeded(pod, began, self._clock.wall()))
+        await self._write_status(pod, succeeded(pod, began, self._clock.wall()))
 
     async def _leave(self, pod: Pod) -> None:
         """No process has to be stopped: the API server may delete the pod."""
         await self._send(lambda: pods.delete(self._client, pod, grace=0))
 
-    async def _say(self, pod: Pod, status: dict[str, Any]) -> None:
+    async def _write_status(self, pod: Pod, status: dict[str, Any]) -> None:
         await self._send(lambda: pods.patch_status(self._client, pod, status, MERGE_PATCH))
 
     async def _send(self, request: Callable[[], Awaitable[None]]) -> None:
@@ -123,8 +126,8 @@ class SimulatedKubelet:
 
 
 def _conditions(at: str, ready: bool) -> list[dict[str, str]]:
-    said = {"Initialized": True, "ContainersReady": ready, "Ready": ready, "PodScheduled": True}
-    return [{"type": name, "status": str(holds), "lastTransitionTime": at} for name, holds in said.items()]
+    conditions = {"Initialized": True, "ContainersReady": ready, "Ready": ready, "PodScheduled": True}
+    return [{"type": name, "status": str(holds), "lastTransitionTime": at} for name, holds in conditions.items()]
 
 
 def _status(pod: Pod, phase: str, at: str, state: dict[str, Any], ready: bool) -> dict[str, Any]:
@@ -156,4 +159,4 @@ def succeeded(pod: Pod, began: float, wall: float) -> dict[str, Any]:
 
 
 def _text(wall: float) -> str:
-    return now_text(wall)[:19] + "Z"
+    return rfc3339(wall)[:19] + "Z"

@@ -24,7 +24,7 @@ from carico.embedded.simulated.agent import SimulatedAgent
 from carico.embedded.simulated.kubelet import SimulatedKubelet
 from carico.errors import CaricoError
 from carico.kube import credentials, nodes
-from carico.kube.binding import now_text
+from carico.kube.binding import rfc3339
 from carico.kube.client import ApiError, Client
 from carico.process import call_on_stop_signals
 from carico.settings import TlsFiles
@@ -69,7 +69,7 @@ def group_files(tls: TlsFiles, group: int) -> TlsFiles:
 
 def node_object(name: str, size: NodeSize, wall: float) -> dict[str, Any]:
     room = {"cpu": f"{size.cores:.0f}", "memory": f"{size.memory_bytes / GIB:.0f}Gi", "pods": "110"}
-    at = now_text(wall)[:19] + "Z"
+    at = rfc3339(wall)[:19] + "Z"
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "simulated"}
     info = {"kubeletVersion": f"carico-{__version__}", "operatingSystem": "linux", "architecture": "amd64"}
     info |= dict.fromkeys(("osImage", "kernelVersion", "containerRuntimeVersion"), "simulated")

@@ -17,6 +17,5 @@ ends the rest: it finds them by the mark that every job has in its environment a
     launch.py   what happens between fork and exec
     marks.py    the mark in the environment; finding orphans
 
-In identifiers the job supervisor is the `keeper` and its owner the `supervisor`. The package is imported without the
-rest of Carico: it must start in a few milliseconds and fork cheaply.
+The package is imported without the rest of Carico: it must start in a few milliseconds and fork cheaply.
 """

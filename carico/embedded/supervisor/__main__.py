@@ -27,12 +27,12 @@ LOOK_EVERY = 1000  # ms; the socket of a dead owner may stay open in a child tha
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE)
 
 
-class Keeper:
-    def __init__(self, door: socket.socket, mark: str) -> None:
-        self._door = door
-        door.set_inheritable(False)  # a job that held it open would hide the job supervisor's death from the owner
-        self._supervisor = os.getppid()
-        self._jobs = Jobs(mark, self._tell)
+class JobSupervisor:
+    def __init__(self, owner: socket.socket, mark: str) -> None:
+        self._socket = owner
+        owner.set_inheritable(False)  # a job that held it open would hide the job supervisor's death from the owner
+        self._owner_pid = os.getppid()
+        self._jobs = Jobs(mark, self._send)
         self._rest = b""
         self._open = True
 
@@ -46,20 +46,20 @@ class Keeper:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         poll = select.poll()
-        poll.register(self._door, select.POLLIN)
+        poll.register(self._socket, select.POLLIN)
         poll.register(waking, select.POLLIN)
-        while self._open and os.getppid() == self._supervisor:
+        while self._open and os.getppid() == self._owner_pid:
             ready = {descriptor for descriptor, _ in poll.poll(LOOK_EVERY)}
             if waking in ready:
                 os.read(waking, 4096)
             self._jobs.reap()
-            if self._door.fileno() in ready:
-                self._hear()
+            if self._socket.fileno() in ready:
+                self._receive()
         self._jobs.end_all()
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         try:
-            data = self._door.recv(1 << 16)
+            data = self._socket.recv(1 << 16)
         except OSError:
             data = b""
         if not data:
@@ -78,12 +78,12 @@ class Keeper:
             case "kill":
                 self._jobs.kill(request["id"])
 
-    def _tell(self, event: dict[str, Any]) -> None:
+    def _send(self, event: dict[str, Any]) -> None:
         try:
-            self._door.sendall(json.dumps(event).encode() + b"\n")
+            self._socket.sendall(json.dumps(event).encode() + b"\n")
         except OSError:
             self._open = False
 
 
 if __name__ == "__main__":
-    Keeper(socket.socket(fileno=int(sys.argv[1])), sys.argv[2]).run()
+    JobSupervisor(socket.socket(fileno=int(sys.argv[1])), sys.argv[2]).run()

@@ -23,14 +23,14 @@ PATIENCE = 10.0  # s; a process that is blocked in the kernel (a dead disk) ends
 Find = Callable[[], set[int]]
 
 
-class Look(NamedTuple):
+class ProcessStat(NamedTuple):
     parent: int
     session: int
     started: int  # clock ticks since boot
     ended: bool  # a zombie: it only waits to be reaped by its parent
 
 
-def look(pid: int) -> Look | None:
+def look(pid: int) -> ProcessStat | None:
     """One process; None if it does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -41,10 +41,10 @@ def look(pid: int) -> Look | None:
     words = text[text.rfind(b")") + 2 :].split()
     if len(words) < 20:
         return None
-    return Look(int(words[1]), int(words[3]), int(words[19]), words[0] in (b"Z", b"X"))
+    return ProcessStat(int(words[1]), int(words[3]), int(words[19]), words[0] in (b"Z", b"X"))
 
 
-def everyone() -> dict[int, Look]:
+def everyone() -> dict[int, ProcessStat]:
     """All visible processes."""
     numbers = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
     looks = ((pid, look(pid)) for pid in numbers)

@@ -7,7 +7,7 @@
 Leaving the block kills every process that was started in it, and so does `kill -9` of this process, the owner: a job
 supervisor (__main__.py) is a separate process that starts them and exits only when all of them have ended. If the job
 supervisor is killed, the kernel kills its processes, their `wait` reports `lost`, and the next `start` starts a new
-job supervisor. Identifiers call the job supervisor `keeper`.
+job supervisor.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["ChildProcess", "Guard", "LaunchCommand", "ProcessEnded", "StartFaile
 
 log = logging.getLogger(__name__)
 
-KEEPERS = 5  # attempts to start a process while job supervisors are being killed
+ATTEMPTS = 5  # attempts to start a process while job supervisors are being killed
 CLOSE_PATIENCE = 15.0  # s for the job supervisor to end everything; it needs milliseconds
 
 
@@ -51,7 +51,7 @@ class StartFailed(CaricoError):
     """A program could not be started: the program or its folder does not exist."""
 
 
-class _KeeperGone(StartFailed):
+class _SupervisorKilled(StartFailed):
     """The job supervisor was killed before it replied."""
 
 
@@ -111,7 +111,7 @@ class ChildProcess:
             self.kill()
             return await self.wait()
 
-    def _hear(self, event: dict[str, Any]) -> None:
+    def _on_event(self, event: dict[str, Any]) -> None:
         if "pid" in event:
             self.pid, self.notes = event["pid"], event["notes"]
             if not self._started.done():
@@ -127,7 +127,7 @@ class ChildProcess:
 
     def _end(self, how: ProcessEnded) -> None:
         if not self._started.done():
-            self._started.set_exception(_KeeperGone("its keeper was killed"))
+            self._started.set_exception(_SupervisorKilled("the job supervisor was killed"))
         if not self._ended.done():
             self._ended.set_result(how)
 
@@ -139,11 +139,11 @@ class Guard:
         self.mark = marks.new_mark()
         self._numbers = itertools.count(1)
         self._processes: dict[int, ChildProcess] = {}
-        self._keeper: subprocess.Popen[bytes] | None = None
+        self._supervisor: subprocess.Popen[bytes] | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._listening: asyncio.Task[None] | None = None
         self._open = False
-        self._hiring = asyncio.Lock()
+        self._starting = asyncio.Lock()
         self._notes: set[str] = set()
         self._others: set[int] = set()  # children that this process had before the guard was entered
 
@@ -151,39 +151,39 @@ class Guard:
         self._others = family.children(os.getpid())
         launch.become_subreaper()
         self._open = True
-        await self._hire()
+        await self._start_supervisor()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._open = False
-        if self._listening is not None and self._writer is not None and self._keeper is not None:
+        if self._listening is not None and self._writer is not None and self._supervisor is not None:
             self._writer.close()
-            killed = await asyncio.to_thread(_killed, self._keeper)
+            killed = await asyncio.to_thread(_killed, self._supervisor)
             await self._listening
             if killed:
                 await asyncio.to_thread(self._clean_up)
         launch.become_subreaper(False)
 
     @property
-    def keeper_pid(self) -> int:
-        return self._keeper.pid if self._keeper else 0
+    def supervisor_pid(self) -> int:
+        return self._supervisor.pid if self._supervisor else 0
 
     async def start(self, command: LaunchCommand) -> ChildProcess:
         """Start a process; raises StartFailed with the reason if that is not possible."""
-        for _ in range(KEEPERS):
+        for _ in range(ATTEMPTS):
             if not self._open:
                 raise StartFailed("its guard has been left")
-            async with self._hiring:
+            async with self._starting:
                 if self._listening is None or self._listening.done():
-                    await self._hire()
+                    await self._start_supervisor()
             try:
-                return await self._ask(command)
-            except _KeeperGone:
+                return await self._request(command)
+            except _SupervisorKilled:
                 if self._listening is not None:
                     await asyncio.wait([self._listening])  # until everything that the old one left has ended
-        raise StartFailed("its keeper is killed again and again")
+        raise StartFailed(f"the job supervisor was killed {ATTEMPTS} times in a row")
 
-    async def _ask(self, command: LaunchCommand) -> ChildProcess:
+    async def _request(self, command: LaunchCommand) -> ChildProcess:
         process = ChildProcess(self, next(self._numbers))
         self._processes[process._number] = process
         self._send({"do": "start", "id": process._number, "command": list(command)})
@@ -197,13 +197,13 @@ class Guard:
             log.warning("%s: %s", command.argv[0], note)
         return process
 
-    async def _hire(self) -> None:
+    async def _start_supervisor(self) -> None:
         ours, theirs = socket.socketpair()
         home = str(Path(carico.__file__).parents[1])
         # -S: without site-packages, which the job supervisor does not need, it starts in a third of the time.
         command = [sys.executable, "-S", "-m", "carico.embedded.supervisor", str(theirs.fileno()), self.mark]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        self._keeper = subprocess.Popen(  # noqa: ASYNC220  it takes a millisecond, and asyncio's own would need a watcher
+        self._supervisor = subprocess.Popen(  # noqa: ASYNC220  it takes a millisecond, and asyncio's own would need a watcher
             command,
             env=environment | {"PYTHONPATH": home},
             cwd="/",
@@ -213,28 +213,28 @@ class Guard:
         )
         theirs.close()
         reader, self._writer = await asyncio.open_unix_connection(sock=ours)
-        self._listening = asyncio.create_task(self._listen(reader, self._keeper))
+        self._listening = asyncio.create_task(self._listen(reader, self._supervisor))
 
     def _send(self, request: dict[str, Any]) -> None:
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(json.dumps(request).encode() + b"\n")
 
-    async def _listen(self, reader: asyncio.StreamReader, keeper: subprocess.Popen[bytes]) -> None:
+    async def _listen(self, reader: asyncio.StreamReader, supervisor: subprocess.Popen[bytes]) -> None:
         try:
             while line := await reader.readline():
                 event = json.loads(line)
                 process = self._processes.get(event["id"])
                 if process is not None:
-                    process._hear(event)
+                    process._on_event(event)
                     if process.ended is not None:
                         del self._processes[event["id"]]
         except ConnectionError:
             pass
-        await asyncio.to_thread(keeper.wait)
+        await asyncio.to_thread(supervisor.wait)
         if self._writer is not None:
             self._writer.close()
         if self._open:
-            log.warning("the keeper of this process's children was killed; ending what it left")
+            log.warning("the job supervisor of this process's children was killed; ending what it left")
             await asyncio.to_thread(self._clean_up)
         for process in list(self._processes.values()):
             process._end(ProcessEnded(0, signal.SIGKILL, lost=self._open))
@@ -260,17 +260,17 @@ class Guard:
         """Orphans without a mark: children with another session that appeared after the guard was entered."""
         processes = family.everyone()
         mine = processes[os.getpid()].session
-        came = family.children(os.getpid()) - self._others - {self.keeper_pid}
+        came = family.children(os.getpid()) - self._others - {self.supervisor_pid}
         grown = {pid for pid in came if pid in processes and processes[pid].session != mine}
         return {pid for pid in grown if not processes[pid].ended}
 
 
-def _killed(keeper: subprocess.Popen[bytes]) -> bool:
-    """Waits for the end of a job supervisor that was told to end; returns whether it took too long and was killed."""
+def _killed(supervisor: subprocess.Popen[bytes]) -> bool:
+    """Waits for the end of a job supervisor whose socket was closed; returns whether it had to be killed."""
     try:
-        keeper.wait(CLOSE_PATIENCE)
+        supervisor.wait(CLOSE_PATIENCE)
     except subprocess.TimeoutExpired:
         log.warning("the job supervisor did not end within %g s and is killed", CLOSE_PATIENCE)
-        keeper.kill()
+        supervisor.kill()
         return True
     return False

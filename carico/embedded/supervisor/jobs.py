@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from carico.embedded.supervisor import family, groups, launch, marks
 from carico.embedded.supervisor.groups import ProcessGroup, TrackingCgroup, Tree
 
-Tell = Callable[[dict[str, Any]], None]
+SendEvent = Callable[[dict[str, Any]], None]
 
 
 class SupervisedJob(NamedTuple):
@@ -20,11 +20,11 @@ class SupervisedJob(NamedTuple):
 
 
 class Jobs:
-    """`tell` sends an event to the owner: {"id", "pid"}, {"id", "failed"} or {"id", "status", …}."""
+    """`send` sends an event to the owner: {"id", "pid"}, {"id", "failed"} or {"id", "status", …}."""
 
-    def __init__(self, mark: str, tell: Tell) -> None:
+    def __init__(self, mark: str, send: SendEvent) -> None:
         self._mark = mark
-        self._tell = tell
+        self._send = send
         self._tree: Tree | None = None  # created when a job first needs a group
         self._fold = TrackingCgroup(mark)
         self._jobs: dict[int, SupervisedJob] = {}
@@ -41,10 +41,10 @@ class Jobs:
         except OSError as error:
             if group:
                 group.remove()
-            self._tell({"id": number, "failed": error.strerror})
+            self._send({"id": number, "failed": error.strerror})
             return
         self._jobs[number] = SupervisedJob(number, pid, group)
-        self._tell({"id": number, "pid": pid, "notes": notes})
+        self._send({"id": number, "pid": pid, "notes": notes})
 
     def _group(self, number: int, command: launch.LaunchCommand, notes: list[str]) -> ProcessGroup | None:
         if not (command.group or _wanted(command)):
@@ -58,11 +58,11 @@ class Jobs:
 
     def _without(self, unlimited: list[str], command: launch.LaunchCommand) -> list[str]:
         why = self._tree.problem if self._tree else ""
-        said = {
+        texts = {
             "cpu": f"the cpu limit of {command.cpu} cores is not enforced: no control group for it ({why})",
             "memory": f"the memory limit is enforced on the address space of each process: no control group ({why})",
         }
-        return [said[name] for name in unlimited]
+        return [texts[name] for name in unlimited]
 
     def signal(self, number: int, what: int, whole: bool) -> None:
         """Signal the main process, or with `whole` every process of the job."""
@@ -90,9 +90,9 @@ class Jobs:
             if pid == 0:
                 return
             if (job := by_pid.get(pid)) is not None:
-                self._ended(job, status, usage)
+                self._on_end(job, status, usage)
 
-    def _ended(self, job: SupervisedJob, status: int, usage: Any) -> None:
+    def _on_end(self, job: SupervisedJob, status: int, usage: Any) -> None:
         """As with a container, everything that the main process left behind is killed."""
         del self._jobs[job.number]
         if self._strays() or (job.group and job.group.processes()):
@@ -101,7 +101,7 @@ class Jobs:
         if job.group:
             for_memory = job.group.killed_for_memory()
             job.group.remove()
-        self._tell(
+        self._send(
             {
                 "id": job.number,
                 "status": status,

@@ -184,9 +184,9 @@ class Signal:
         """Does nothing: differences are taken between seconds, whenever the count changed within one."""
 
     def learn(self, second: Observation) -> None:
-        if not second.churn and second.k > 0.0:
+        if not second.unreliable and second.k > 0.0:
             self._slope.learn(second.k, second.pods)
-        if not second.churn:
+        if not second.unreliable:
             self._settled = (self._pods(second), float(second.pods))
 
     def answer(self, second: Observation, prior: Prior) -> Prediction:  # noqa: ARG002 k already includes the cluster's model
@@ -198,7 +198,7 @@ class Signal:
 
     def _pods(self, second: Observation) -> float:
         cost, baseline = max(self._slope.cost, LEAST_COST), self._slope.baseline
-        if second.churn:
+        if second.unreliable:
             return self._in_churn(second) if baseline is None else baseline / cost - second.pods
         now = second.k / cost
         if baseline is None:

@@ -58,7 +58,7 @@ class ClassCostTable:
         self._largest = [0.0] * len(self._first)  # size of the largest node that reported
         self._max_age, self._ignored = max_age, ignored
         self._aggregated: dict[ClassKey, ClassFigures] = {}
-        self._heard = -np.inf  # s, monotonic: the aggregator's last message
+        self._aggregated_at = -np.inf  # s, monotonic: the aggregator's last message
         self._reported: OrderedDict[ClassKey, dict[str, ClassFigures]] = OrderedDict()  # by node
         # The figures in force, by family and revision, and the charge of a pod that follows from them.
         self._known: dict[str, dict[str, tuple[ClassFigures, Vector]]] = {}
@@ -110,7 +110,7 @@ class ClassCostTable:
 
     def aggregated(self, costs: Mapping[ClassKey, ClassCost], resources: tuple[str, ...], now: float) -> set[str]:
         """The aggregator's complete table."""
-        before, self._heard = self._aggregated, now
+        before, self._aggregated_at = self._aggregated, now
         self._aggregated = {}
         changed = before.keys() - costs.keys()
         for key, cost in costs.items():
@@ -149,7 +149,7 @@ class ClassCostTable:
             return set()
         self._looked = now
         moved, self._moved = self._moved, set()
-        if self._aggregated and now - self._heard > self._max_age:
+        if self._aggregated and now - self._aggregated_at > self._max_age:
             moved |= self._aggregated.keys()
             self._aggregated = {}
         for key, by_node in list(self._reported.items()):  # the least recently reported class first
@@ -166,15 +166,15 @@ class ClassCostTable:
 
     def _guessed(self, claim: Claim) -> Charge:
         """The charge of an unmeasured class; cached, because one scheduling cycle needs it several times."""
-        asked = claim.requests.get(CPU, 0), claim.requests.get(MEMORY, 0)
-        charge = self._guesses.get((claim.key, *asked))
+        requested = claim.requests.get(CPU, 0), claim.requests.get(MEMORY, 0)
+        charge = self._guesses.get((claim.key, *requested))
         if charge is None:
             if len(self._guesses) >= GUESSES:
                 self._guesses.clear()
             cost = self._guess.copy()
-            for number, amount in ((NUMBER["cpu"], asked[0] / 1000), (NUMBER["memory"], float(asked[1]))):
+            for number, amount in ((NUMBER["cpu"], requested[0] / 1000), (NUMBER["memory"], float(requested[1]))):
                 cost[number] = max(cost[number], amount)
-            charge = self._guesses[claim.key, *asked] = Charge(1.0, tuple(cost), probe=claim.key)
+            charge = self._guesses[claim.key, *requested] = Charge(1.0, tuple(cost), probe=claim.key)
         return charge
 
     def _note_size(self, report: NodeReport) -> None:

@@ -42,7 +42,7 @@ class Column:
         self._unused = 0  # values that no row has
         self._integers: tuple[NDArray[np.int64], Mask] | None = None
         self.version = 0  # incremented when a row gets another value
-        self.codes: NDArray[np.int32] = np.array([self._entered(value) for value in values], dtype=np.int32)
+        self.codes: NDArray[np.int32] = np.array([self._add_row(value) for value in values], dtype=np.int32)
 
     @property
     def living(self) -> int:
@@ -56,11 +56,11 @@ class Column:
         self.fit(row + 1)
         before = int(self.codes[row])
         if value != (None if before == MISSING else self.values[before]):
-            self.codes[row] = self._entered(value)
-            self._left(before)
+            self.codes[row] = self._add_row(value)
+            self._remove_row(before)
             self.version += 1
 
-    def _entered(self, value: str | None) -> int:
+    def _add_row(self, value: str | None) -> int:
         """Counts one more row with this value; returns its code."""
         if value is None:
             return MISSING
@@ -75,7 +75,7 @@ class Column:
         self._rows[code] += 1
         return code
 
-    def _left(self, code: int) -> None:
+    def _remove_row(self, code: int) -> None:
         """Counts one row less with the value of this code."""
         if code == MISSING:
             return

@@ -104,7 +104,7 @@ class ObjectStore:
             self.services_in[thing.namespace][thing.key] = thing
         elif isinstance(thing, VolumeAttachment):
             self.attachments_on[thing.spec.node_name][thing.key] = thing
-        self._tell(thing)
+        self._notify(thing)
 
     def remove(self, thing: KubeObject) -> None:
         self._assumed.pop((type(thing).__name__, thing.key), None)
@@ -113,7 +113,7 @@ class ObjectStore:
             _drop(self.services_in, thing.namespace, thing.key)
         elif isinstance(thing, VolumeAttachment):
             _drop(self.attachments_on, thing.spec.node_name, thing.key)
-        self._tell(thing)
+        self._notify(thing)
 
     @contextmanager
     def listening(self, names: Iterable[tuple[str, str]], on_change: Callable[[], None]) -> Iterator[None]:
@@ -151,7 +151,7 @@ class ObjectStore:
                 del self._assumed[name]
             self.on_restore(thing, present)
 
-    def _tell(self, thing: KubeObject) -> None:
+    def _notify(self, thing: KubeObject) -> None:
         if not self._listeners:
             return
         concerned = [(type(thing).__name__, thing.key)]

@@ -14,7 +14,7 @@ from carico.scheduler.cache.charge import RESOURCES, Sum, in_order
 from carico.scheduler.cache.rows import Mask, grown
 from carico.types import Matrix, NodeReport, Vector
 
-PODS = ("capacity", "reserved", "free", "free_pending", "usage", "starting", "unmeasured")
+PODS = ("pod_capacity", "reserved", "free", "free_pending", "usage", "starting", "unmeasured")
 REPORTED = ("room", "mean")  # rows × resources: only single rows are used, at every event
 LEFT = ("left", "left_pending")  # resources × rows: whole columns are used, in every scheduling cycle
 
@@ -23,7 +23,7 @@ class RoomColumns:
     """`left` and `free` follow the hand-over rule; `left_pending` and `free_pending` the older one."""
 
     def __init__(self) -> None:
-        self.capacity: Vector = np.zeros(0)  # pods: Pod-Capacity
+        self.pod_capacity: Vector = np.zeros(0)  # pods: Pod-Capacity
         self.reserved: Vector = np.zeros(0)
         self.free: Vector = np.zeros(0)
         self.free_pending: Vector = np.zeros(0)
@@ -76,7 +76,7 @@ class RoomColumns:
     def take_report(self, row: int, report: NodeReport) -> None:
         estimate = report.estimate
         has_room = bool(estimate.room)
-        self.capacity[row] = estimate.pod_capacity
+        self.pod_capacity[row] = estimate.pod_capacity
         self.usage[row] = max(estimate.usage, default=0.0)
         if has_room:
             self.room[row] = in_order(report.dimensions, estimate.room, missing=np.inf)
@@ -88,7 +88,7 @@ class RoomColumns:
     def balance(self, row: int, reserved: Sum, pending: Sum) -> None:
         """Recomputes what is left: the node's report minus these sums."""
         self.version += 1
-        capacity = float(self.capacity[row])
+        capacity = float(self.pod_capacity[row])
         if not self.has_room[row]:  # its amounts stay infinite
             self.reserved[row] = reserved.units
             self.free[row] = capacity - reserved.units
@@ -102,7 +102,7 @@ class RoomColumns:
 
     def after(self, row: int, taken: Sum) -> tuple[list[float], float]:
         """Amounts and pods that the node would have left."""
-        return self._less(row, self.room[row].tolist(), float(self.capacity[row]), taken)
+        return self._less(row, self.room[row].tolist(), float(self.pod_capacity[row]), taken)
 
     def amounts(self, row: int) -> Vector:
         """All amounts that a pod may need: pods, pods where no room is reported, and the resources."""

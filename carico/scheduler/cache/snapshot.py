@@ -62,7 +62,7 @@ class Snapshot:
         self.taints: Groups[tuple[Taint, ...]] = Groups(())
         self.features: Groups[frozenset[str]] = Groups(frozenset())
         self.labels = LabelColumns(self._labels_of, self.__len__)
-        self.tally = PodMatchCounts(self.store.namespace_labels)
+        self.match_counts = PodMatchCounts(self.store.namespace_labels)
         self.ports = PortIndex()
         self.priorities: Counter[int] = Counter()  # pods on nodes, by priority
         self._claim_users: dict[str, Counter[int]] = {}  # claim to row to pods that use it
@@ -84,7 +84,7 @@ class Snapshot:
     def unschedulable(self) -> Mask:
         return self._unschedulable[: len(self)]
 
-    def free(self, resource: str) -> Amounts:
+    def unrequested(self, resource: str) -> Amounts:
         """Allocatable minus the requests of the pods there; below 0 where a node is overcommitted."""
         return self._read(self._free, resource)
 
@@ -165,12 +165,12 @@ class Snapshot:
     def put(self, thing: KubeObject) -> None:
         """Adds or updates an object that is neither a pod nor a node."""
         if isinstance(thing, Namespace):
-            self.tally.namespace_changed(self.store.namespace_labels(thing.name), thing.metadata.labels)
+            self.match_counts.namespace_changed(self.store.namespace_labels(thing.name), thing.metadata.labels)
         self.store.put(thing)
 
     def remove(self, thing: KubeObject) -> None:
         if isinstance(thing, Namespace):
-            self.tally.namespace_changed(self.store.namespace_labels(thing.name), {})
+            self.match_counts.namespace_changed(self.store.namespace_labels(thing.name), {})
         self.store.remove(thing)
 
     def nominate(self, pod: PodInfo, node: str, victims: Iterable[PodInfo] = ()) -> None:
@@ -257,7 +257,7 @@ class Snapshot:
         if not self.priorities[pod.priority]:
             del self.priorities[pod.priority]
         self._spend(pod.requests, row, change)
-        self.tally.add(pod, row) if change > 0 else self.tally.remove(pod, row)
+        self.match_counts.add(pod, row) if change > 0 else self.match_counts.remove(pod, row)
         self.ports.change(pod, row, change)
         if pod.volumes:
             self._use_volumes(pod, row, change)

@@ -18,7 +18,7 @@ from carico.scheduler.cycle.binding_finisher import Attempt, BindingFinisher, Re
 from carico.scheduler.cycle.binding_slots import Slots
 from carico.scheduler.cycle.profiles import Profile
 from carico.scheduler.cycle.scheduling_cycle import Decision
-from carico.scheduler.cycle.unknown_outcome import as_told, settle
+from carico.scheduler.cycle.unknown_outcome import outcome_of, settle
 from carico.scheduler.framework.contract import Code, PermitWait
 from carico.scheduler.framework.in_flight import Ending, WaitingPods
 from carico.scheduler.queue.scheduling_queue import Queued
@@ -48,7 +48,7 @@ class Binder:
         return self._concluder.bound
 
     @property
-    def under_way(self) -> int:
+    def in_flight(self) -> int:
         """Pods in flight, including those that wait."""
         return len(self._tasks)
 
@@ -71,7 +71,7 @@ class Binder:
         self._slots.announce()
         task = asyncio.get_running_loop().create_task(self._run(attempt))
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_end)
 
     async def drain(self) -> None:
         """Waits for the bindings that were sent; all other pods in flight are left to the next leader."""
@@ -86,7 +86,7 @@ class Binder:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("binding broke", exc_info=error)
@@ -174,7 +174,7 @@ class Binder:
         ended = attempt.in_flight.ended
         if ended is not None and ended.how is Ending.REJECTED:
             return Rejection(ended.plugin, ended.why)
-        return None if ended is None else as_told(ended, attempt.node)
+        return None if ended is None else outcome_of(ended, attempt.node)
 
     def _finish(self, attempt: Attempt, outcome: BindOutcome | Rejection) -> None:
         in_flight = attempt.in_flight

@@ -75,9 +75,9 @@ class BindingFinisher:
         elif attempt.info.uid not in self._cluster.queue:  # it was deleted in the meantime
             self._needless(attempt, BindOutcome(BindResult.GONE, outcome.why))
         elif isinstance(outcome, Rejection):
-            self._rejected(attempt, outcome)
+            self._handle_rejection(attempt, outcome)
         else:
-            self._failed(attempt, outcome)
+            self._handle_failure(attempt, outcome)
 
     def note_unknown(self, attempt: Attempt, outcome: BindOutcome) -> None:
         """The binding was sent and its outcome is not known: the pod keeps its reservation."""
@@ -117,14 +117,14 @@ class BindingFinisher:
         self._record(attempt, outcome.bound.value, outcome.why)
         self._metrics.conflicts.labels(outcome.bound.value).inc()
 
-    def _rejected(self, attempt: Attempt, rejection: Rejection) -> None:
+    def _handle_rejection(self, attempt: Attempt, rejection: Rejection) -> None:
         self._release(attempt)
         self._record(attempt, "rejected", rejection.why)
         self._count(attempt, "unschedulable")
         refusal = Diagnosis(frozenset({rejection.plugin}), attempt.profile.interests({rejection.plugin}))
         self._requeue(attempt, rejection.why, Code.UNSCHEDULABLE, refusal)
 
-    def _failed(self, attempt: Attempt, outcome: BindOutcome) -> None:
+    def _handle_failure(self, attempt: Attempt, outcome: BindOutcome) -> None:
         log.warning("binding %s to %s failed: %s", attempt.info.pod.key, attempt.node, outcome.why)
         self._release(attempt)
         self._record(attempt, outcome.bound.value, outcome.why)

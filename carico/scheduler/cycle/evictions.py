@@ -62,7 +62,7 @@ class Evictions:
         self._preemptors[victim.uid] = {preemptor.uid: preemptor}
         write = pod_writes.eviction(
             self._client, victim.pod, preemptor.pod.spec.scheduler_name, self._clock,
-            wanted=partial(self._is_wanted, victim.uid), on_end=partial(self._ended, victim, node),
+            wanted=partial(self._is_wanted, victim.uid), on_end=partial(self._on_end, victim, node),
             on_accepted=partial(self._metrics.accepted, EvictionReason.PREEMPTION),
         )  # fmt: skip
         self._writer.put(write)
@@ -75,19 +75,19 @@ class Evictions:
             uid: pod for uid, pod in preemptors.items() if uid in nominated and victim in nominated[uid].victims
         }
         for uid in preemptors.keys() - standing.keys():
-            self._answered(uid, victim)
+            self._on_answer(uid, victim)
         if standing:
             self._preemptors[victim] = standing
         else:
             self._preemptors.pop(victim, None)
         return bool(standing)
 
-    def _ended(self, victim: PodInfo, node: str, error: Exception | None) -> None:
+    def _on_end(self, victim: PodInfo, node: str, error: Exception | None) -> None:
         for preemptor in self._preemptors.pop(victim.uid, {}).values():
             if error is None:
                 note = f"Preempted by pod {preemptor.uid} on node {node}"
                 self._recorder.put(Event(victim.pod, "Normal", "Preempted", "Preempting", note, preemptor.pod))
-                self._answered(preemptor.uid, victim.uid)
+                self._on_answer(preemptor.uid, victim.uid)
             else:
                 log.warning("evicting %s for %s failed: %s", victim.pod.key, preemptor.pod.key, error)
                 self._give_up(preemptor)
@@ -98,7 +98,7 @@ class Evictions:
             self._writer.put(pod_writes.nomination(self._client, preemptor.pod, ""))
             self._cluster.queue.unhold(preemptor.uid, self._clock.monotonic())
 
-    def _answered(self, preemptor: str, victim: str) -> None:
+    def _on_answer(self, preemptor: str, victim: str) -> None:
         if (left := self._left.get(preemptor)) is not None:
             left.discard(victim)
             self._finish_if_done(preemptor)

@@ -48,13 +48,13 @@ class Failures:
             self._preempt(info, decision.preemption)
         elif decision.preemption is not WAIT and not broke:
             self._clear_nomination(info)
-        self.tell(info.pod, "SchedulerError" if broke else "Unschedulable", decision.message)
+        self.report(info.pod, "SchedulerError" if broke else "Unschedulable", decision.message)
 
-    def tell(self, pod: Pod, reason: str, message: str) -> None:
+    def report(self, pod: Pod, reason: str, message: str) -> None:
         """Writes condition and Event of an unschedulable pod."""
         self._recorder.put(Event(pod, "Warning", "FailedScheduling", "Scheduling", message))
-        said = next((c for c in pod.status.conditions if c.type == "PodScheduled"), None)
-        if said is None or (said.status, said.reason, said.message) != ("False", reason, message):
+        condition = next((c for c in pod.status.conditions if c.type == "PodScheduled"), None)
+        if condition is None or (condition.status, condition.reason, condition.message) != ("False", reason, message):
             waits = lambda: pod.uid in self._cluster.queue and pod.uid not in self._cluster.assumed  # noqa: E731
             self._writer.put(pod_writes.condition(self._client, pod, reason, message, self._clock, wanted=waits))
 

@@ -25,10 +25,10 @@ async def settle(request: Binding, in_flight: InFlightPod, slots: Slots) -> Bind
         if outcome.bound is not BindResult.UNKNOWN:
             return outcome
         pause = min(LAST_LOOK, 2 * pause)
-    return as_told(in_flight.ended, in_flight.node)
+    return outcome_of(in_flight.ended, in_flight.node)
 
 
-def as_told(ended: InFlightEnded, node: str) -> BindOutcome:
+def outcome_of(ended: InFlightEnded, node: str) -> BindOutcome:
     """The outcome for a pod that was to be bound to this node, from the event that ended its binding cycle."""
     if ended.how is Ending.POD_GONE:
         return BindOutcome(BindResult.GONE, ended.why)

@@ -46,7 +46,7 @@ from carico.scheduler.cycle.unknown_outcome import settle
 from carico.scheduler.extender.messages import (
     Arguments,
     BindingArguments,
-    NodesAnswer,
+    FilterAnswer,
     decoded,
     filtered_page,
     json_page,
@@ -79,14 +79,14 @@ class Extender:
         """`pods` is the watch's cache, by namespace/name; `settings` apply if no profile has the plugin Capacity."""
         self._parts, self._clock, self._pods, self._client = parts, clock, pods, client
         self._may_bind = may_bind
-        self.charges = ExtenderReservations(parts.ledger, parts.classes, clock.monotonic)
-        self.nudge = ExtenderWakeup(client, writer, clock)
+        self.reservations = ExtenderReservations(parts.ledger, parts.classes, clock.monotonic)
+        self.wakeup = ExtenderWakeup(client, writer, clock)
         self._filtered: OrderedDict[str, None] = OrderedDict()  # UIDs
         self._in_flight: dict[str, InFlightPod] = {}  # by UID: bindings whose outcome is not known
         self._settling: set[asyncio.Task[None]] = set()
         self._settled = asyncio.Event()  # a binding's outcome became known
         self._draining = False
-        parts.cluster.on_room, parts.cluster.on_reprice = self.nudge.changed, self.nudge.repriced
+        parts.cluster.on_room, parts.cluster.on_reprice = self.wakeup.changed, self.wakeup.repriced
         plugins = (plugin for profile in parts.profiles.values() for plugin in profile.plugins)
         found = next((plugin for plugin in plugins if isinstance(plugin, Capacity)), None)
         args = CapacityArgs() if settings is None else CapacityArgs.of(settings)
@@ -102,47 +102,49 @@ class Extender:
     # --- the verbs ---
 
     def filter(self, request: Request) -> Page:
-        asked = decoded(request, Arguments)
-        if asked is None:
+        arguments = decoded(request, Arguments)
+        if arguments is None:
             return nonsense("ExtenderArgs")
-        self.charges.let_go()
-        if (in_flight := self._in_flight.get(asked.pod.uid)) is not None:
+        self.reservations.let_go()
+        if (in_flight := self._in_flight.get(arguments.pod.uid)) is not None:
             self._count("filter", "in flight")
-            return filtered_page(request, _only(in_flight.node, asked.names), names_only=asked.node_names is not None)
-        pod = self._find(asked.pod.namespace, asked.pod.name, asked.pod.uid)
+            return filtered_page(
+                request, _only(in_flight.node, arguments.names), names_only=arguments.node_names is not None
+            )
+        pod = self._find(arguments.pod.namespace, arguments.pod.name, arguments.pod.uid)
         if pod is None:  # kube-scheduler's watch may be ahead of this one
-            answer = self._judge(asked.pod, asked.names)
+            answer = self._judge(arguments.pod, arguments.names)
         else:
-            self.charges.withdraw(pod.uid)
-            answer = self._judge(pod, asked.names)
+            self.reservations.withdraw(pod.uid)
+            answer = self._judge(pod, arguments.names)
             self._remember(pod, answer)
         self._count("filter", "fits" if answer.good else "refused")
-        return filtered_page(request, answer, names_only=asked.node_names is not None)
+        return filtered_page(request, answer, names_only=arguments.node_names is not None)
 
     def prioritize(self, request: Request) -> Page:
-        asked = decoded(request, Arguments)
-        if asked is None:
+        arguments = decoded(request, Arguments)
+        if arguments is None:
             return nonsense("ExtenderArgs")
-        pod = self._find(asked.pod.namespace, asked.pod.name, asked.pod.uid)
-        cycle, (rows, known) = self._cycle(pod or asked.pod), self._rows(asked.names)
-        scores = dict.fromkeys(asked.names, 0)
+        pod = self._find(arguments.pod.namespace, arguments.pod.name, arguments.pod.uid)
+        cycle, (rows, known) = self._cycle(pod or arguments.pod), self._rows(arguments.names)
+        scores = dict.fromkeys(arguments.names, 0)
         if len(rows):
             found = np.rint(self._capacity.score(cycle, rows) * HIGHEST / 100).astype(int)
             scores.update(zip(known, found.tolist(), strict=True))
             if pod is not None and pod.uid not in self._in_flight:
-                self.charges.put(pod, known[int(np.argmax(self._capacity.free(cycle, rows)))])
+                self.reservations.put(pod, known[int(np.argmax(self._capacity.free(cycle, rows)))])
         return json_page([{"Host": name, "Score": score} for name, score in scores.items()])
 
     async def bind(self, request: Request) -> Page:
-        asked = decoded(request, BindingArguments)
-        if asked is None:
+        arguments = decoded(request, BindingArguments)
+        if arguments is None:
             return nonsense("ExtenderBindingArgs")
-        outcome = await self._bind(asked)
+        outcome = await self._bind(arguments)
         self._count("bind", outcome.bound.value)
         return json_page({"Error": "" if outcome.bound is BindResult.DONE else outcome.why or outcome.bound.value})
 
     @property
-    def under_way(self) -> int:
+    def in_flight(self) -> int:
         """Bindings that were sent and whose outcome is not known."""
         return len(self._in_flight)
 
@@ -161,35 +163,35 @@ class Extender:
 
     # --- inside ---
 
-    async def _bind(self, asked: BindingArguments) -> BindOutcome:
+    async def _bind(self, arguments: BindingArguments) -> BindOutcome:
         if self._client is None:
             return BindOutcome(BindResult.FAILED, "nothing is bound in a dry run")
-        if asked.uid in self._in_flight:
-            return _in_flight(self._in_flight[asked.uid].node)
+        if arguments.uid in self._in_flight:
+            return _in_flight(self._in_flight[arguments.uid].node)
         if self._draining or not self._may_bind():
             return BindOutcome(BindResult.FAILED, STANDBY)
-        pod = self._find(asked.pod_namespace, asked.pod_name, asked.uid)
+        pod = self._find(arguments.pod_namespace, arguments.pod_name, arguments.uid)
         if pod is None:
             return BindOutcome(BindResult.FAILED, "no such pod of another scheduler is known here; try again")
         # No await from here to the charge: two bindings cannot both take the last free place.
-        self.charges.withdraw(pod.uid)
-        if why := self._whatever_is_wrong(pod, asked.node):
+        self.reservations.withdraw(pod.uid)
+        if why := self._whatever_is_wrong(pod, arguments.node):
             return BindOutcome(BindResult.FAILED, why)
-        answer = self._judge(pod, [asked.node])
+        answer = self._judge(pod, [arguments.node])
         if not answer.good:
-            why = (answer.failed | answer.hopeless)[asked.node]
-            return BindOutcome(BindResult.FAILED, f"{asked.node} {why} any more")
-        self.charges.put(pod, asked.node, UNTIL_KNOWN)
-        in_flight = self._in_flight[pod.uid] = self._parts.waiting.enter(PodInfo(pod), asked.node)
+            why = (answer.failed | answer.hopeless)[arguments.node]
+            return BindOutcome(BindResult.FAILED, f"{arguments.node} {why} any more")
+        self.reservations.put(pod, arguments.node, UNTIL_KNOWN)
+        in_flight = self._in_flight[pod.uid] = self._parts.waiting.enter(PodInfo(pod), arguments.node)
         in_flight.sent = True
-        sent = Binding(self._client, pod, asked.node, self._clock, self._may_bind)
+        sent = Binding(self._client, pod, arguments.node, self._clock, self._may_bind)
         outcome = await sent.send()
         if outcome.bound is BindResult.UNKNOWN:
             task = asyncio.create_task(self._follow(sent, in_flight))
             self._settling.add(task)
             task.add_done_callback(self._settling.discard)
             return BindOutcome(
-                BindResult.UNKNOWN, f"it is not known yet whether {asked.node} got the pod: {outcome.why}"
+                BindResult.UNKNOWN, f"it is not known yet whether {arguments.node} got the pod: {outcome.why}"
             )
         self._known(in_flight, outcome)
         return outcome
@@ -204,9 +206,9 @@ class Extender:
         self._settled.set()
         self._parts.waiting.leave(in_flight)
         if in_flight.ended is not None or outcome.bound in (BindResult.GONE, BindResult.FAILED):
-            self.charges.withdraw(pod.uid)  # an entry that a watch event confirmed stays
+            self.reservations.withdraw(pod.uid)  # an entry that a watch event confirmed stays
         else:
-            self.charges.put(pod, outcome.pod.spec.node_name if outcome.pod else in_flight.node, BOUND)
+            self.reservations.put(pod, outcome.pod.spec.node_name if outcome.pod else in_flight.node, BOUND)
 
     def _find(self, namespace: str, name: str, uid: str) -> Pod | None:
         """The pod from the watch, if no profile here applies to it: kube-scheduler may then schedule it."""
@@ -215,18 +217,18 @@ class Extender:
             return None
         return pod
 
-    def _remember(self, pod: Pod, answer: NodesAnswer) -> None:
+    def _remember(self, pod: Pod, answer: FilterAnswer) -> None:
         self._filtered[pod.uid] = None
         if len(self._filtered) > REMEMBERED:
             self._filtered.popitem(last=False)
         if answer.good:
-            self.nudge.placed(pod.uid)
+            self.wakeup.placed(pod.uid)
         else:
             info = PodInfo(pod)
             family = self._parts.classes.claim(info).key.family
-            self.nudge.refused(pod.uid, lambda: self._capacity.least(info), family)
+            self.wakeup.refused(pod.uid, lambda: self._capacity.least(info), family)
         if len(answer.good) == 1:  # kube-scheduler sends no prioritize request for a single node
-            self.charges.put(pod, answer.good[0])
+            self.reservations.put(pod, answer.good[0])
 
     def _whatever_is_wrong(self, pod: Pod, node: str) -> str:
         """Runs every filter for a pod that was not filtered here, but by another replica or before a restart."""
@@ -245,16 +247,16 @@ class Extender:
         reasons = [reason.text for found in feasibility.why(row).values() for reason in found]
         return f"{node} {', '.join(reasons) or 'is kept for another pod'}"
 
-    def _judge(self, pod: Pod, names: list[str]) -> NodesAnswer:
+    def _judge(self, pod: Pod, names: list[str]) -> FilterAnswer:
         """The verdict of Pod-Capacity about these nodes."""
         cycle, (rows, known) = self._cycle(pod), self._rows(names)
         status = self._capacity.pre_filter(cycle)
         if status.code is Code.SKIP:
-            return NodesAnswer(names, {}, {})
+            return FilterAnswer(names, {}, {})
         if not status.ok:
-            return NodesAnswer([], {}, dict.fromkeys(names, status.message))
+            return FilterAnswer([], {}, dict.fromkeys(names, status.message))
         verdict = self._capacity.filter(cycle, rows)
-        answer = NodesAnswer([], {}, {})
+        answer = FilterAnswer([], {}, {})
         for i, name in enumerate(known):
             if not (reasons := verdict.at(i)):
                 answer.good.append(name)
@@ -281,10 +283,10 @@ class Extender:
 
 
 def _in_flight(node: str) -> BindOutcome:
-    return BindOutcome(BindResult.UNKNOWN, f"its binding to {node} is under way")
+    return BindOutcome(BindResult.UNKNOWN, f"its binding to {node} is in flight")
 
 
-def _only(node: str, names: list[str]) -> NodesAnswer:
+def _only(node: str, names: list[str]) -> FilterAnswer:
     """The filter result of a pod that may be bound to this node already."""
     why = f"waits for the outcome of the pod's binding to {node}"
-    return NodesAnswer([name for name in names if name == node], {name: why for name in names if name != node}, {})
+    return FilterAnswer([name for name in names if name == node], {name: why for name in names if name != node}, {})

@@ -35,7 +35,7 @@ class BindingArguments(msgspec.Struct, rename="pascal"):
     uid: str = msgspec.field(name="PodUID")
 
 
-class NodesAnswer(msgspec.Struct):
+class FilterAnswer(msgspec.Struct):
     """Feasible nodes, and the others with reasons: evicting pods might help on `failed`, not on `hopeless` ones."""
 
     good: list[str]
@@ -61,12 +61,12 @@ def json_page(value: Any) -> Page:
     return Page(HTTPStatus.OK, JSON, msgspec.json.encode(value))
 
 
-def filtered_page(request: Request, answer: NodesAnswer, *, names_only: bool) -> Page:
-    said: dict[str, Any] = {"FailedNodes": answer.failed, "FailedAndUnresolvableNodes": answer.hopeless, "Error": ""}
+def filtered_page(request: Request, answer: FilterAnswer, *, names_only: bool) -> Page:
+    fields: dict[str, Any] = {"FailedNodes": answer.failed, "FailedAndUnresolvableNodes": answer.hopeless, "Error": ""}
     if names_only:
-        return json_page({"NodeNames": answer.good, **said})
+        return json_page({"NodeNames": answer.good, **fields})
     # Without nodeCacheCapable the request has whole Node objects, and the answer must return them unchanged.
     items = (msgspec.json.decode(request.body).get("Nodes") or {}).get("items") or []
     good = set(answer.good)
     kept = [item for item in items if item["metadata"]["name"] in good]
-    return json_page({"Nodes": {"apiVersion": "v1", "kind": "NodeList", "items": kept}, **said})
+    return json_page({"Nodes": {"apiVersion": "v1", "kind": "NodeList", "items": kept}, **fields})

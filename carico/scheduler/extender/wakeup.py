@@ -21,7 +21,7 @@ import numpy as np
 
 from carico.clock import Clock
 from carico.kube import nodes
-from carico.kube.binding import now_text
+from carico.kube.binding import rfc3339
 from carico.kube.client import Client, Fence
 from carico.kube.writer import ApiWriter
 from carico.kube.writes import Urgency, Write
@@ -120,14 +120,14 @@ class ExtenderWakeup:
         """Sent by any replica: kube-scheduler calls one of them, which need not hold the Lease."""
         if self._client is None or self._writer is None:
             return
-        client, at = self._client, now_text(self._clock.wall())
+        client, at = self._client, rfc3339(self._clock.wall())
 
         async def send(fence: Fence) -> None:
             await nodes.annotate(client, node, {ANNOTATION: at}, fence=fence)
 
         def ended(error: Exception | None) -> None:
             if error is not None:
-                log.warning("kube-scheduler cannot be told that %s has room: %s", node, error)
+                log.warning("kube-scheduler cannot be woken up for room on %s: %s", node, error)
 
         self._writer.put(
             Write(("annotation", node), Urgency.ANNOTATION, send, lambda: bool(self._refused), ended, fenced=False)

@@ -68,19 +68,19 @@ class AccessReview:
             self._kept.popitem(last=False)
 
     async def _review(self, token: str, verb: str, path: str) -> RefusedError | None:
-        said = await self._ask(partial(reviews.token, self._client, token))
-        if not said.get("authenticated"):
+        status = await self._call(partial(reviews.token, self._client, token))
+        if not status.get("authenticated"):
             return _unknown("the API server does not know this token")
-        user = said.get("user") or {}
+        user = status.get("user") or {}
         names = {"user": user.get("username", ""), "uid": user.get("uid", ""), "groups": user.get("groups") or []}
         extra = {"extra": user["extra"]} if user.get("extra") else {}
         about = {"nonResourceAttributes": {"path": path, "verb": verb}}
-        said = await self._ask(partial(reviews.subject_access, self._client, names | extra | about))
-        if said.get("allowed") and not said.get("denied"):
+        status = await self._call(partial(reviews.subject_access, self._client, names | extra | about))
+        if status.get("allowed") and not status.get("denied"):
             return None
         return RefusedError(HTTPStatus.FORBIDDEN, f"{names['user']!r} may not {verb} {path!r}")
 
-    async def _ask(self, review: Callable[[], Awaitable[reviews.Status]]) -> reviews.Status:
+    async def _call(self, review: Callable[[], Awaitable[reviews.Status]]) -> reviews.Status:
         self._take()
         try:
             async with asyncio.timeout(PATIENCE):

@@ -22,7 +22,7 @@ from carico.kube.client import Client, is_good
 from carico.kube.http import Response
 from carico.kube.identity import CredentialError, Credentials
 from carico.kube.proxy import proxy_of
-from carico.kube.sources import Fixed, TokenFile
+from carico.kube.sources import FixedCredentials, TokenFile
 from carico.kube.tls import Pem, Tls
 from carico.kube.url import Url, parse
 
@@ -50,11 +50,11 @@ class PageClient:
         self.url, self._hint = url, hint
         self._client = Client(identity, connections=1, patience=PATIENCE, agent="carico")
 
-    async def ask(self, path: str, body: bytes | None = None) -> bytes:
+    async def fetch(self, path: str, body: bytes | None = None) -> bytes:
         """The body of the answer; any status but success is an error with the server's text."""
         answer = await self.get(path) if body is None else await self._exchange("POST", path, body)
         if not is_good(answer.status):
-            raise CaricoError(f"{self.url}: {said(answer)}")
+            raise CaricoError(f"{self.url}: {error_text(answer)}")
         return answer.body
 
     async def get(self, path: str) -> Response:
@@ -76,7 +76,7 @@ class PageClient:
             raise CaricoError(f"{self.url}: no scheduler answers there ({_why(error)}); {self._hint}") from error
 
 
-def said(answer: Response) -> str:
+def error_text(answer: Response) -> str:
     """The error text of an answer, with a fix where one is known."""
     if answer.status < HTTPStatus.BAD_REQUEST:
         return f"it answers {answer.status}, and no redirect is followed; check --server"
@@ -86,7 +86,7 @@ def said(answer: Response) -> str:
 
 def plain(url: str, hint: str = "check --server") -> PageClient:
     """For a server on this host, which needs no credentials."""
-    return PageClient(url, Credentials(parse(url), Fixed()), hint)
+    return PageClient(url, Credentials(parse(url), FixedCredentials()), hint)
 
 
 def named(
@@ -98,10 +98,10 @@ def named(
         return PageClient(url, _with_token(server, args, environ), hint)
     if args.server_ca or args.token_file:
         flag = "--server-ca" if args.server_ca else "--token-file"
-        raise UsageError(f"{flag} is for a server that speaks https, and --server is {url}")
+        raise UsageError(f"{flag} is for a server with https, and --server is {url}")
     proxy = proxy_of(server, "", "", environ)
-    found = Credentials(server, Fixed(), proxy=proxy, headers=tunnel.credentials(proxy))
-    elsewhere = "" if is_loopback(server.host) else "; a scheduler beyond loopback speaks https"
+    found = Credentials(server, FixedCredentials(), proxy=proxy, headers=tunnel.credentials(proxy))
+    elsewhere = "" if is_loopback(server.host) else "; a scheduler beyond loopback uses https"
     return PageClient(url, found, f"check --server{elsewhere}")
 
 
@@ -114,7 +114,7 @@ def _with_token(server: Url, args: argparse.Namespace, environ: Mapping[str, str
         return Credentials(server, source, Tls(authority), proxy=proxy)
     user = _user(args)
     if user is None:
-        return Credentials(server, Fixed(), Tls(authority), proxy=proxy)
+        return Credentials(server, FixedCredentials(), Tls(authority), proxy=proxy)
     return credentials.towards(user, server, authority, proxy)
 
 

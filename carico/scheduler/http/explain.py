@@ -86,7 +86,7 @@ class _Figures(NamedTuple):
 
 
 @dataclass(slots=True)
-class Judged:
+class PluginResults:
     """The results of plugins and ledger at one moment; `slices` turns them into verdicts per node."""
 
     result: Explanation
@@ -104,10 +104,10 @@ class Judged:
     def slices(self) -> Iterator[None]:
         """Fills `result.nodes`, and yields after every SLICE of them."""
         for start in range(0, len(self.names), SLICE):
-            self.result.nodes += [self._told(i) for i in range(start, min(start + SLICE, len(self.names)))]
+            self.result.nodes += [self._verdict(i) for i in range(start, min(start + SLICE, len(self.names)))]
             yield
 
-    def _told(self, i: int) -> NodeVerdict:
+    def _verdict(self, i: int) -> NodeVerdict:
         name, figures = self.names[i], self.figures
         reasons = {plugin: _texts(bits[i], known) for plugin, bits, known in self.refusals if bits[i]}
         reasons |= self.everywhere
@@ -133,14 +133,14 @@ def _texts(bits: int, reasons: tuple[Reason, ...]) -> list[str]:
     return [reason.text for i, reason in enumerate(reasons) if bits >> i & 1]
 
 
-def judge(parts: Components, pod: Pod, now: float) -> Judged:
+def judge(parts: Components, pod: Pod, now: float) -> PluginResults:
     """Runs all plugins. A pod that runs already is hypothetically removed, and treated as unbound."""
     name = pod.spec.scheduler_name if pod.spec.scheduler_name in parts.profiles else next(iter(parts.profiles))
     profile = parts.profiles[name]
     info = PodInfo(pod)
     unbound = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
     cycle = Cycle(PodInfo(unbound), parts.snapshot)
-    with _without(parts, info), _given_back(parts, profile, cycle) as given_back:
+    with _without(parts, info), _release_reservation(parts, profile, cycle) as given_back:
         feasibility = profile.feasible.run(cycle)
         result = _opening(parts, profile, info)
         totals, scores = _scored(profile, cycle, feasibility.rows)
@@ -149,13 +149,13 @@ def judge(parts: Components, pod: Pod, now: float) -> Judged:
             result.choice = sorted(node for node, total in totals.items() if total == best)
         else:
             result.message = result.message or feasibility.message()
-            _tell_preemption(profile, cycle, feasibility, result)
-        result.notes += _partly_asked(profile, feasibility)
+            _explain_preemption(profile, cycle, feasibility, result)
+        result.notes += _partly_run(profile, feasibility)
         # Copies: the plugins' answers are valid only until the next cycle.
         rows = np.array(sorted(np.flatnonzero(parts.snapshot.present).tolist(), key=parts.snapshot.name), dtype=np.intp)
         refusals = [(plugin, v.bits[rows].tolist(), v.reasons) for plugin, v in feasibility.verdicts if v.bits.any()]
         status = list(feasibility.status.reasons)
-        return Judged(
+        return PluginResults(
             result=result,
             now=now,
             names=[parts.snapshot.name(row) for row in rows.tolist()],
@@ -186,7 +186,7 @@ def _without(parts: Components, info: PodInfo) -> Iterator[None]:
 
 
 @contextmanager
-def _given_back(parts: Components, profile: Profile, cycle: Cycle) -> Iterator[dict[int, Sum]]:
+def _release_reservation(parts: Components, profile: Profile, cycle: Cycle) -> Iterator[dict[int, Sum]]:
     """Counts the pod's own charge in the ledger as free while the context lasts; returns it by row."""
     entry = parts.ledger.entry(cycle.pod.uid)
     account = parts.ledger.account(entry.node) if entry is not None else None
@@ -195,10 +195,10 @@ def _given_back(parts: Components, profile: Profile, cycle: Cycle) -> Iterator[d
         return
     profile.feasible.give_back(cycle, account.row)
     parts.ledger.starting[account.row] -= entry.starting
-    given_back = Sum()
-    given_back.add(entry.charge, -1)
+    released = Sum()
+    released.add(entry.charge, -1)
     try:
-        yield {account.row: given_back}
+        yield {account.row: released}
     finally:
         parts.ledger.starting[account.row] += entry.starting
 
@@ -228,7 +228,7 @@ def _scored(
     return dict(zip(names, np.round(total, 3).tolist(), strict=True)), by_plugin
 
 
-def _tell_preemption(profile: Profile, cycle: Cycle, feasibility: FilterResult, result: Explanation) -> None:
+def _explain_preemption(profile: Profile, cycle: Cycle, feasibility: FilterResult, result: Explanation) -> None:
     limited, hopeful = _limited(feasibility)
     for plugin in profile.post_filters:
         found = plugin.post_filter(cycle, limited)
@@ -250,14 +250,14 @@ def _limited(feasibility: FilterResult) -> tuple[FilterResult, int]:
     return dataclasses.replace(feasibility, verdicts=[*feasibility.verdicts, ("", verdict)]), len(hopeful)
 
 
-def _partly_asked(profile: Profile, feasibility: FilterResult) -> list[str]:
+def _partly_run(profile: Profile, feasibility: FilterResult) -> list[str]:
     """Notes about costly plugins, which are not called for nodes that are rejected already."""
     asked = {name for name, _ in feasibility.verdicts}
     costly = [p.name for p in profile.plugins if p.name in profile.feasible.costly & asked]
     others = [verdict.bits for name, verdict in feasibility.verdicts if name not in costly]
     if not any((bits[feasibility.snapshot.present] != 0).any() for bits in others):
         return []
-    return [f"{name} was not asked about nodes that plugins before it refused" for name in costly]
+    return [f"{name} did not run for nodes that plugins before it had rejected" for name in costly]
 
 
 def _figures(parts: Components, rows: RowArray, given_back: dict[int, Sum], now: float) -> _Figures:
@@ -272,7 +272,7 @@ def _figures(parts: Components, rows: RowArray, given_back: dict[int, Sum], now:
         known=[account is not None for account in found],
         fresh=ledger.fresh(now)[rows].tolist(),
         free=free[rows].tolist(),
-        capacity=ledger.capacity[rows].tolist(),
+        capacity=ledger.pod_capacity[rows].tolist(),
         reserved=ledger.reserved[rows].tolist(),
         sampled=[account.sampled if account is not None and account.report is not None else None for account in found],
         left=[left[:, row].tolist() if ledger.has_room[row] else None for row in rows.tolist()],

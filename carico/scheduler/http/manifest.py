@@ -122,9 +122,9 @@ def _complete_whole_pod(spec: Plain, containers: list[Plain]) -> None:
         return
     whole = spec["resources"] = dict(spec["resources"])
     limits, requests = _amounts(whole.get("limits")), _amounts(whole.get("requests"))
-    asked = {name for container in containers for name in container["resources"]["requests"]}
+    requested = {name for container in containers for name in container["resources"]["requests"]}
     huge = {name for name in limits if name.startswith("hugepages-")}
-    own = {name: amount for name, amount in limits.items() if name in huge or name not in asked}
+    own = {name: amount for name, amount in limits.items() if name in huge or name not in requested}
     whole["limits"], whole["requests"] = limits, own | requests
 
 

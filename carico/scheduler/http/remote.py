@@ -108,7 +108,7 @@ async def _reach(args: argparse.Namespace) -> AsyncIterator[Pages]:
     if found is None or not found.holder:
         yield Pages(why_not=f"no scheduler was found: none holds the Lease {args.lease}; {NAME_ONE}")
     elif found.pod:
-        async with _forwarded(args, found) as pages:
+        async with _forward(args, found) as pages:
             yield pages
     elif found.holder.rpartition("_")[0] == socket.gethostname() and _listens():
         yield Pages(usual())
@@ -147,7 +147,7 @@ def _listens() -> bool:
 
 
 @asynccontextmanager
-async def _forwarded(args: argparse.Namespace, found: Leader) -> AsyncIterator[Pages]:
+async def _forward(args: argparse.Namespace, found: Leader) -> AsyncIterator[Pages]:
     chosen = [f"--kubeconfig={args.kubeconfig}"] if args.kubeconfig else []
     chosen += [f"--context={args.context}"] if args.context else []
     command = ["kubectl", *chosen, "-n", found.namespace, "port-forward", f"pod/{found.pod}"]
@@ -188,6 +188,6 @@ async def _port(process: asyncio.subprocess.Process) -> int:
 async def _complaint(process: asyncio.subprocess.Process) -> str:
     with contextlib.suppress(ProcessLookupError):
         process.kill()
-    _, said = await process.communicate()
-    lines = said.decode(errors="replace").strip().splitlines()
+    _, stderr = await process.communicate()
+    lines = stderr.decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else "kubectl port-forward did not answer"

@@ -26,7 +26,7 @@ from carico.scheduler.http.dashboard import site
 from carico.scheduler.http.explain import Busy, Explainer
 from carico.scheduler.http.explanation import as_table, rounded
 from carico.scheduler.informers import progress_lines
-from carico.scheduler.metrics import Present, gauge
+from carico.scheduler.metrics import ScrapeGauges, gauge
 
 if TYPE_CHECKING:
     from carico.scheduler.process import Scheduler
@@ -58,9 +58,9 @@ def private_routes(scheduler: Scheduler) -> dict[str, Route]:
     }
 
 
-def present(scheduler: Scheduler) -> Present:
+def present(scheduler: Scheduler) -> ScrapeGauges:
     """Metrics that are computed at each scrape."""
-    return Present(lambda: _present(scheduler))
+    return ScrapeGauges(lambda: _present(scheduler))
 
 
 def certificates(scheduler: Scheduler) -> CertificateCollector:
@@ -73,7 +73,7 @@ def ledger_rows(scheduler: Scheduler) -> dict[str, Any]:
     ledger, now = scheduler.parts.ledger, scheduler.clock.monotonic()
     rows = {
         node: {
-            "capacity": rounded(float(ledger.capacity[account.row])),
+            "capacity": rounded(float(ledger.pod_capacity[account.row])),
             "reserved": rounded(float(ledger.reserved[account.row])),
             "free": rounded(float(ledger.free[account.row])),
             "left": amounts_left(ledger, account.row),
@@ -114,8 +114,8 @@ async def _explain(scheduler: Scheduler, explainer: Explainer, request: Request)
     key = request.query.get("pod", "")
     pod = scheduler.watches.pods.store.get(key)
     if pod is None:
-        return text(HTTPStatus.NOT_FOUND, f"no pod {key!r} is known here" if key else "ask with ?pod=NAMESPACE/NAME")
-    return await _explained(explainer, pod, request)
+        return text(HTTPStatus.NOT_FOUND, f"no pod {key!r} is known here" if key else "use ?pod=NAMESPACE/NAME")
+    return await _respond(explainer, pod, request)
 
 
 async def _simulate(explainer: Explainer, request: Request) -> Page:
@@ -125,14 +125,14 @@ async def _simulate(explainer: Explainer, request: Request) -> Page:
     except (*FAILURES, UsageError) as error:
         return text(HTTPStatus.BAD_REQUEST, f"the body is not a pod: {error}")
     # Only the API server assigns UIDs: without one, its defaults and admission are missing.
-    return await _explained(explainer, manifest.as_stranger(pod), request, *(() if pod.uid else (manifest.UNKNOWN,)))
+    return await _respond(explainer, manifest.as_stranger(pod), request, *(() if pod.uid else (manifest.UNKNOWN,)))
 
 
-async def _explained(explainer: Explainer, pod: Pod, request: Request, *notes: str) -> Page:
+async def _respond(explainer: Explainer, pod: Pod, request: Request, *notes: str) -> Page:
     try:
         result = await explainer.explain(pod)
     except Busy:
-        return text(HTTPStatus.TOO_MANY_REQUESTS, "too many explanations are asked for at once; try again")
+        return text(HTTPStatus.TOO_MANY_REQUESTS, "too many explanations are requested at once; try again")
     result.notes += notes
     if request.query.get("format") == "table":
         return text(HTTPStatus.OK, await asyncio.to_thread(as_table, result))

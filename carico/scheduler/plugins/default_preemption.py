@@ -151,11 +151,11 @@ def _could_hold(cycle: Cycle, feasibility: FilterResult, row: int, gone: list[Po
     """Whether the node has enough without these pods, by requests alone: most nodes fail here, at a low cost."""
     if all(name != NodeResourcesFit.name for name, _ in feasibility.verdicts):
         return True
-    if cycle.snapshot.free(requests.PODS)[row] + len(gone) < 1:
+    if cycle.snapshot.unrequested(requests.PODS)[row] + len(gone) < 1:
         return False
     wanted = cycle.pod.template.requests
     return all(
-        cycle.snapshot.free(name)[row] + sum(pod.requests.get(name, 0) for pod in gone) >= amount
+        cycle.snapshot.unrequested(name)[row] + sum(pod.requests.get(name, 0) for pod in gone) >= amount
         for name, amount in wanted.items()
         if amount > 0
     )

@@ -22,6 +22,6 @@ class NodeName(PreFilter, Filter):
 
     def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
         wanted = cycle.snapshot.rows.number.get(cycle.pod.pod.spec.node_name, -1)
-        asked = cycle.snapshot.all_rows() if rows is None else rows
-        refused = np.asarray(asked != wanted)
+        candidates = cycle.snapshot.all_rows() if rows is None else rows
+        refused = np.asarray(candidates != wanted)
         return Verdict.refuse(refused, "node(s) didn't match the requested node name", unresolvable=True)

@@ -35,7 +35,7 @@ class NodeResourcesFit(Supply):
     @property
     def interests(self) -> tuple[EventInterest, ...]:
         return (
-            EventInterest("Pod", Action.POD_SCALE_DOWN, _asks_for_less, audience=only_itself),
+            EventInterest("Pod", Action.POD_SCALE_DOWN, _requests_less, audience=only_itself),
             EventInterest("Node", Action.ADD | Action.NODE_ALLOCATABLE, _could_hold),
         )
 
@@ -43,7 +43,7 @@ class NodeResourcesFit(Supply):
         """Two reasons per resource: evicting pods does not help on a node whose allocatable amount is too small."""
         snapshot = cycle.snapshot
         wanted = _wanted(cycle.pod.template)
-        free = snapshot.free(requests.PODS)
+        free = snapshot.unrequested(requests.PODS)
         full = (free if rows is None else free[rows]) < 1
         bits: Bits = full.astype(wanted.width)
         if snapshot.unknown_pods:
@@ -51,7 +51,7 @@ class NodeResourcesFit(Supply):
             unknown[snapshot.rows_with_unknown_pods()] = True
             _mark(bits, unknown if rows is None else unknown[rows], 1)
         for name, amount, bit in wanted.resources:
-            free = snapshot.free(name)
+            free = snapshot.unrequested(name)
             lacking = (free if rows is None else free[rows]) < amount
             if lacking.any():
                 whole = snapshot.allocatable(name)
@@ -68,7 +68,7 @@ class NodeResourcesFit(Supply):
     def available(self, resource: str, row: int) -> float:
         if row >= len(self._snapshot) or row in self._snapshot.rows_with_unknown_pods():
             return -math.inf
-        return float(self._snapshot.free(resource)[row])
+        return float(self._snapshot.unrequested(resource)[row])
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def _mark(bits: Bits, where: Mask, bit: int) -> None:
     bits |= where.astype(bits.dtype) << bits.dtype.type(bit)
 
 
-def _asks_for_less(pod: PodInfo, old: Pod, new: Pod) -> bool:
+def _requests_less(pod: PodInfo, old: Pod, new: Pod) -> bool:
     """Whether the waiting pod itself was resized. What running pods free is seen on their row."""
     return new.uid == pod.uid
 

@@ -49,18 +49,18 @@ class Unsupported(PreFilter):
         """Apart from these events, only a change of the pod itself helps."""
         return (
             EventInterest("Node", Action.ADD | Action.NODE_ALLOCATABLE, _offers),
-            EventInterest("DeviceClass", Action.DELETE | Action.UPDATE, _asks_for_devices),
+            EventInterest("DeviceClass", Action.DELETE | Action.UPDATE, _needs_devices),
         )
 
     def pre_filter(self, cycle: Cycle) -> Status:
         found = unsupported(cycle)
         if not found:
             return SKIP
-        told = (f"{feature}{': ' + ', '.join(what) if what else ''}" for feature, what in found.items())
-        return unresolvable(f"carico does not support {' and '.join(told)}; use another schedulerName for this pod")
+        listed = (f"{feature}{': ' + ', '.join(what) if what else ''}" for feature, what in found.items())
+        return unresolvable(f"carico does not support {' and '.join(listed)}; use another schedulerName for this pod")
 
 
-def _asks_for_devices(pod: PodInfo, old: object, new: object) -> bool:
+def _needs_devices(pod: PodInfo, old: object, new: object) -> bool:
     return any("/" in name for name in pod.template.requests)
 
 

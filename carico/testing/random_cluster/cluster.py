@@ -66,6 +66,6 @@ def _namespace(name: str, labels: dict[str, str]) -> Object:
 
 
 def _named(objects: list[Object], prefix: str) -> list[Object]:
-    """Terms speak of the other namespace before its name is known."""
+    """Terms name the other namespace before it exists."""
     found: list[Object] = json.loads(json.dumps(objects).replace("NAMESPACE", prefix))
     return found

@@ -137,7 +137,7 @@ def _features(rng: Random, spec: Object) -> None:
 
 
 def _resize(rng: Random, pod: Object) -> None:
-    """A resize under way: wanted, granted and actual amounts differ."""
+    """A resize in progress: wanted, granted and actual amounts differ."""
     container = pod["spec"]["containers"][0]
     container["resources"] = {"requests": {"cpu": rng.choice(("100m", "2"))}}
     granted, actual = rng.choice(("100m", "1")), rng.choice(("100m", "1500m"))

@@ -70,8 +70,8 @@ def decode(data: bytes) -> ClusterModel | RejectedMessage | None:
 
 def decode_next_ask(data: bytes) -> float:
     """Seconds that the aggregator requests the node to wait; 0: the node's own rule."""
-    asked = checks.parsed(pb.GlobalSubspace, data).next_ask_seconds
-    return min(asked, LONGEST_NEXT_ASK) if math.isfinite(asked) and asked > 0 else 0.0
+    seconds = checks.parsed(pb.GlobalSubspace, data).next_ask_seconds
+    return min(seconds, LONGEST_NEXT_ASK) if math.isfinite(seconds) and seconds > 0 else 0.0
 
 
 def _model(message: pb.ClusterModel) -> ClusterModel:

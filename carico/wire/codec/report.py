@@ -106,8 +106,8 @@ def decode(message: pb.NodeReport, before: NodeReport | None = None) -> NodeRepo
         estimate=_estimate(message, len(dimensions), at=-age),
         churn=message.churn,
         cost_absolute=checks.amounts("cost_absolute", message.cost_absolute, len(dimensions)),
-        counted=_told("counted", message, None if before is None else before.counted),
-        finished=_told("finished", message, None if before is None else before.finished),
+        counted=_set_of("counted", message, None if before is None else before.counted),
+        finished=_set_of("finished", message, None if before is None else before.finished),
         agent_version=message.agent_version,
         full=full,
         class_costs=class_cost.of_node(message.class_costs, cost_limits(full, dimensions)),
@@ -138,11 +138,11 @@ def _estimate(message: pb.NodeReport, m: int, at: float) -> Estimate:
     )
 
 
-def _told(name: str, message: pb.NodeReport, before: frozenset[str] | None) -> frozenset[str] | None:
+def _set_of(name: str, message: pb.NodeReport, before: frozenset[str] | None) -> frozenset[str] | None:
     """The set of this name; None where it is left out."""
     whole, changed = message.HasField(name), message.HasField(f"{name}_change")
     if whole and changed:
-        raise InvalidMessage("shape", f"{name} is told whole and by its changes")
+        raise InvalidMessage("shape", f"{name} is sent whole and by its changes")
     if whole:
         return _uids(name, getattr(message, name).uids)
     return _changed(name, getattr(message, f"{name}_change"), before) if changed else None

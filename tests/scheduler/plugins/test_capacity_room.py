@@ -1,4 +1,4 @@
-"""Capacity by room: what fits, what is said of it, and what wakes those who wait."""
+"""Capacity by room: what fits, which reasons are given, and what wakes waiting pods."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_pods_that_wait_for_amounts_are_tried_when_their_class_costs_less() -> N
     assert [bool(found.node) for found in iter(world.attempt, None)] == [True, True, True, False]
 
 
-def test_explain_says_what_the_pod_needs_and_what_room_nodes_have() -> None:
+def test_explain_shows_what_the_pod_needs_and_what_room_nodes_have() -> None:
     world = World("node-7", "node-8")
     world.report("node-7", 0.2, 3 * GIB)
     world.report("node-8", 6.0, 3 * GIB)

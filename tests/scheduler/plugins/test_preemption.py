@@ -142,7 +142,7 @@ def test_it_waits_for_victims_that_a_leader_before_has_evicted() -> None:
     assert answer(world, urgent()) is WAIT
 
 
-def test_it_waits_for_its_own_victims_before_any_watch_tells_of_their_eviction() -> None:
+def test_it_waits_for_its_own_victims_before_any_watch_shows_their_eviction() -> None:
     low = running("low", "a", 1)
     world = World([make_node("a", cpu="1"), make_node("b", cpu="1")], [low, running("o", "b", 1)])
     world.snapshot.nominate(PodInfo(urgent()), "a", [PodInfo(low)])

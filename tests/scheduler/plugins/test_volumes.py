@@ -106,7 +106,7 @@ def test_provisioning_only_where_the_class_allows() -> None:
         ([claim(bound="v", deletionTimestamp="2026-01-01T00:00:00Z"), volume("v")], "is being deleted"),
     ],
 )
-def test_what_is_wrong_is_said(things: list[KubeObject], words: str) -> None:
+def test_the_reason_names_the_problem(things: list[KubeObject], words: str) -> None:
     found = World(NODES, things=things).judge(user("data"))
     assert words in found.message()
     assert found.status.code is Code.UNRESOLVABLE
@@ -133,7 +133,7 @@ def _on(node: str, pod: Pod) -> Any:
 
 
 class Api:
-    """Writes down what was asked of the API server."""
+    """Records the requests to the API server."""
 
     def __init__(self) -> None:
         self.patches: list[tuple[str, Any]] = []
@@ -166,7 +166,7 @@ async def pre_bind(plugin: VolumeBinding, cycle: Cycle, node: str, clock: Manual
 def test_a_volume_is_claimed_and_the_pod_waits_for_the_controller() -> None:
     world = World(NODES, things=[storage_class(), claim(), claim("rival"), volume("v", zone="1")])
     plugin, cycle, api, clock = placed(world, user("data"), "a")
-    # assumed: nobody else gets it
+    # assumed: no other pod gets it
     assert world.feasible(user("rival", name="q")) == set()
 
     def controller() -> None:
@@ -204,7 +204,7 @@ def test_old_news_does_not_undo_what_was_assumed() -> None:
     assert world.feasible(user("rival", name="q")) == set()
 
 
-def test_a_provisioner_is_told_the_node_and_may_fail() -> None:
+def test_a_provisioner_gets_the_node_and_may_fail() -> None:
     world = World(NODES, things=[storage_class("disk.example.com"), claim()])
     plugin, cycle, api, clock = placed(world, user("data"), "b")
 

@@ -49,7 +49,7 @@ class Columns:
     def name(self, row: int) -> str:
         return self._names[row]
 
-    def noted(self, report: NodeReport) -> None:
+    def record(self, report: NodeReport) -> None:
         """Record a report that was taken into the ledger."""
         row = self._snapshot.rows.number.get(report.node)
         if row is None:
@@ -91,7 +91,7 @@ class Columns:
         )
         table = np.empty((length, USAGE + len(self.dimensions)), dtype=np.float32)
         table[:, STATE] = state
-        table[:, CAPACITY] = ledger.capacity[:length]
+        table[:, CAPACITY] = ledger.pod_capacity[:length]
         table[:, RESERVED] = ledger.reserved[:length]
         table[:, PODS] = self._pods[:length]
         table[:, STARTING] = ledger.starting[:length]

@@ -88,7 +88,7 @@ class Publisher:
         if self.history.is_due(now):
             self._keep(matrix, now)
         if len(self.readers):
-            self._tell(matrix, nodes_changed, now)
+            self._send(matrix, nodes_changed, now)
 
     # --- messages ---
 
@@ -141,7 +141,7 @@ class Publisher:
             }
         return found
 
-    def _tell(self, matrix: Matrix32, nodes_changed: RowArray, now: float) -> None:
+    def _send(self, matrix: Matrix32, nodes_changed: RowArray, now: float) -> None:
         message: dict[str, Any] = {}
         rows = np.union1d(changed(self._sent, matrix), nodes_changed)
         present = self._parts.snapshot.present

@@ -59,8 +59,8 @@ def _why(queued: Queued) -> str:
 
 
 def scheduled_condition(pod: Pod) -> str:
-    said = (c.message for c in pod.status.conditions if c.type == "PodScheduled" and c.status == "False")
-    return next(said, "")
+    messages = (c.message for c in pod.status.conditions if c.type == "PodScheduled" and c.status == "False")
+    return next(messages, "")
 
 
 def decision_rows(ring: DecisionLog, mark: int) -> list[dict[str, Any]]:

@@ -70,5 +70,5 @@ def _node(live: Publisher, request: Request) -> Page:
     name = request.query.get("name", "")
     found = live.node(name)
     if found is None:
-        return text(HTTPStatus.NOT_FOUND, f"no node {name!r} is known here; ask with ?name=NODE")
+        return text(HTTPStatus.NOT_FOUND, f"no node {name!r} is known here; use ?name=NODE")
     return Page(HTTPStatus.OK, JSON, msgspec.json.encode(found), HEADERS)

@@ -70,20 +70,20 @@ class InterPodAffinity(PreFilter, PreFilterExtensions, Filter, PreScore, Score):
     def pre_filter(self, cycle: Cycle) -> Status:
         snapshot, mine = cycle.snapshot, cycle.pod.terms
         shunning: dict[str, Counts] = {}
-        for term, there in snapshot.tally.anti_affinity.items():
-            if snapshot.tally.included(term.audience, cycle.pod.identity):
+        for term, there in snapshot.match_counts.anti_affinity.items():
+            if snapshot.match_counts.included(term.audience, cycle.pod.identity):
                 _gather(shunning, snapshot, term.topology_key, there)
         if not shunning and not mine.affinity and not mine.anti_affinity:
             return SKIP
         self._foreign_keys.update(shunning)
         if len(self._foreign_keys) > MAX_FOREIGN_KEYS:
-            self._foreign_keys = {term.topology_key for term in snapshot.tally.anti_affinity}
+            self._foreign_keys = {term.topology_key for term in snapshot.match_counts.anti_affinity}
         company = _Company({}, {}, shunning)
         matching_all = _matching_all(snapshot, mine.affinity) if mine.affinity else None
         for term in mine.affinity:
             _gather(company.wanted, snapshot, term.topology_key, matching_all)
         for term in mine.anti_affinity:
-            counts = snapshot.tally.count(term.audience, len(snapshot), terminating=True)
+            counts = snapshot.match_counts.count(term.audience, len(snapshot), terminating=True)
             _gather(company.shunned, snapshot, term.topology_key, counts)
         cycle.state[self.name] = company
         return OK
@@ -117,7 +117,7 @@ class InterPodAffinity(PreFilter, PreFilterExtensions, Filter, PreScore, Score):
     def _shift(self, cycle: Cycle, pod: PodInfo, row: int, change: int) -> None:
         company: _Company = cycle.state[self.name]
         snapshot, mine = cycle.snapshot, cycle.pod.terms
-        included = snapshot.tally.included
+        included = snapshot.match_counts.included
         for term in pod.terms.anti_affinity:
             if included(term.audience, cycle.pod.identity):
                 _bump(company.shunning, snapshot, term.topology_key, row, change)
@@ -129,16 +129,16 @@ class InterPodAffinity(PreFilter, PreFilterExtensions, Filter, PreScore, Score):
                 _bump(company.shunned, snapshot, term.topology_key, row, change)
 
     def pre_score(self, cycle: Cycle, rows: RowArray) -> Status:
-        snapshot, tally = cycle.snapshot, cycle.snapshot.tally
+        snapshot, match_counts = cycle.snapshot, cycle.snapshot.match_counts
         liking: dict[str, Counts] = {}
         for term, weight in cycle.pod.terms.preferred:
-            counts = tally.count(term.audience, len(snapshot), terminating=True)
+            counts = match_counts.count(term.audience, len(snapshot), terminating=True)
             _gather(liking, snapshot, term.topology_key, counts, weight)
-        for (term, weight), there in tally.preferred.items():
-            if tally.included(term.audience, cycle.pod.identity):
+        for (term, weight), there in match_counts.preferred.items():
+            if match_counts.included(term.audience, cycle.pod.identity):
                 _gather(liking, snapshot, term.topology_key, there, weight)
-        for term, there in tally.affinity.items():
-            if tally.included(term.audience, cycle.pod.identity):
+        for term, there in match_counts.affinity.items():
+            if match_counts.included(term.audience, cycle.pod.identity):
                 _gather(liking, snapshot, term.topology_key, there, HARD_WEIGHT)
         cycle.state["soft " + self.name] = liking
         return OK if liking else SKIP
@@ -155,7 +155,7 @@ class InterPodAffinity(PreFilter, PreFilterExtensions, Filter, PreScore, Score):
 def _matching_all(snapshot: Snapshot, wanted: tuple[Term, ...]) -> Counts:
     """Pods per row that match all of the terms; the same pod must match every term."""
     audiences = tuple(term.audience for term in wanted)
-    return snapshot.tally.count_all(audiences, len(snapshot), terminating=True)
+    return snapshot.match_counts.count_all(audiences, len(snapshot), terminating=True)
 
 
 def _gather(
@@ -197,7 +197,7 @@ def _lonely(cycle: Cycle, company: _Company, rows: RowArray | None) -> Mask:
     wanted = cycle.pod.terms.affinity
     snapshot = cycle.snapshot
     nobody = not any(counts.any() for counts in company.wanted.values())
-    first = nobody and all(snapshot.tally.included(term.audience, cycle.pod.identity) for term in wanted)
+    first = nobody and all(snapshot.match_counts.included(term.audience, cycle.pod.identity) for term in wanted)
     good = np.ones(len(snapshot) if rows is None else len(rows), dtype=np.bool_)
     for key in {term.topology_key for term in wanted}:
         codes = snapshot.labels.codes(key, rows)

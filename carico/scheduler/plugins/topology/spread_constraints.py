@@ -44,7 +44,7 @@ class Constraint:
         if self.selector.empty or self.selector.never:
             return np.zeros(len(snapshot), dtype=np.int64)
         audience = PodSet(frozenset({namespace}), NOTHING, self.selector)
-        return snapshot.tally.count(audience, len(snapshot), terminating=False)
+        return snapshot.match_counts.count(audience, len(snapshot), terminating=False)
 
     def counts_pod(self, pod: PodInfo) -> bool:
         """Whether `counts` includes a pod with these labels in its namespace."""

@@ -34,12 +34,12 @@ STORAGE = "storage"
 class VolumeCandidate:
     volume: PersistentVolume
     size: Fraction  # bytes
-    reached: Mask | None  # which of the rows asked about; None: all
+    reached: Mask | None  # which of the requested rows; None: all
     reserved: bool  # its claimRef names this claim
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class UnboundClaim:
     """A claim without a volume, and what could give it one."""
 
     claim: PersistentVolumeClaim
@@ -59,12 +59,12 @@ class Match:
     room: bool = True
 
 
-def wish(snapshot: Snapshot, claim: PersistentVolumeClaim, rows: RowArray) -> Wish:
+def wish(snapshot: Snapshot, claim: PersistentVolumeClaim, rows: RowArray) -> UnboundClaim:
     storage_class = snapshot.store.storage_classes[claim.class_name]
     selected = claim.metadata.annotations.get(SELECTED_NODE)
     at = None if selected is None else np.asarray(rows == snapshot.rows.number.get(selected, -1))
     candidates = tuple(sorted(_candidates(snapshot, claim, rows), key=lambda c: (not c.reserved, c.size)))
-    return Wish(
+    return UnboundClaim(
         claim,
         candidates,
         at,
@@ -150,7 +150,7 @@ def _holds(pool: CSIStorageCapacity, size: int) -> bool:
     return limit is not None and _offered(limit) >= size
 
 
-def patterns(wishes: list[Wish], count: int) -> Iterator[tuple[int, Mask]]:
+def patterns(wishes: list[UnboundClaim], count: int) -> Iterator[tuple[int, Mask]]:
     """Groups of rows that every mask of the wishes treats alike: the index of one of them, and the mask of all."""
     found = (m for w in wishes for m in (*(c.reached for c in w.candidates), w.at, w.provisionable, w.roomy))
     masks = [mask for mask in found if mask is not None]
@@ -161,7 +161,7 @@ def patterns(wishes: list[Wish], count: int) -> Iterator[tuple[int, Mask]]:
         yield int(index), np.asarray(group.ravel() == number)
 
 
-def match(wishes: list[Wish], index: int) -> Match:
+def match(wishes: list[UnboundClaim], index: int) -> Match:
     """How the row at this index serves all wishes; small claims go first, each gets the smallest volume that fits."""
     if any(w.at is not None and not w.at[index] for w in wishes):
         return Match(served=False)
@@ -182,7 +182,7 @@ def match(wishes: list[Wish], index: int) -> Match:
 
 
 def _choose(
-    w: Wish, index: int, taken: dict[str, tuple[PersistentVolumeClaim, PersistentVolume]]
+    w: UnboundClaim, index: int, taken: dict[str, tuple[PersistentVolumeClaim, PersistentVolume]]
 ) -> PersistentVolume | None:
     for candidate in w.candidates:
         if candidate.volume.name in taken:

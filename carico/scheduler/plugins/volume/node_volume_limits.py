@@ -63,9 +63,9 @@ class NodeVolumeLimits(PreFilter, CostlyFilter):
         return OK if wanted else SKIP
 
     def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
-        asked = cycle.snapshot.all_rows() if rows is None else rows
+        candidates = cycle.snapshot.all_rows() if rows is None else rows
         wanted: Attachments = cycle.state[self.name]
-        refused = np.array([_exceeds(cycle.snapshot, int(row), wanted) for row in asked], dtype=np.bool_)
+        refused = np.array([_exceeds(cycle.snapshot, int(row), wanted) for row in candidates], dtype=np.bool_)
         return Verdict(refused.view(np.uint8), (EXCEEDED,))
 
 

@@ -40,7 +40,7 @@ from carico.scheduler.framework.contract import (
 )
 from carico.scheduler.framework.in_flight import WaitingPods
 from carico.scheduler.plugins.volume import matching
-from carico.scheduler.plugins.volume.matching import Match, Wish
+from carico.scheduler.plugins.volume.matching import Match, UnboundClaim
 from carico.scheduler.plugins.volume.pod_volumes import bound_volume, claim_uses, made_for, missing, reaches, uses_claim
 from carico.scheduler.plugins.volume.progress import progress
 from carico.scheduler.plugins.volume.writing import changed, write
@@ -118,17 +118,17 @@ class VolumeBinding(PreFilter, Filter, Reserve, PreBind):
     def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
         claims: _Claims = cycle.state[self.name]
         snapshot = cycle.snapshot
-        asked = snapshot.all_rows() if rows is None else rows
-        bits = np.zeros(len(asked), dtype=np.uint8)
+        candidates = snapshot.all_rows() if rows is None else rows
+        bits = np.zeros(len(candidates), dtype=np.uint8)
         for claim in claims.bound:
             volume = bound_volume(snapshot.store, claim)
-            reached = reaches(snapshot, volume, asked) if volume is not None else None
+            reached = reaches(snapshot, volume, candidates) if volume is not None else None
             if volume is None:
                 bits |= np.uint8(8)
             elif reached is not None:
                 bits |= (~reached).view(np.uint8)
         if claims.waiting:
-            bits |= _unserved(snapshot, claims.waiting, asked)
+            bits |= _unserved(snapshot, claims.waiting, candidates)
         return Verdict(bits, (OUT_OF_REACH, NOT_SERVED, NO_ROOM, VANISHED))
 
     def reserve(self, cycle: Cycle, node: str) -> Status:
@@ -159,9 +159,9 @@ class VolumeBinding(PreFilter, Filter, Reserve, PreBind):
                 await write(self._client, thing)
         except (CaricoError, OSError) as failure:
             return error(f"binding volumes: {failure}")
-        return await self._bound(cycle, claims, node)
+        return await self._bind_claims(cycle, claims, node)
 
-    async def _bound(self, cycle: Cycle, claims: _Claims, node: str) -> Status:
+    async def _bind_claims(self, cycle: Cycle, claims: _Claims, node: str) -> Status:
         """Wait until the volume controller has bound every claim."""
         match, store, in_flight = claims.match, cycle.snapshot.store, self._waiting.get(cycle.pod.uid)
         assert match is not None
@@ -199,7 +199,7 @@ def _waits(snapshot: Snapshot, claim: PersistentVolumeClaim) -> bool:
     return waits and not claim.spec.volume_name
 
 
-def _wishes(snapshot: Snapshot, claims: list[PersistentVolumeClaim], rows: RowArray) -> list[Wish]:
+def _wishes(snapshot: Snapshot, claims: list[PersistentVolumeClaim], rows: RowArray) -> list[UnboundClaim]:
     return [matching.wish(snapshot, claim, rows) for claim in claims]
 
 

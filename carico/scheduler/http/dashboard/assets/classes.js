@@ -18,7 +18,7 @@ export class Classes {
 
   row({ family, pods, uses, requests, suggested, measured }) {
     const number = h("span", { class: "quiet push" }, pods === 1 ? "1 pod" : `${count(pods)} pods`);
-    const told = measured ? `uses ${uses}; requests ${requests}, should request ${suggested}` : `not measured yet; requests ${requests}`;
-    return h("li", {}, h("div", { class: "line" }, podName(family), number), h("p", { class: "why" }, told));
+    const text = measured ? `uses ${uses}; requests ${requests}, should request ${suggested}` : `not measured yet; requests ${requests}`;
+    return h("li", {}, h("div", { class: "line" }, podName(family), number), h("p", { class: "why" }, text));
   }
 }

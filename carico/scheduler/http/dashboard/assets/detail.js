@@ -1,6 +1,6 @@
 // One node: its figures, its last minutes as two charts, and the pods on it.
 
-import { $, count, duration, h, percent, podName, pods, say, short } from "./dom.js";
+import { $, count, duration, h, percent, podName, pods, setText, short } from "./dom.js";
 import { chart, follow, roundUp, spanOf, spanText } from "./chart.js";
 import { labelOf } from "./nodes.js";
 import { isStale, modeOf } from "./store.js";
@@ -10,7 +10,7 @@ const REFRESH = 15_000; // ms between two requests for the pods of the node
 
 export class Detail {
   constructor(store, beside) {
-    Object.assign(this, { store, beside, node: null, told: null, points: [], asked: 0 });
+    Object.assign(this, { store, beside, node: null, details: null, points: [], loads: 0 });
     const dialog = $("detail");
     $("close").addEventListener("click", () => dialog.close());
     $("previous").addEventListener("click", () => this.step(-1));
@@ -24,17 +24,17 @@ export class Detail {
     store.onNode = (node) => this.follow(node);
     addEventListener("resize", () => this.draw());
     setInterval(() => this.node && this.draw(), 1000);
-    setInterval(() => this.node && this.ask(), REFRESH);
+    setInterval(() => this.node && this.load(), REFRESH);
   }
 
   async open(node) {
-    Object.assign(this, { node, told: null, points: [] });
-    say($("detail-title"), node.name);
+    Object.assign(this, { node, details: null, points: [] });
+    setText($("detail-title"), node.name);
     $("detail-body").replaceChildren(h("p", { class: "quiet" }, "Reading …"));
     if (!$("detail").open) $("detail").showModal();
     $("detail-title").focus();
     document.title = `${node.name} – Carico`;
-    await this.ask();
+    await this.load();
   }
 
   left() {
@@ -47,23 +47,23 @@ export class Detail {
     if (other) this.open(other);
   }
 
-  async ask() {
+  async load() {
     const name = this.node.name;
-    const turn = ++this.asked;
+    const turn = ++this.loads;
     try {
       const answer = await fetch(`page/node?name=${encodeURIComponent(name)}`);
-      if (turn !== this.asked || this.node?.name !== name) return;
+      if (turn !== this.loads || this.node?.name !== name) return;
       if (!answer.ok) throw new Error(`the scheduler does not know ${name} any more`);
-      this.heard(await answer.json());
+      this.receive(await answer.json());
     } catch (error) {
-      if (turn === this.asked && !this.told) $("detail-body").replaceChildren(h("p", { class: "bad" }, `No answer: ${error.message}.`));
+      if (turn === this.loads && !this.details) $("detail-body").replaceChildren(h("p", { class: "bad" }, `No answer: ${error.message}.`));
     }
   }
 
-  heard(told) {
-    const first = !this.told;
-    this.told = told;
-    const { at, capacity, reserved, usage, pods: running } = told.history;
+  receive(details) {
+    const first = !this.details;
+    this.details = details;
+    const { at, capacity, reserved, usage, pods: running } = details.history;
     const newest = at.at(-1) ?? 0;
     const kept = at.map((time, i) => ({ at: time, capacity: capacity[i], reserved: reserved[i], pods: running[i], usage: usage.map((line) => line[i]) }));
     this.points = [...kept, ...this.points.filter((point) => point.at > newest)];
@@ -94,14 +94,14 @@ export class Detail {
   }
 
   draw() {
-    if (!this.node || !this.told) return;
+    if (!this.node || !this.details) return;
     const { node, store } = this;
     const [word, kind] = modeOf(node);
     $("detail-state").dataset.kind = kind;
-    for (const id of ["capacity", "reserved", "free", "pods", "starting"]) say($(`fact-${id}`), pods(node[id]));
+    for (const id of ["capacity", "reserved", "free", "pods", "starting"]) setText($(`fact-${id}`), pods(node[id]));
     const now = store.now();
-    const age = this.told.report ? this.told.report.age + now - this.told.now : null;
-    say($("detail-state"), age !== null && isStale(node) ? `${word}, ${duration(age)} old` : word);
+    const age = this.details.report ? this.details.report.age + now - this.details.now : null;
+    setText($("detail-state"), age !== null && isStale(node) ? `${word}, ${duration(age)} old` : word);
     this.points = this.points.filter((point) => point.at > now - KEPT);
     if (!document.querySelector("#detail .chart:hover")) this.charts(now);
     $("previous").disabled = !this.beside(node, -1);
@@ -155,7 +155,7 @@ export class Detail {
   }
 
   pods() {
-    const { report, pods: here, pod_count } = this.told;
+    const { report, pods: here, pod_count } = this.details;
     const rows = here.map(([name, phase, standing]) => h("li", {}, podName(name), h("span", { class: "quiet push" }, phase), h("span", { class: "badge", "data-kind": standing === "reserved" ? "held" : "fine" }, standing)));
     if (pod_count > here.length) rows.push(h("li", { class: "quiet" }, `and ${count(pod_count - here.length)} more`));
     $("pods-here").replaceChildren(...(rows.length ? rows : [h("li", { class: "quiet" }, "none")]));

@@ -14,7 +14,7 @@ export function h(tag, properties = {}, ...children) {
 }
 
 /** Sets text only if it differs: less work for the browser, and a screen reader does not repeat it. */
-export function say(element, text) {
+export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
@@ -57,5 +57,5 @@ let spoken = 0;
 /** Announces text to screen readers, at most every three seconds. */
 export function announce(text) {
   clearTimeout(spoken);
-  spoken = setTimeout(() => say($("spoken"), text), 300);
+  spoken = setTimeout(() => setText($("spoken"), text), 300);
 }

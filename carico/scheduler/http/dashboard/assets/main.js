@@ -1,7 +1,7 @@
 // Connects the parts: messages of the stream go into the store, and the parts draw them in the next frames.
 
 import { Classes } from "./classes.js";
-import { $, announce, duration, say } from "./dom.js";
+import { $, announce, duration, setText } from "./dom.js";
 import { Detail } from "./detail.js";
 import { Nodes } from "./nodes.js";
 import { Store } from "./store.js";
@@ -36,10 +36,10 @@ function drawNext() {
 let role = "";
 function who() {
   const { identity, leads, holder, ready, version } = store.who;
-  say($("identity"), `${identity} · ${version}`);
+  setText($("identity"), `${identity} · ${version}`);
   const now = !ready ? "starting" : leads ? "leads" : "stands by";
   $("role").dataset.kind = leads ? "fine" : "held";
-  say($("role"), now);
+  setText($("role"), now);
   if (role && role !== now) announce(`This scheduler ${now}`);
   role = now;
   notice(store.who);
@@ -50,15 +50,15 @@ function notice({ ready, leads, holder }) {
   let text = "";
   if (lostAt !== null) text = `No connection for ${duration((performance.now() - lostAt) / 1000)}: these figures are old. Trying again.`;
   else if (!ready) text = "This scheduler is still reading the cluster from the API server.";
-  else if (!leads) text = holder ? `This replica stands by: ${holder} leads and binds. Nodes are the same there; the queue and the decisions that count are on its page.` : "This replica stands by; nobody leads at the moment.";
+  else if (!leads) text = holder ? `This replica is on standby: ${holder} leads and binds. Nodes are the same there; the queue and the decisions that count are on its page.` : "This replica is on standby; no replica leads at the moment.";
   $("notice").hidden = !text;
-  say($("notice"), text);
+  setText($("notice"), text);
 }
 
 const WORDS = { connecting: "connecting", live: "live", lost: "no connection" };
 function moved(state) {
   $("link").dataset.state = state;
-  say($("link-text"), WORDS[state]);
+  setText($("link-text"), WORDS[state]);
   document.body.classList.toggle("old", state === "lost");
   if (state === "lost") {
     lostAt ??= performance.now();
@@ -73,6 +73,6 @@ setInterval(() => lostAt !== null && notice(store.who ?? { ready: true, leads: t
 
 addEventListener("theme", drawSoon);
 new Connection("page/live", (kind, message) => {
-  store.hear(kind, message);
+  store.apply(kind, message);
   drawSoon();
 }, moved);

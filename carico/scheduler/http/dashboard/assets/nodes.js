@@ -1,6 +1,6 @@
 // The list of nodes: search, filter, sort. rows.js draws the rows in view.
 
-import { $, announce, count, h, say } from "./dom.js";
+import { $, announce, count, h, setText } from "./dom.js";
 import { CORDONED, isStale } from "./store.js";
 import { Rows } from "./rows.js";
 
@@ -119,10 +119,10 @@ export class Nodes {
   empty() {
     const all = this.store.nodes.size;
     const some = this.shown.length;
-    say($("shown"), some === all ? count(all) : `${count(some)} of ${count(all)}`);
+    setText($("shown"), some === all ? count(all) : `${count(some)} of ${count(all)}`);
     $("empty").hidden = some > 0;
     $("grid").hidden = some === 0;
-    if (some === 0) say($("empty"), all ? "No node fits this search." : "No node yet. Nodes appear here as soon as the API server lists them.");
+    if (some === 0) setText($("empty"), all ? "No node fits this search." : "No node yet. Nodes appear here as soon as the API server lists them.");
   }
 
   /** The node before or after `node` in the current list. */

@@ -3,7 +3,7 @@
 // For the keyboard the grid itself has the focus and names the active row (aria-activedescendant): a focused row could
 // be scrolled out of view at any time.
 
-import { h, percent, pods, say } from "./dom.js";
+import { h, percent, pods, setText } from "./dom.js";
 import { isStale, modeOf } from "./store.js";
 
 const SPARE = 6; // rows drawn beyond each edge
@@ -142,7 +142,7 @@ function newCell(kind, label) {
 
 const FILL = {
   name(cell, node) {
-    say(cell, node.name);
+    setText(cell, node.name);
     cell.title = node.name;
   },
   usage(cell, node, { i }) {
@@ -150,7 +150,7 @@ const FILL = {
     const [meter, text] = cell.children;
     meter.firstChild.style.transform = `scaleX(${Math.min(1, value ?? 0)})`;
     meter.dataset.level = value >= 0.9 ? "high" : value >= 0.75 ? "raised" : "calm";
-    say(text, percent(value));
+    setText(text, percent(value));
   },
   room(cell, node) {
     const [counted, held] = cell.firstChild.children;
@@ -158,11 +158,11 @@ const FILL = {
     held.style.transform = `scaleX(${node.heldShare})`;
   },
   number(cell, node, { id }) {
-    say(cell, pods(node[id]));
+    setText(cell, pods(node[id]));
   },
   mode(cell, node) {
     const [word, kind] = modeOf(node);
-    say(cell.firstChild, word);
+    setText(cell.firstChild, word);
     cell.firstChild.dataset.kind = kind;
   },
 };

@@ -26,7 +26,7 @@ export class Store {
     return performance.now() / 1000 + this.offset;
   }
 
-  hear(kind, message) {
+  apply(kind, message) {
     this.offset = message.now - performance.now() / 1000;
     if (kind === "full") {
       this.nodes.clear();

@@ -8,9 +8,9 @@ const PAUSE = 2_000; // ms before a retry
 const HIDDEN = 60_000; // ms after which a hidden page disconnects: browsers allow few streams per host
 
 export class Connection {
-  /** `heard(kind, message)` gets "full" and "change"; `moved(state)` gets "connecting", "live" and "lost". */
-  constructor(address, heard, moved) {
-    Object.assign(this, { address, heard, moved, source: null, state: "", lastHeard: performance.now() });
+  /** `onMessage(kind, message)` gets "full" and "change"; `onState(state)` gets "connecting", "live" and "lost". */
+  constructor(address, onMessage, onState) {
+    Object.assign(this, { address, onMessage, onState, source: null, state: "", lastMessage: performance.now() });
     document.addEventListener("visibilitychange", () => this.seen(!document.hidden));
     setInterval(() => this.watch(), 1000);
     this.open();
@@ -18,12 +18,12 @@ export class Connection {
 
   open() {
     this.close();
-    this.lastHeard = performance.now();
+    this.lastMessage = performance.now();
     const source = (this.source = new EventSource(this.address));
     for (const kind of ["full", "change"]) {
       source.addEventListener(kind, (event) => {
-        this.lastHeard = performance.now();
-        this.heard(kind, JSON.parse(event.data));
+        this.lastMessage = performance.now();
+        this.onMessage(kind, JSON.parse(event.data));
         this.move("live");
       });
     }
@@ -46,7 +46,7 @@ export class Connection {
   }
 
   watch() {
-    if (this.source && performance.now() - this.lastHeard > SILENCE) {
+    if (this.source && performance.now() - this.lastMessage > SILENCE) {
       this.move("lost");
       this.open();
     }
@@ -61,6 +61,6 @@ export class Connection {
   move(state) {
     if (state === this.state) return;
     this.state = state;
-    this.moved(state);
+    this.onState(state);
   }
 }

@@ -1,6 +1,6 @@
 // Figures of the cluster, and its last ten minutes.
 
-import { $, count, h, pods, say, short } from "./dom.js";
+import { $, count, h, pods, setText, short } from "./dom.js";
 import { chart, roundUp, spanOf, spanText } from "./chart.js";
 
 const FIGURES = [
@@ -31,8 +31,8 @@ export class Summary {
     const { summary } = this.store;
     if (!summary) return;
     FIGURES.forEach(([id, , value, note], i) => {
-      say(this.cells[i][0], value(summary));
-      say(this.cells[i][1], note(summary));
+      setText(this.cells[i][0], value(summary));
+      setText(this.cells[i][1], note(summary));
       if (id === "nodes") this.cells[i][1].classList.toggle("bad", summary.stale > 0);
     });
     this.trend();
@@ -44,7 +44,7 @@ export class Summary {
     const times = past.map(([at]) => at);
     const now = this.store.now();
     const span = spanOf(times, now);
-    say(this.span, spanText(span));
+    setText(this.span, spanText(span));
     const base = past.map(() => 0);
     const held = past.map(([, running, reserved]) => Math.max(0, running - reserved)); // pods include reserved ones
     const promised = past.map(([, , reserved], i) => held[i] + reserved);

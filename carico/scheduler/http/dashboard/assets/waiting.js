@@ -1,6 +1,6 @@
 // The queue and the last decisions.
 
-import { $, count, duration, h, podName, pods, say, timeOfDay } from "./dom.js";
+import { $, count, duration, h, podName, pods, setText, timeOfDay } from "./dom.js";
 
 const PLACES = { active: "ready", flight: "binding", backoff: "pausing", waiting: "refused", gated: "gated" };
 const RESULTS = { scheduled: "placed", unschedulable: "no node", error: "error", gone: "gone", elsewhere: "bound elsewhere", failed: "binding failed" };
@@ -52,7 +52,7 @@ export class Waiting {
 
   ages() {
     const now = this.store.now();
-    for (const age of $("queue").querySelectorAll("[data-since]")) say(age, duration(now - age.dataset.since));
+    for (const age of $("queue").querySelectorAll("[data-since]")) setText(age, duration(now - age.dataset.since));
   }
 
   drawDecisions() {
@@ -68,9 +68,9 @@ export class Waiting {
     const line = h("div", { class: "line" }, h("time", { class: "quiet" }, timeOfDay(at)), podName(pod),
       node ? h("span", { class: "arrow", "aria-label": "to" , role: "img" }, "→") : null, target,
       h("span", { class: "badge push", "data-kind": kind }, RESULTS[result] ?? result));
-    const told = placed
+    const text = placed
       ? `${free === null ? "judged without a report" : `${pods(free)} free there`}; ${count(feasible)} of ${count(nodes)} nodes could take it${attempt > 1 ? `; try ${attempt}` : ""}; ${Math.round(micros)} µs`
       : why;
-    return h("li", {}, line, told ? h("p", { class: "why" }, told) : null);
+    return h("li", {}, line, text ? h("p", { class: "why" }, text) : null);
   }
 }
