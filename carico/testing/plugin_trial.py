@@ -100,7 +100,7 @@ class PluginTrial:
         return {
             "nodes": list(map(id, snapshot.nodes)),
             "pods on nodes": [sorted(snapshot.on[row]) for row in rows],
-            "free amounts": {name: snapshot.free(name).tolist() for name in sorted(amounts)},
+            "free amounts": {name: snapshot.unrequested(name).tolist() for name in sorted(amounts)},
             "allocatable amounts": {name: snapshot.allocatable(name).tolist() for name in sorted(amounts)},
             "cordons": snapshot.unschedulable.tolist(),
             "volume users": {row: sorted(there) for row, there in snapshot.with_volumes.items()},

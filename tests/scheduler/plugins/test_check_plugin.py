@@ -100,7 +100,7 @@ class UnnamedBit(FewPods):
 
 class ChangesTheCluster(FewPods):
     def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
-        cycle.snapshot.free("cpu")[:] -= 1
+        cycle.snapshot.unrequested("cpu")[:] -= 1
         return super().filter(cycle, rows)
 
 
