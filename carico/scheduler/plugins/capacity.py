@@ -95,9 +95,9 @@ class Capacity:
         fixed = not self.rules.preempt
         self._reasons = (
             Reason(NO_CAPACITY, fixed),
-            Reason(NO_REPORT, True),
-            Reason(STARTING, True),
-            Reason(UNMEASURED, True),
+            Reason(NO_REPORT, True, transient=True),
+            Reason(STARTING, True, transient=True),
+            Reason(UNMEASURED, True, transient=True),
             *(Reason(text, fixed) for text in TOO_LITTLE),
         )
 
