@@ -237,29 +237,56 @@ def test_a_pod_whose_nominated_node_is_deleted_is_tried_at_once() -> None:
     asyncio.run(story())
 
 
+async def nominated_by_room(world: World) -> str:
+    """Two full nodes whose agents report room; returns the one that is nominated for a pod of higher priority."""
+    names = ("n0", "n1")
+    world.with_room.update(names)
+    for name in names:
+        world.api.set_node(name, node(name, "4"))
+        for j in range(4):
+            create(world, pod(f"low-{name}-{j}", "1", on=name))
+    for image in COSTS:
+        world.aggregate(image, 1.0)
+    world.deliver()
+    for name in names:
+        world.report(name)
+    create(world, pod("high", "2", priority=1000))
+    world.deliver()
+    await world.schedule()
+    return world.parts.snapshot.nominated["uid-high"].node
+
+
 def test_a_node_that_does_not_hold_it_after_all_is_given_up_when_reports_show_it() -> None:
     """Somebody else's pod takes the memory that nobody requests; by requests the node would hold it."""
 
     async def story() -> None:
         async with World() as world:
-            names = ("n0", "n1")
-            world.with_room.update(names)
-            for name in names:
-                world.api.set_node(name, node(name, "4"))
-                for j in range(4):
-                    create(world, pod(f"low-{name}-{j}", "1", on=name))
-            for image in COSTS:
-                world.aggregate(image, 1.0)
-            world.deliver()
-            for name in names:
-                world.report(name)
-            create(world, pod("high", "2", priority=1000))
-            world.deliver()
-            await world.schedule()
-            first = world.parts.snapshot.nominated["uid-high"].node
+            first = await nominated_by_room(world)
             create(world, pod("intruder", "0", priority=2000, on=first, image="fat"))
             await world.rest(60)
             assert world.api.pods["high"]["spec"].get("nodeName") not in (None, first)
             assert len(world.api.deleted) == 4
+
+    asyncio.run(story())
+
+
+def test_a_node_whose_agent_falls_silent_stays_nominated() -> None:
+    """That a report is missing shows nothing: it is no reason to evict pods elsewhere."""
+
+    async def story() -> None:
+        async with World() as world:
+            first = await nominated_by_room(world)
+            (other,) = {"n0", "n1"} - {first}
+            world.parts.ledger.fell_silent(first)
+            world.parts.cluster.capacity_changed()
+            for step in range(60):
+                world.report(other)
+                world.parts.cluster.tick()
+                await second(world, step)
+            assert len(world.api.deleted) == 2
+            assert world.parts.snapshot.nominated["uid-high"].node == first
+            await world.rest(10)
+            assert world.api.pods["high"]["spec"].get("nodeName") == first
+            assert len(world.api.deleted) == 2
 
     asyncio.run(story())

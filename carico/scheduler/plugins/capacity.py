@@ -113,9 +113,9 @@ class Capacity(PreFilter, PreFilterExtensions, PricedSupply, Score, Explain, Exp
         fixed = not self.args.preempt_for_capacity
         self._reasons = (
             Reason(NO_CAPACITY, fixed),
-            Reason(NO_REPORT, True),
-            Reason(STARTING, True),
-            Reason(UNMEASURED, True),
+            Reason(NO_REPORT, True, transient=True),
+            Reason(STARTING, True, transient=True),
+            Reason(UNMEASURED, True, transient=True),
             *(Reason(text, fixed) for text in TOO_LITTLE),
         )
 
