@@ -58,7 +58,8 @@ class PlayedNetwork:
     async def connect(
         self, _: Credentials, tls: ssl.SSLContext | None, session: ssl.SSLSession | None, patience: float
     ) -> PlayedConnection:
-        assert tls is session is None
+        assert tls is None
+        assert session is None
         assert patience > 0
         self.refused()
         self.made.append(PlayedConnection(self))

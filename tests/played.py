@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from network import Asked, client_of
@@ -44,7 +44,7 @@ class PlayedServer:
         self.watched_from.append(path.partition("resourceVersion=")[2].partition("&")[0])
         return self._parts(self._streams.pop(0) if self._streams else [])
 
-    async def _parts(self, events: list[Object | bytes]) -> AsyncIterator[bytes]:
+    async def _parts(self, events: Sequence[Object | bytes]) -> AsyncIterator[bytes]:
         for event in events:
             yield _line(event)
         while not self._streams:

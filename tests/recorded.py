@@ -18,8 +18,9 @@ from carico.scheduler.cache.object_store import KINDS
 Path = tuple[str | int, ...]
 _FOLDER = File(__file__).parent / "kube" / "recorded"
 
+_KINDS: list[type[KubeObject]] = [Pod, Node, *KINDS.values()]
 RECORDED: dict[type[KubeObject], dict[str, Any]] = {
-    kind: json.loads((_FOLDER / f"{kind.__name__}.json").read_text()) for kind in (Pod, Node, *KINDS.values())
+    kind: json.loads((_FOLDER / f"{kind.__name__}.json").read_text()) for kind in _KINDS
 }
 
 

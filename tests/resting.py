@@ -202,7 +202,7 @@ class World:
                 self._nominations.pop(loser.uid, None)
             return losers
 
-        self.parts.cluster.nominate = watched  # type: ignore[method-assign]
+        self.parts.cluster.nominate = watched  # type: ignore[method-assign, assignment]
         for coroutine in (self.scheduler.writer.run(), self.scheduler.recorder.run()):
             self._tasks.append(asyncio.create_task(coroutine))
         return self

@@ -13,7 +13,7 @@ from carico.types import ClassCost, ClassKey, Estimate, Mode, NodeReport
 _numbers = itertools.count(1)
 
 
-def make_node(name: str, *, labels: dict[str, str] | None = None, spec: Any = None, **allocatable: str) -> Node:
+def make_node(name: str, *, labels: Any = None, spec: Any = None, **allocatable: str) -> Node:
     """A node with room for 110 pods, 8 cores and 16 GiB unless `allocatable` overrides it.
 
     >>> make_node("n", cpu="2").status.allocatable["cpu"]

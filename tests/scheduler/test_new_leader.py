@@ -60,7 +60,7 @@ async def test_an_agent_that_does_not_read_keeps_no_leader_from_scheduling(tmp_p
     settings = SchedulerSettings(
         kubeconfig=kubeconfig, listen="127.0.0.1:0", debug_listen="127.0.0.1:0",
         grpc_listen=f"127.0.0.1:{free_port()}", plaintext=True,
-        on_stale="requests", leader_elect_retry_period=0.1,
+        on_stale="requests", leader_elect_retry_period=0.1, heartbeat=0.5,  # for which first reports are awaited
     )  # fmt: skip
     async with ApiServer(clock) as api:
         api.kubeconfig(kubeconfig)

@@ -58,7 +58,8 @@ class World:
         self.client = Client(fixed(address, token), connect=self.network.connect)
         settings = SchedulerSettings(
             listen="127.0.0.1:0", debug_listen="127.0.0.1:0", grpc_listen="127.0.0.1:0", plaintext=True,
-            on_stale="requests", leader_elect_resource_namespace="default",
+            on_stale="requests", heartbeat=0.5,  # for which first reports are awaited
+            leader_elect_resource_namespace="default",
             leader_elect_lease_duration=1000.0, leader_elect_renew_deadline=900.0, leader_elect_retry_period=0.1,
         )  # fmt: skip
         self.scheduler = Scheduler(settings, client=self.client)

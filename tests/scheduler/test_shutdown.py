@@ -80,7 +80,8 @@ async def bindings_under_way(folder: Path) -> AsyncIterator[tuple[Client, SlowCl
         slow = SlowClient(client)
         settings = SchedulerSettings(
             listen="127.0.0.1:0", debug_listen="127.0.0.1:0",
-            grpc_listen="127.0.0.1:0", plaintext=True, on_stale="requests",
+            grpc_listen="127.0.0.1:0", plaintext=True,
+            on_stale="requests", heartbeat=0.5,  # for which first reports are awaited
             leader_elect_resource_namespace="default", leader_elect_resource_name="carico",
             leader_elect_lease_duration=1000.0, leader_elect_renew_deadline=900.0, leader_elect_retry_period=0.1,
         )  # fmt: skip

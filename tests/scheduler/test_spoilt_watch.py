@@ -30,7 +30,8 @@ class Stage:
         settings = SchedulerSettings(
             kubeconfig=proxy.kubeconfig, listen="127.0.0.1:0", debug_listen="127.0.0.1:0",
             grpc_listen="127.0.0.1:0", plaintext=True, validate=True,
-            on_stale="requests", first_backoff=0.2, last_backoff=0.5, leader_elect=False,
+            on_stale="requests", heartbeat=0.5,  # for which first reports are awaited
+            first_backoff=0.2, last_backoff=0.5, leader_elect=False,
         )  # fmt: skip
         self.scheduler = Scheduler(settings)
 

@@ -90,7 +90,7 @@ class ByPosition(FewPods):
 
 class SignedBits(FewPods):
     def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
-        return Verdict(super().filter(cycle, rows).bits.astype(np.int64), (Reason("full"),))  # type: ignore[arg-type]
+        return Verdict(super().filter(cycle, rows).bits.astype(np.int64), (Reason("full"),))
 
 
 class UnnamedBit(FewPods):

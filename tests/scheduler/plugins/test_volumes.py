@@ -114,7 +114,7 @@ def test_the_reason_names_the_problem(things: list[KubeObject], words: str) -> N
 
 def test_attach_limits_count_volumes_once() -> None:
     limits = {"metadata": {"name": "a"}, "spec": {"drivers": [{"name": "d", "allocatable": {"count": 1}}]}}
-    csi = {"csi": {"driver": "d", "volumeHandle": "h"}}
+    csi: dict[str, Any] = {"csi": {"driver": "d", "volumeHandle": "h"}}
     things = [
         msgspec.convert(limits, CSINode),
         claim("one", bound="v"),
