@@ -51,6 +51,7 @@ POINTS: dict[str, type] = {
     "add_pod": contract.PreFilterExtensions,
     "filter": contract.Filter,
     "needs": contract.Supply,
+    "needs_of": contract.PricedSupply,
     "post_filter": contract.PostFilter,
     "pre_score": contract.PreScore,
     "score": contract.Score,
@@ -59,6 +60,8 @@ POINTS: dict[str, type] = {
     "pre_bind": contract.PreBind,
     "bind": contract.Bind,
     "post_bind": contract.PostBind,
+    "explain_need": contract.Explain,
+    "explain_rows": contract.ExplainRows,
 }
 MAY_AWAIT = ("pre_bind", "bind")
 SEEDS = range(8)
@@ -98,8 +101,9 @@ def _extension_points(at: PluginTrial) -> None:
 
 
 def _members(protocol: type) -> list[str]:
-    names = set(getattr(protocol, "__annotations__", ())) | {name for name in vars(protocol) if name[0] != "_"}
-    return sorted(names)
+    """Of the protocol and of those that it extends."""
+    names = {name for base in protocol.__mro__ for name in (*vars(base), *vars(base).get("__annotations__", ()))}
+    return sorted(name for name in names if name[0] != "_")
 
 
 def _queueing(at: PluginTrial) -> None:

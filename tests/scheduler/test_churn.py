@@ -159,7 +159,7 @@ def asked(snapshot: Snapshot, what: str, number: int) -> Any:
 def sums(snapshot: Snapshot) -> dict[str, Any]:
     """Everything that is added up, by names."""
     tables = {"free": snapshot._free, "whole": snapshot._allocatable}
-    read = {"free": snapshot.free, "whole": snapshot.allocatable}
+    read = {"free": snapshot.unrequested, "whole": snapshot.allocatable}
     amounts = {
         what: {(r, name): int(amount) for r in table for name, row in rows(snapshot) if (amount := read[what](r)[row])}
         for what, table in tables.items()

@@ -33,7 +33,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked: list[str] = []
 
     class Client:
-        async def ask(self, path: str) -> bytes:
+        async def fetch(self, path: str) -> bytes:
             asked.append(path)
             return msgspec.json.encode({"classes": [NEW, WEB]})
 
