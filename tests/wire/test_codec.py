@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from carico.errors import CaricoError, InvalidMessage
+from carico.estimate.paper.subspace import decompose
 from carico.types import ClusterModel, CostBelief, CostPoints, LocalModel, NodeSize, ReplicaModel
 from carico.wire.codec import checks, cluster, local, replica, report
 from carico.wire.codec.checks import Undecodable
@@ -22,13 +23,10 @@ unit = st.floats(0, 1)
 
 @st.composite
 def subspaces(draw):
-    """U·Σ of real usage: the left singular vectors of a matrix with values in [0, 1]."""
+    """U·Σ of real usage, a matrix with values in [0, 1], as agents compute it."""
     m = draw(st.integers(1, 6))
     usage = draw(arrays(np.float64, (m, 10), elements=unit)) / math.sqrt(10)
-    u, sigma, _ = np.linalg.svd(usage, full_matrices=False)
-    u = u * np.where(u.sum(axis=0) < 0, -1.0, 1.0)
-    u[:, 0] = np.abs(u[:, 0])
-    return (u * sigma)[:, : draw(st.integers(1, m))]
+    return decompose(usage).basis[:, : draw(st.integers(1, m))]
 
 
 @given(basis=subspaces(), pods=st.integers(0, 500), cores=st.floats(0.5, 512), cost=unit)
