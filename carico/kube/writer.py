@@ -17,7 +17,7 @@ import logging
 import math
 import random
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 
 from carico.backoff import doubled, spread
 from carico.clock import Clock
@@ -127,11 +127,12 @@ class ApiWriter:
                 else:
                     await asyncio.sleep(0)  # thousands may have become unwanted at once
 
-    async def drain(self, least_urgent: Urgency = Urgency.EVENT) -> None:
-        """Waits until all writes of this urgency or more urgent ones have ended; Events no longer wait for bindings."""
+    async def drain(self, urgencies: Iterable[Urgency] = Urgency) -> None:
+        """Waits until all writes of these urgencies have ended; Events no longer wait for bindings."""
+        urgencies = list(urgencies)
         self._events.busy = lambda: False
         self._news.set()
-        while any(self._counts[urgency] for urgency in Urgency if urgency <= least_urgent):
+        while any(self._counts[urgency] for urgency in urgencies):
             self._ended.clear()
             await self._ended.wait()
 

@@ -64,6 +64,8 @@ FLUSH_EVERY = 30.0  # s between two flushes of pods that have waited very long
 SPILL = 5  # the limit of waiting Scheduled Events, as a multiple of the limit of other Events
 # Kubernetes kills a pod 30 s after SIGTERM by default; these and the stop of the servers take at most 25 s.
 DRAIN = 22.0  # s to finish bindings, then conditions and Events
+ABOUT_PODS = (Urgency.EVICTION, Urgency.NOMINATION, Urgency.CONDITION)
+EVENT_DRAIN = 8.0  # s of these for Events and annotations: no replica schedules meanwhile
 RELEASE = 2.0  # s to release the Lease
 RENEWAL_LIMIT = 20.0  # s without a renewed Lease after which a leader fails its liveness probe
 STALL_LIMIT = 10.0  # s without an iteration of housekeeping after which any replica does
@@ -176,8 +178,9 @@ class Scheduler:
                 await self.binder.drain()
                 if self.extender is not None:
                     await self.extender.drain()
-                await self.writer.drain(Urgency.CONDITION)
-                await self.writer.drain()
+                await self.writer.drain(ABOUT_PODS)
+                async with asyncio.timeout(EVENT_DRAIN):
+                    await self.writer.drain()
         except TimeoutError:
             log.warning(
                 "ending with %d bindings and %d other writes unsent", self._bindings_in_flight, len(self.writer)

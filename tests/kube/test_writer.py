@@ -258,14 +258,14 @@ def test_nothing_in_a_write_ends_the_writer(caplog: pytest.LogCaptureFixture) ->
     assert caplog.text.count("ZeroDivisionError") >= 3
 
 
-def test_draining_waits_for_what_is_urgent_enough() -> None:
+def test_draining_waits_for_the_kinds_that_are_named() -> None:
     async def scenario() -> None:
         desk = Desk(busy=lambda: True)
         event = Tries(desk, "event", Urgency.EVENT, says(500))
         scheduled = Tries(desk, "scheduled", Urgency.SCHEDULED_EVENT)
         eviction = Tries(desk, "eviction", Urgency.EVICTION, says(429, 5.0), None)
         async with desk.at_work():
-            drained = asyncio.ensure_future(desk.writer.drain(Urgency.CONDITION))
+            drained = asyncio.ensure_future(desk.writer.drain([Urgency.EVICTION, Urgency.CONDITION]))
             await desk.clock.turn(4)
             assert not drained.done()
             assert scheduled.ended == [None], "Events no longer wait for bindings"

@@ -30,6 +30,7 @@ class SlowClient(Client):
     def __init__(self, like: Client) -> None:
         super().__init__(like._credentials, connections=PODS + 10)
         self.gate = asyncio.Event()
+        self.events_hang = False
         self.at_gate = 0
         self.seen: list[str] = []
 
@@ -43,6 +44,9 @@ class SlowClient(Client):
             await self.gate.wait()
             await super().create(path, *args, **more)
             self.seen.append("binding")
+        elif self.events_hang and path.endswith("/events"):
+            self.seen.append("event")
+            await asyncio.Event().wait()
         else:
             await super().create(path, *args, **more)
 
@@ -111,7 +115,8 @@ async def listed(client: Client, path: str) -> list[dict[str, Any]]:
 def test_bindings_are_finished_under_the_lease_which_is_given_back_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "DRAIN", PATIENCE)  # whatever this machine takes for it
+    for limit in ("DRAIN", "EVENT_DRAIN"):
+        monkeypatch.setattr(run, limit, PATIENCE)  # whatever this machine takes for it
 
     async def scenario() -> None:
         async with bindings_under_way(tmp_path) as (client, slow, scheduler, ended):
@@ -145,6 +150,22 @@ def test_a_lease_under_which_a_binding_may_still_arrive_runs_out(
             assert lease["spec"]["holderIdentity"] == scheduler.identity
             assert scheduler.binder.in_flight == 0
             assert len(scheduler.parts.cluster.assumed) == PODS  # nothing was given back
+
+    asyncio.run(scenario())
+
+
+def test_events_that_cannot_be_written_do_not_hold_the_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "DRAIN", 10 * PATIENCE)
+    monkeypatch.setattr(run, "EVENT_DRAIN", 0.2)
+
+    async def scenario() -> None:
+        async with bindings_under_way(tmp_path) as (_, slow, _, ended):
+            slow.events_hang = True
+            slow.gate.set()
+            await ended()
+            assert slow.seen.count("binding") == PODS
+            assert "event" in slow.seen
+            assert slow.seen[-1] == "release"
 
     asyncio.run(scenario())
 
