@@ -122,10 +122,20 @@ def read_remains(data: bytes | msgspec.Raw) -> Remains:
 
 def text_at(content: Tree, *path: str) -> str:
     """The string at this path; empty if there is none."""
+    value = _value_at(content, *path)
+    return value if isinstance(value, str) else ""
+
+
+def is_true_at(content: Tree, *path: str) -> bool:
+    """Whether this path has the value true."""
+    return _value_at(content, *path) is True
+
+
+def _value_at(content: Tree, *path: str) -> Any:
     value: Any = content
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
-    return value if isinstance(value, str) else ""
+    return value
 
 
 def _tree(data: bytes | msgspec.Raw) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from carico.kube.decode import Tree, text_at
+from carico.kube.decode import Tree, is_true_at, text_at
 from carico.kube.meta import KubeObject, ObjectMeta, ObjectName
 from carico.kube.objects import Node, Pod, PodSpec
 from carico.scheduler.cache import requests
@@ -46,6 +46,7 @@ class ClusterCache:
         self._ours, self._now = ours, now
         self.assumed: dict[str, str] = {}  # UID to node, until the watch confirms the binding
         self._rows: set[int] = set()  # rows whose pods or Node changed and that may have room for more
+        self._cordoned: dict[str, Node] = {}  # nodes that cannot be decoded, as they were cordoned for it
         # A node and what it has left, None where unknown: for pods that wait in another scheduler.
         self.on_room: Callable[[str, Vector | None], object] | None = None
         self.on_reprice: Callable[[Collection[str]], object] = _ignore  # families of classes
@@ -103,6 +104,24 @@ class ClusterCache:
         if change.bits:
             self._retry_nominated(change, now)
         self._wake(now)
+
+    def node_undecodable(self, name: ObjectName, content: Tree | None) -> None:
+        """Keeps the known state of a node, but cordons it if that much can be read.
+
+        None: the node is gone, or can be decoded now.
+        """
+        known = self._node(name.name)
+        if content is not None and is_true_at(content, "spec", "unschedulable"):
+            if known is not None and not known.spec.unschedulable:
+                self._cordoned[name.name] = _with_cordon(known, cordoned=True)
+                self.node_changed(known, self._cordoned[name.name])
+        elif (cordoned := self._cordoned.pop(name.name, None)) is not None and known is not None:
+            # Where the node has been decoded, `known` is that state, and the change from the cordon is not known yet.
+            self.node_changed(cordoned, _with_cordon(known, cordoned=False) if known is cordoned else known)
+
+    def _node(self, name: str) -> Node | None:
+        row = self.snapshot.rows.number.get(name)
+        return self.snapshot.nodes[row] if row is not None and row < len(self.snapshot) else None
 
     def thing_changed(self, old: KubeObject | None, new: KubeObject | None) -> None:
         """An object that is neither pod nor node."""
@@ -204,7 +223,7 @@ class ClusterCache:
             if row is not None:
                 self._rows.add(row)
             self.queue.on_change(ClusterEvent("Pod", Action.DELETE, left, None), now)
-            known = self.snapshot.nodes[row] if row is not None and row < len(self.snapshot) else None
+            known = self._node(node)
             if known is not None:  # as if it were added: pods that could preempt there may do so again
                 self.queue.on_change(node_change(None, known), now)
             self._wake(now)
@@ -364,3 +383,7 @@ def ledger_differences(have: Ledger, fresh: Ledger) -> list[str]:
             )
         found += [f"{node}: {name} {a} against {b}" for name, a, b in pairs if a != b]
     return found + [f"{node}: only in the other" for node in theirs]
+
+
+def _with_cordon(node: Node, *, cordoned: bool) -> Node:
+    return msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, unschedulable=cordoned))

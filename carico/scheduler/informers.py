@@ -86,7 +86,7 @@ class Informers:
     ) -> None:
         self._client, self._clock, self._metrics = client, clock, metrics
         self.pods = self._reflector(PODS, cluster.pod_changed, cluster.pod_undecodable)
-        self.nodes = self._reflector(NODES, cluster.node_changed)
+        self.nodes = self._reflector(NODES, cluster.node_changed, cluster.node_undecodable)
         self.others = [self._reflector(resource, cluster.thing_changed) for resource in OTHERS]
 
     @property
