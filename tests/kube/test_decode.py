@@ -121,7 +121,7 @@ def test_text_that_is_no_utf_8_is_replaced_as_go_does() -> None:
 
 
 def test_what_is_nested_too_deep_is_cut_off_and_the_rest_is_read() -> None:
-    deep = b"[" * 5000 + b'"]"' + b"]" * 5000
+    deep = b"[" * 100_000 + b'"]"' + b"]" * 100_000  # Python 3.13 decodes 9,000 levels
     data = b'{"metadata": {"name": "n", "managedFields": ' + deep + b', "labels": {"a\\"[": "b"}}}'
     with pytest.raises(RecursionError):
         msgspec.json.decode(data)
