@@ -90,10 +90,15 @@ class Fleet:
         else:
             del self._clients[node]
 
-    async def until(self, bound: int, seconds: float = 90.0) -> None:
+    async def until(self, bound: int, seconds: float = 90.0, *, full: Collection[str] = ()) -> None:
+        """Waits until so many pods are bound and these nodes have taken as many as they can."""
+
+        def reached() -> bool:
+            return self.bound >= bound and all(len(self.on(node)) >= self.capacity[node] for node in full)
+
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while self.bound < bound:  # noqa: ASYNC110 - what is waited for is in other processes
+                while not reached():  # noqa: ASYNC110 - what is waited for is in other processes
                     await asyncio.sleep(0.05)
 
     def _changed(self, old: Pod | None, new: Pod | None) -> None:
