@@ -6,8 +6,8 @@ more without its nulls; an absent field has its default. Valid objects have no e
 
 An object that cannot be decoded even then has a value of a wrong type. `read_remains` finds out which object it is.
 
-Go's decoder takes ten thousand levels, msgspec's about one thousand: whoever may write a pod can nest
-`metadata.managedFields` deeper than that. `read` cuts off what is below DEEPEST levels instead of giving up.
+Go's decoder takes ten thousand levels, msgspec's about one thousand: any client that may write a pod can
+nest `metadata.managedFields` deeper than that. `read` cuts off what is below DEEPEST levels instead of giving up.
 """
 
 from __future__ import annotations

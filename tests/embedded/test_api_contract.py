@@ -63,7 +63,7 @@ JOB = {
     "metadata": {"name": "j"},
     "spec": {
         "completions": 4,
-        "managedBy": "example.com/nobody",  # no controller makes its pods or writes its status
+        "managedBy": "example.com/none",  # no controller makes its pods or writes its status
         "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}},
     },
 }

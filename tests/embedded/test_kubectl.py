@@ -212,7 +212,7 @@ def test_delete_waits_for_the_node_and_force_does_not(kubectl: Kubectl) -> None:
     assert "deleted" in kubectl("delete", "pod", "web")
     assert "NotFound" in kubectl("get", "pod", "web", fails=True)
     kubectl("apply", "-f", "-", stdin=MANIFEST)
-    kubectl.bind("web", "a-node-that-nobody-plays")
+    kubectl.bind("web", "a-node-that-is-not-simulated")
     kubectl("delete", "pod", "web", "--wait=false")
     assert cells(kubectl("get", "pods"))[1][2] == "Terminating"
     warned = kubectl("delete", "pod", "web", "--grace-period=0", "--force", warns=True)
@@ -224,7 +224,7 @@ def test_delete_waits_for_the_node_and_force_does_not(kubectl: Kubectl) -> None:
 
 def test_logs_are_shown_and_followed(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=MANIFEST)
-    kubectl.bind("web", "a-node-that-nobody-plays")  # it ends when the test writes its status
+    kubectl.bind("web", "a-node-that-is-not-simulated")  # it ends when the test writes its status
     kubectl.says("web", "Running", {"running": {"startedAt": "2026-01-01T00:00:00Z"}})
     file = kubectl.cluster.logs / kubectl.pod("web")["metadata"]["uid"] / "main.log"
     file.parent.mkdir(parents=True)

@@ -146,7 +146,7 @@ def test_a_watch_delivers_everything_and_survives_cuts(play: Callable[[Scenario]
 
 @only_real
 def test_a_pod_that_is_nested_too_deep_hides_nothing(play: Callable[[Scenario], None]) -> None:
-    """kube-apiserver stores what whoever creates a pod writes into its managedFields, ten thousand levels of it."""
+    """kube-apiserver stores the managedFields that a client sends with a pod, up to ten thousand levels deep."""
     deep = b'{"f:a":' * 5000 + b"{}" + b"}" * 5000
     fields = b'"operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "manager": "x", "fieldsV1": ' + deep
     meta = b'{"name": "deep", "managedFields": [{' + fields + b"}]}"

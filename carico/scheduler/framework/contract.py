@@ -406,7 +406,7 @@ class ExplainRows(Plugin, Protocol):
     def explain_rows(self, cycle: Cycle, rows: RowArray) -> Callable[[int], list[str]]:
         """Returns a function from an index of `rows` to texts about that row.
 
-        It is called later, when snapshot and ledger may have changed, so that it needs copies of what it tells.
+        It is called later, when snapshot and ledger may have changed, so it needs copies of what it shows.
         """
         ...
 

@@ -196,8 +196,8 @@ def _lonely(cycle: Cycle, company: _Company, rows: RowArray | None) -> Mask:
     """
     wanted = cycle.pod.terms.affinity
     snapshot = cycle.snapshot
-    nobody = not any(counts.any() for counts in company.wanted.values())
-    first = nobody and all(snapshot.match_counts.included(term.audience, cycle.pod.identity) for term in wanted)
+    none_match = not any(counts.any() for counts in company.wanted.values())
+    first = none_match and all(snapshot.match_counts.included(term.audience, cycle.pod.identity) for term in wanted)
     good = np.ones(len(snapshot) if rows is None else len(rows), dtype=np.bool_)
     for key in {term.topology_key for term in wanted}:
         codes = snapshot.labels.codes(key, rows)
