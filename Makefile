@@ -57,9 +57,9 @@ bench: setup ## run benchmark NAME=x; without NAME list them
 
 .PHONY: cluster cluster-down
 cluster: setup ## a real Kubernetes with NODES=10 kwok nodes, or with KUBELET=1 and a real node (root)
-	@PYTHONPATH=tests $(BIN)/python -m cluster up --nodes="$$NODES" --kubelet="$$KUBELET"
+	@$(BIN)/python -m harness.cluster up --nodes="$$NODES" --kubelet="$$KUBELET"
 cluster-down: ## end every cluster of this checkout, leave nothing
-	@PYTHONPATH=tests $(PYTHON) -m cluster.down
+	@cd tests && $(PYTHON) -m harness.cluster.down
 
 .PHONY: pictures recording
 pictures: setup ## retake the pictures of the web page in docs/ (chromium)

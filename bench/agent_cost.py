@@ -27,12 +27,9 @@ from carico.runtime.pods import Sandbox
 from carico.settings import RuntimeSettings
 from carico.types import ClassKey
 from carico.wire.certificates import Authority
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
-from cluster.handle import Containerd
-from listening import ListeningScheduler
-from running import AgentProcess, Process, agent
+from harness.cluster.handle import Containerd
+from harness.running import AgentProcess, Process, agent
+from harness.wire.listening import ListeningScheduler
 
 SECONDS = float(os.environ.get("SECONDS", "60"))
 SCRAPE_EVERY = 15.0  # s, a usual Prometheus setting

@@ -40,8 +40,6 @@ import numpy as np
 import psutil
 from grpc import aio
 
-from bench.synthetic import CASES, record
-from bench.synthetic_classes import ClassNode
 from carico.aggregator.state import AggregatorState
 from carico.estimate.pipeline import Pipeline
 from carico.settings import AggregatorSettings, EstimateSettings, TlsFiles
@@ -51,6 +49,8 @@ from carico.wire.channel import Dialer
 from carico.wire.class_news import ClassNews
 from carico.wire.codec import class_cost, classes, local
 from carico.wire.exchange_policy import ExchangePolicy
+from harness.estimate.synthetic import CASES, record
+from harness.estimate.synthetic_classes import ClassNode
 
 CONNECTIONS = 128
 SIZES = (500, 1_000, 2_000, 5_000, 10_000)

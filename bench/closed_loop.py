@@ -17,9 +17,9 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 from statistics import fmean
 
-from bench.closed_loop_cases import CASES
 from carico.settings import ESTIMATORS, EstimateSettings
 from carico.sim.closed_loop import FUTURE, ORACLES, PEAK, Case, LoopVerdict, follow, judge
+from harness.estimate.closed_loop_cases import CASES
 
 SEEDS = int(os.environ.get("SEEDS", "20"))
 FIRST = int(os.environ.get("FIRST", "0"))

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
-from cluster.cluster import Cluster
+from harness.cluster.cluster import Cluster
 
 NODES = 1000
 RUNS = 3

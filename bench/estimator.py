@@ -21,12 +21,12 @@ from itertools import repeat
 
 import numpy as np
 
-from bench.synthetic import CASES, HARDER, RATE_HZ, SECONDS, Array, Case, record
 from carico.estimate.estimator import Estimator
 from carico.estimate.estimators import make_estimator
 from carico.estimate.pipeline import Pipeline
 from carico.settings import ESTIMATORS, EstimateSettings
 from carico.types import MeasuredPod, PodCount, Sample
+from harness.estimate.synthetic import CASES, HARDER, RATE_HZ, SECONDS, Array, Case, record
 
 SEEDS = range(20)  # constants were tuned with seeds from 1000 on
 DEFAULT = EstimateSettings().estimator

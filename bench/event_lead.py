@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import sys
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,11 +20,8 @@ import numpy as np
 
 from bench.event_watch import Said, Usage, hear_containerd, hear_cri, look_at_cgroups, watch_api
 from carico.recording.plot import load_pyplot
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
-from cluster.cluster import Cluster, pod
-from cluster.runs import processes
+from harness.cluster.cluster import Cluster, pod
+from harness.cluster.runs import processes
 
 PODS = int(os.environ.get("PODS", "20"))
 SLEEP = 3  # s that a pod runs

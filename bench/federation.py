@@ -14,8 +14,18 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.federation_cluster import DIMENSIONS, GIB, Load, Plan, SimulatedCluster, SimulatedNode, steady, then, walk
 from carico.types import NodeSize
+from harness.estimate.federation_cluster import (
+    DIMENSIONS,
+    GIB,
+    Load,
+    Plan,
+    SimulatedCluster,
+    SimulatedNode,
+    steady,
+    then,
+    walk,
+)
 
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
 EIGHT = NodeSize(8, 32 * GIB)

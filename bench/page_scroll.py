@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 import threading
 from collections import defaultdict
@@ -20,12 +19,10 @@ from typing import Any
 
 import numpy as np
 import psutil
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
-from dashboard.browser import chromium
-from dashboard.stage import Stage
 from playwright.sync_api import Browser, Page
+
+from harness.dashboard.browser import chromium
+from harness.dashboard.stage import Stage
 
 NODES = int(os.environ.get("NODES", "5000"))
 SECONDS = float(os.environ.get("SECONDS", "20"))

@@ -14,7 +14,6 @@ import csv
 import json
 import os
 import random
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -26,12 +25,9 @@ import numpy as np
 
 from carico.types import NodeReport
 from carico.wire.certificates import Authority
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
-from cluster.cluster import Cluster, pod
-from listening import ListeningScheduler
-from running import agent
+from harness.cluster.cluster import Cluster, pod
+from harness.running import agent
+from harness.wire.listening import ListeningScheduler
 
 SECONDS = float(os.environ.get("SECONDS", "600"))
 SEED = int(os.environ.get("SEED", "1"))

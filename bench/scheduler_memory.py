@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -15,13 +14,10 @@ from pathlib import Path
 import msgspec
 import psutil
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
-from cluster.cluster import Cluster
-
 from bench.scheduler_throughput import carico, stock_scheduler
 from carico.kube import credentials
 from carico.kube.client import Client
+from harness.cluster.cluster import Cluster
 
 NODES = int(os.environ.get("NODES", "5000"))
 PODS = int(os.environ.get("PODS", "30000"))

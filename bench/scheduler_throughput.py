@@ -30,18 +30,15 @@ from typing import Any
 import msgspec
 import psutil
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
-from cluster.cluster import Cluster
-from cluster.ports import free_port
-from fleet import SchedulerProcess
-
 from carico.kube import calls, credentials
 from carico.kube.calls import ApiCall, FollowedResource
 from carico.kube.client import Client
 from carico.kube.meta import KubeObject
 from carico.kube.objects import Pod
 from carico.kube.watch import Reflector, WatchedResource
+from harness.cluster.cluster import Cluster
+from harness.cluster.ports import free_port
+from harness.scheduler.fleet import SchedulerProcess
 
 PODS = int(os.environ.get("PODS", "2000"))
 ROUNDS = int(os.environ.get("ROUNDS", "3"))

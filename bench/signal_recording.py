@@ -27,8 +27,7 @@ WORK = (
 
 
 def run() -> dict[str, float]:
-    sys.path.insert(0, str(ROOT / "tests"))
-    from cluster.handle import Containerd  # the tests' containerd, in separate namespaces
+    from harness.cluster.handle import Containerd  # the tests' containerd, in separate namespaces
 
     FILE.parent.mkdir(parents=True, exist_ok=True)
     with Containerd(version="1.6") as runtime:

@@ -18,7 +18,6 @@ import logging
 import math
 import random
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -27,23 +26,19 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
-from cluster.cluster import Cluster
-from cluster.played import Nodes, nodes_played
-
-from bench import soak_checks as checks
-from bench import soak_report as report
-from bench.soak_agents import Agents
-from bench.soak_cluster import SIZES, ComponentSupervisor, prepare
-from bench.soak_faults import Faults, Stage
-from bench.soak_history import SETTLED_AFTER, BindingSent, Bound, Evicted, EvictionSent, PodSeen
-from bench.soak_looks import BETWEEN, Looks, lost
-from bench.soak_observer import Observer
-from bench.soak_proxy import UID, Breakage, Proxy, Request
-from bench.soak_recorder import Recorder
-from bench.soak_replicas import Replica
-from bench.soak_workload import Workload
+from harness.cluster.cluster import Cluster
+from harness.cluster.played import Nodes, nodes_played
+from harness.soak import checks, report
+from harness.soak.agents import Agents
+from harness.soak.cluster import SIZES, ComponentSupervisor, prepare
+from harness.soak.faults import Faults, Stage
+from harness.soak.history import SETTLED_AFTER, BindingSent, Bound, Evicted, EvictionSent, PodSeen
+from harness.soak.looks import BETWEEN, Looks, lost
+from harness.soak.observer import Observer
+from harness.soak.proxy import UID, Breakage, Proxy, Request
+from harness.soak.recorder import Recorder
+from harness.soak.replicas import Replica
+from harness.soak.workload import Workload
 
 MINUTES = float(os.environ.get("MINUTES", "15"))
 SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(10**6))

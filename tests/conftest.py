@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from collections import Counter
-from pathlib import Path
 
 # Read when gRPC is loaded. Tests start processes that must end with them, which requires fork; gRPC's fork handlers
 # write into the child's standard error and may end it.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
-import parts
 import pytest
-from cluster.fixtures import (  # noqa: F401  (fixtures and a hook for every test)
+from hypothesis import HealthCheck, settings
+
+from harness import parts
+from harness.cluster.fixtures import (  # noqa: F401  (fixtures and a hook for every test)
     any_cluster,
     containerd,
     embedded_cluster,
@@ -22,21 +21,12 @@ from cluster.fixtures import (  # noqa: F401  (fixtures and a hook for every tes
     pytest_collection_finish,
     scale_cluster,
 )
-from hypothesis import HealthCheck, settings
 
 IN_CI = os.environ.get("CI") == "true"
 
 # A slow machine must not fail a property, and CI must use the same examples each time.
 settings.register_profile("carico", deadline=None, derandomize=IN_CI, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("carico")
-
-# The folder `bench` as a package, without the root on sys.path, where `import scheduler` would succeed too.
-BENCH = Path(__file__).parents[1] / "bench"
-spec = importlib.util.spec_from_file_location("bench", BENCH / "__init__.py", submodule_search_locations=[str(BENCH)])
-assert spec is not None
-assert spec.loader is not None
-sys.modules["bench"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(sys.modules["bench"])
 
 skipped: Counter[tuple[str, str]] = Counter()
 

@@ -12,11 +12,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
-from dashboard.browser import chromium
-from dashboard.stage import Stage
 from playwright.sync_api import Browser, Page
+
+from harness.dashboard.browser import chromium
+from harness.dashboard.stage import Stage
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs" / "pictures"

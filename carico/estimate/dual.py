@@ -13,7 +13,7 @@ from carico.estimate.kalman import ScalarKalman
 from carico.estimate.ramp import RampTracker
 from carico.estimate.saved import numbers
 
-# In shares of the node; found by random search with seeds 1000–1002 of bench/synthetic.py; the benchmark uses others.
+# In shares of the node; found by random search with seeds 1000–1002 of the synthetic node; the benchmark uses others.
 BASELINE = (0.1, 0.055**2, 0.0024**2)  # x₀, P₀, Q per second
 COST = (0.1, 0.075**2)  # x₀, P₀
 COST_WALK = 0.05  # per second, share of the cost

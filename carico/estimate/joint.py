@@ -25,7 +25,7 @@ from carico.estimate.saved import number, numbers, rows
 
 RAMPS = (0.0, 3.0, 6.0, 10.0, 15.0, 20.0)  # s
 
-# In shares of the node, or of the first cost; found by hand with seeds 1000–1009 of bench/synthetic.py, which the
+# In shares of the node, or of the first cost; found by hand with seeds 1000–1009 of the synthetic node, which the
 # benchmark does not use.
 FIRST_BASELINE, FIRST_BASELINE_VARIANCE = 0.1, 0.2**2
 FIRST_COST = 0.5  # prior if neither pods nor the node's size are known: few pods are admitted at first

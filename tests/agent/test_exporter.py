@@ -7,7 +7,6 @@ import logging
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from promtool import complaints
 
 from carico import metrics
 from carico.agent.exporter import LinkCollector, NodeCollector, TickMetrics, refusal_counter
@@ -21,6 +20,7 @@ from carico.wire.exchange_policy import ExchangePolicy
 from carico.wire.rejection_log import RejectionLog
 from carico.wire.report_client import ReportStreamPolicy
 from carico.wire.v1 import aggregation_pb2
+from harness.promtool import complaints
 
 ESTIMATE = make_estimate(
     at=10.0,

@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
-from promtool import complaints
-from running import AgentProcess, agent
+
+from harness.promtool import complaints
+from harness.running import AgentProcess, agent
 
 # s; on a busy machine a process takes a second to end, and and its own timeouts are five or ten seconds
 AT_ONCE = 4.5

@@ -6,11 +6,11 @@ import signal
 from pathlib import Path
 
 import pytest
-from cluster.ports import free_port
-from listening import ListeningScheduler
-from running import AgentProcess, Process, agent
 
 from carico.wire.certificates import Authority, Pair
+from harness.cluster.ports import free_port
+from harness.running import AgentProcess, Process, agent
+from harness.wire.listening import ListeningScheduler
 
 pytestmark = pytest.mark.slow
 

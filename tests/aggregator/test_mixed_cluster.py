@@ -14,8 +14,6 @@ import signal
 from typing import NamedTuple
 
 import pytest
-from cluster.ports import free_port
-from running import Process
 
 from carico.agent.report_builder import ReportBuilder
 from carico.clock import SystemClock
@@ -25,6 +23,8 @@ from carico.types import ClassKey, MeasuredPod, NodeSize, PodCount, Sample
 from carico.wire.certificates import Authority, Pair
 from carico.wire.classes_client import ClassesClient
 from carico.wire.exchange import ExchangeClient
+from harness.cluster.ports import free_port
+from harness.running import Process
 
 pytestmark = pytest.mark.slow
 

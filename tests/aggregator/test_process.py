@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from promtool import complaints
 
 from carico.aggregator.service import SERVICE
 from carico.clock import SystemClock
@@ -28,6 +27,7 @@ from carico.wire.certificates import Authority
 from carico.wire.codec import cluster
 from carico.wire.codec import replica as replica_codec
 from carico.wire.exchange import ExchangeClient
+from harness.promtool import complaints
 
 pytestmark = pytest.mark.slow
 

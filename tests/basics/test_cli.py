@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from running import AgentProcess
 
 from carico import __version__
 from carico.cli import COMMANDS
+from harness.running import AgentProcess
 
 RFC_3339 = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 

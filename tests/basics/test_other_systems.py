@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from embedded_cluster import EmbeddedCluster
 
 from carico.cli import COMMANDS, main
 from carico.system import ANYWHERE
+from harness.embedded.embedded_cluster import EmbeddedCluster
 
 CHECKOUT = Path(__file__).parents[2]
 

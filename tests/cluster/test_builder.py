@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from . import builder, gotool
-from .binaries import TOOLS
-from .errors import ClusterError
-from .handle import TESTS
-from .progress import spoken
+from harness.cluster import builder, gotool
+from harness.cluster.binaries import TOOLS
+from harness.cluster.errors import ClusterError
+from harness.cluster.progress import spoken
 
 # It records what it should build, and "builds" a file that contains the package's name.
 FAKE_GO = """#!/bin/sh
@@ -170,8 +169,8 @@ def test_a_full_disk_in_the_cache_folder_is_one_line_of_the_command(tmp_path: Pa
     """A real small disk, mounted in a private mount namespace."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    script = f"mount -t tmpfs -o size=4m tmpfs {disk} && exec {sys.executable} -m cluster build"
-    environment = os.environ | {"PYTHONPATH": str(TESTS), "CARICO_CACHE": str(disk)}
+    script = f"mount -t tmpfs -o size=4m tmpfs {disk} && exec {sys.executable} -m harness.cluster build"
+    environment = os.environ | {"CARICO_CACHE": str(disk)}
     done = subprocess.run(["unshare", "--mount", "sh", "-c", script], env=environment, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stdout == ""

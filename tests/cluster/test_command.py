@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from .__main__ import main
-from .cluster import check
-from .errors import ClusterError
-from .runs import CHECKOUT
+from harness.cluster.__main__ import main
+from harness.cluster.cluster import check
+from harness.cluster.errors import ClusterError
+from harness.cluster.runs import CHECKOUT
 
 
 @pytest.mark.parametrize("nodes", ["abc", "-1", "1.5", "1e3", "50001", "10 nodes"])

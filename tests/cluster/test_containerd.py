@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from .fixtures import needs_containerd
-from .handle import Containerd
-from .runs import hierarchies
+from harness.cluster.fixtures import needs_containerd
+from harness.cluster.handle import Containerd
+from harness.cluster.runs import hierarchies
 
 pytestmark = [pytest.mark.cluster, needs_containerd]
 

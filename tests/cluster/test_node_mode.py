@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from . import containerd, node, sealed
-from .cluster import Cluster, pod
-from .fixtures import needs_node
+from harness.cluster import containerd, node, sealed
+from harness.cluster.cluster import Cluster, pod
+from harness.cluster.fixtures import needs_node
 
 pytestmark = [pytest.mark.cluster, needs_node]
 DIGITS = 200

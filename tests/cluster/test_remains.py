@@ -18,9 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from . import builder, remains, runs
-from .fixtures import needs_node, needs_scale
-from .handle import TESTS
+from harness.cluster import builder, remains, runs
+from harness.cluster.fixtures import needs_node, needs_scale
 
 pytestmark = [pytest.mark.cluster, needs_scale]
 # Long enough to reach every step of a start on an idle machine, including the last.
@@ -35,7 +34,7 @@ class Harness:
     registry: Path
 
     def command(self, *argv: str) -> subprocess.Popen[str]:
-        environment = os.environ | {"PYTHONPATH": str(TESTS), "CARICO_CLUSTER_DIR": str(self.registry)}
+        environment = os.environ | {"CARICO_CLUSTER_DIR": str(self.registry)}
         return subprocess.Popen(
             [sys.executable, "-m", *argv], env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
@@ -54,7 +53,7 @@ class Harness:
 def harness(tmp_path: Path) -> Iterator[Harness]:
     harness = Harness(tmp_path / "registry")
     yield harness
-    harness.run("cluster.down")
+    harness.run("harness.cluster.down")
 
 
 def namespaces(run: runs.Run) -> frozenset[str]:
@@ -65,14 +64,14 @@ def victim(run: runs.Run, starter: int, role: str) -> int:
     """The process that has this role now; the starter if it does not exist yet."""
     for pid in runs.processes(run):
         with contextlib.suppress(OSError):  # it may end in the meantime
-            if f"cluster.{role}".encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+            if f"harness.cluster.{role}".encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
                 return pid
     return starter
 
 
 def kill_at(harness: Harness, kind: list[str], moment: float, role: str) -> tuple[list[runs.Run], frozenset[str]]:
     """Start, wait for the moment, kill one process; returns what was known and its namespaces."""
-    with harness.command("cluster", "up", *kind) as starter:
+    with harness.command("harness.cluster", "up", *kind) as starter:
         with contextlib.suppress(subprocess.TimeoutExpired):
             starter.wait(moment)
         known = harness.runs()
@@ -98,7 +97,7 @@ def test_scale_mode_killed_at_a_random_moment_leaves_nothing(harness: Harness, s
     draw = random.Random(seed)
     before = remains.machine()
     known, seen = kill_at(harness, ["--nodes=3"], draw.uniform(0, LATEST), draw.choice(["keeper", "inner", "none"]))
-    harness.run("cluster.down")
+    harness.run("harness.cluster.down")
     expect_nothing(harness, known, seen, before)
 
 
@@ -108,7 +107,7 @@ def test_node_mode_killed_at_a_random_moment_leaves_nothing(harness: Harness, se
     draw = random.Random(seed)
     before = remains.machine()
     known, seen = kill_at(harness, ["--kubelet=1"], draw.uniform(0, LATEST), draw.choice(["keeper", "inner", "none"]))
-    harness.run("cluster.down")
+    harness.run("harness.cluster.down")
     expect_nothing(harness, known, seen, before)
 
 
@@ -116,8 +115,8 @@ def test_node_mode_killed_at_a_random_moment_leaves_nothing(harness: Harness, se
 def test_clusters_that_run_end_with_cluster_down(harness: Harness) -> None:
     """Two of either mode, side by side, used from the shell, then all ended by one command."""
     before = remains.machine()
-    said = [harness.run("cluster", "up", *kind) for kind in (["--nodes=2"], ["--nodes=3"], ["--kubelet=1"])]
-    said.append(harness.run("cluster", "up", "--kubelet=1", "--containerd=1.6"))
+    said = [harness.run("harness.cluster", "up", *kind) for kind in (["--nodes=2"], ["--nodes=3"], ["--kubelet=1"])]
+    said.append(harness.run("harness.cluster", "up", "--kubelet=1", "--containerd=1.6"))
     known = harness.runs()
     assert len(known) == 4
     nodes = {run.id: nodes_of(run) for run in known}
@@ -125,7 +124,7 @@ def test_clusters_that_run_end_with_cluster_down(harness: Harness) -> None:
     assert all(f"export KUBECONFIG={run.link / 'kubeconfig'}" in "".join(said) for run in known)
     seen = frozenset().union(*map(namespaces, known))
     assert len(seen) >= 6  # three kinds for each of the two sealed ones, and those of their pods
-    assert harness.run("cluster.down").count("nothing left") == 4
+    assert harness.run("harness.cluster.down").count("nothing left") == 4
     expect_nothing(harness, known, seen, before)
 
 
@@ -140,8 +139,9 @@ def nodes_of(run: runs.Run) -> int:
 @needs_node
 def test_a_killed_owner_takes_its_cluster_with_it(harness: Harness) -> None:
     """Without cluster-down: a pytest run that is killed leaves nothing either."""
-    owner = "from cluster.cluster import Cluster\nwith Cluster(kubelet=True) as c: print(c.run.id, flush=True); input()"
-    environment = os.environ | {"PYTHONPATH": str(TESTS), "CARICO_CLUSTER_DIR": str(harness.registry)}
+    owner = """from harness.cluster.cluster import Cluster
+with Cluster(kubelet=True) as cluster: print(cluster.run.id, flush=True); input()"""
+    environment = os.environ | {"CARICO_CLUSTER_DIR": str(harness.registry)}
     command = [sys.executable, "-c", owner]
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
@@ -156,4 +156,4 @@ def test_a_killed_owner_takes_its_cluster_with_it(harness: Harness) -> None:
 
 
 def test_cluster_down_without_clusters_reports_that(harness: Harness) -> None:
-    assert harness.run("cluster.down") == "no cluster of this checkout is running\n"
+    assert harness.run("harness.cluster.down") == "no cluster of this checkout is running\n"

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
 
 import pytest
 
-from . import kwok
-from .cluster import Cluster, pod
-from .fixtures import needs_scale
-from .handle import TESTS
+from harness.cluster import kwok
+from harness.cluster.cluster import Cluster, pod
+from harness.cluster.fixtures import needs_scale
 
 pytestmark = [pytest.mark.cluster, needs_scale]
 PODS = 500
@@ -59,9 +57,9 @@ def test_nodes_can_come_and_go(scale_cluster: Callable[[int], Cluster]) -> None:
 @pytest.mark.needs("root")
 def test_it_needs_no_power_of_root() -> None:
     """The same user without any capability: what any other user could do too."""
-    owner = "from cluster.cluster import Cluster\nwith Cluster(2) as c: print(len(c.api.get('/api/v1/nodes')['items']))"
+    owner = """from harness.cluster.cluster import Cluster
+with Cluster(2) as cluster: print(len(cluster.api.get("/api/v1/nodes")["items"]))"""
     powerless = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
-    environment = os.environ | {"PYTHONPATH": str(TESTS)}
     command = [*powerless, sys.executable, "-c", owner]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.stdout == "2\n", done.stderr

@@ -1,6 +1,6 @@
 """Carico and kube-scheduler agree on every feasible node of every random pod.
 
-The seed is fixed and printed; another one, or more pods: `PYTHONPATH=tests python -m conformance --help`.
+The seed is fixed and printed; another one, or more pods: `python -m harness.conformance --help`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from cluster.ports import free_port
-from fleet import SchedulerProcess
 
 from carico.testing.random_cluster.cluster import make
-
-from . import bound, compare
-from .plane import Plane
+from harness.cluster.ports import free_port
+from harness.conformance import bound, compare
+from harness.conformance.plane import Plane
+from harness.scheduler.fleet import SchedulerProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.needs("go")]
 

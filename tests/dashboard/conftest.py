@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from dashboard.browser import chromium
+from harness.dashboard.browser import chromium
 
 expect.set_options(timeout=30_000)  # ms; the default of five seconds is little on a busy machine
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cluster.ports import free_port
 from playwright.sync_api import Page, expect
 
-from dashboard.stage import Stage
+from harness.cluster.ports import free_port
+from harness.dashboard.stage import Stage
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("chromium")]
 

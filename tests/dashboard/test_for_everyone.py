@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboard.stage import Stage
+from harness.dashboard.stage import Stage
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("chromium")]
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from dashboard.browser import chromium
-from dashboard.stage import Stage, until
+from harness.dashboard.browser import chromium
+from harness.dashboard.stage import Stage, until
 
 pytestmark = pytest.mark.slow
 

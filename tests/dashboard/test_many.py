@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboard.stage import Stage
+from harness.dashboard.stage import Stage
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("chromium")]
 

@@ -12,11 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.cluster import Cluster
-from cluster.fixtures import needs_scale
-from dashboard.stage import Stage, until
-from listening import ListeningScheduler
-from minimal_authority import minimal_authority
 
 from carico.commands import doctor as command
 from carico.doctor import endpoints, machine, runtime
@@ -28,6 +23,11 @@ from carico.scheduler import enabled_parts
 from carico.settings import AgentSettings, SchedulerSettings, ServerTlsFiles, TlsFiles
 from carico.wire.certificates import Authority
 from carico.wire.server import GrpcServer
+from harness.cluster.cluster import Cluster
+from harness.cluster.fixtures import needs_scale
+from harness.dashboard.stage import Stage, until
+from harness.wire.listening import ListeningScheduler
+from harness.wire.minimal_authority import minimal_authority
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from api_contract import JSON_PATCH, MERGE, STRATEGIC, TABLE, Answer, Speaker, Step, unauthorised
-from cluster.cluster import Cluster
-from cluster.fixtures import needs_scale
-from embedded_cluster import EmbeddedCluster
+
+from harness.cluster.cluster import Cluster
+from harness.cluster.fixtures import needs_scale
+from harness.embedded.embedded_cluster import EmbeddedCluster
+from harness.kube.api_contract import JSON_PATCH, MERGE, STRATEGIC, TABLE, Answer, Speaker, Step, unauthorised
 
 pytestmark = [pytest.mark.cluster, needs_scale]
 

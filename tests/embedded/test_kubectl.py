@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster import builder
-from cluster.fixtures import needs_scale
-from embedded_cluster import EmbeddedCluster
+
+from harness.cluster import builder
+from harness.cluster.fixtures import needs_scale
+from harness.embedded.embedded_cluster import EmbeddedCluster
 
 pytestmark = [pytest.mark.cluster, needs_scale]
 

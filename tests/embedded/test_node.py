@@ -10,7 +10,8 @@ from typing import Any
 
 import psutil
 import pytest
-from embedded.node_place import NODE, Place, play, state, until
+
+from harness.embedded.node_place import NODE, Place, play, state, until
 
 Scenario = Callable[[Place], Awaitable[None]]
 

@@ -14,10 +14,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from cluster.cluster import Cluster
-from cluster.fixtures import needs_scale
-from embedded.node_place import NODE, Place, node, play, state, until
-from running import agent
 
 from carico.clock import SystemClock
 from carico.embedded.apiserver.server import ApiServer
@@ -26,6 +22,10 @@ from carico.kube.client import Client
 from carico.runtime.cri import CriConnection, cri
 from carico.runtime.pods import PodTable
 from carico.settings import RuntimeSettings
+from harness.cluster.cluster import Cluster
+from harness.cluster.fixtures import needs_scale
+from harness.embedded.node_place import NODE, Place, node, play, state, until
+from harness.running import agent
 
 RELIST = CriConnection.relist_with_events
 

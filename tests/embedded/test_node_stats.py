@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from embedded.node_place import Place, play, until
-
 from carico.clock import SystemClock
 from carico.embedded.node.usage import PodUsage, Usage, tree
 from carico.errors import UsageError
@@ -23,6 +21,7 @@ from carico.runtime.cri_stats import CriStats
 from carico.runtime.pods import PodTable
 from carico.settings import RuntimeSettings
 from carico.types import MeasuredPod, PodCounters
+from harness.embedded.node_place import Place, play, until
 
 MB = 1e6
 HOLDS = "held = b'x' * 60_000_000\nwhile True: pass"

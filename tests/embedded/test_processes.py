@@ -12,13 +12,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from embedded.strays import AS_USER, bearers_of, groups_of, new_token
 
 from carico.embedded.supervisor import guard as processes
 from carico.embedded.supervisor import marks
 from carico.embedded.supervisor.guard import Guard, LaunchCommand, ProcessEnded, StartFailed, sweep
+from harness.embedded.strays import AS_USER, bearers_of, groups_of, new_token
 
-HERE = Path(__file__).parent
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 GREEDY = "x = bytearray(300 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1"
 

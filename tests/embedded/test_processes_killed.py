@@ -10,14 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import pytest
-from embedded.strays import AS_USER, bearers_of, groups_of, new_token
 
 from carico.embedded.supervisor.guard import sweep
-
-HERE = Path(__file__).parent
+from harness.embedded import families
+from harness.embedded.strays import AS_USER, bearers_of, groups_of, new_token
 
 
 @pytest.mark.slow
@@ -51,7 +49,7 @@ def test_nothing_survives_a_kill_for_an_ordinary_user(victim: str) -> None:
 @contextlib.contextmanager
 def family_of(token: str, *before: str) -> Iterator[tuple[subprocess.Popen[str], Callable[[], list[int]]]]:
     """families.py, and a function that waits for the pids of its job supervisor and jobs."""
-    command = [*before, sys.executable, str(HERE / "families.py"), token]
+    command = [*before, sys.executable, families.__file__, token]
     owner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/")
     assert owner.stdout is not None
     out = owner.stdout
@@ -84,7 +82,7 @@ import asyncio, os, sys
 from carico.embedded.supervisor.guard import LaunchCommand, Guard
 async def main():
     async with Guard() as guard:
-        await guard.start(LaunchCommand([sys.executable, {str(HERE / "families.py")!r}, {token!r}], dict(os.environ)))
+        await guard.start(LaunchCommand([sys.executable, {families.__file__!r}, {token!r}], dict(os.environ)))
         await asyncio.Event().wait()
 asyncio.run(main())
 """
@@ -93,7 +91,7 @@ asyncio.run(main())
         deadline = time.monotonic() + 20
         while len(bearers_of(token)) < 6 and time.monotonic() < deadline:
             time.sleep(0.05)
-        inner = [pid for pid, words in bearers_of(token) if words[-2:-1] == [str(HERE / "families.py")]]
+        inner = [pid for pid, words in bearers_of(token) if words[-2:-1] == [families.__file__]]
         assert inner
     finally:
         supervisor.kill()

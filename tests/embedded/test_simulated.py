@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.ports import free_port
-from embedded_cluster import EmbeddedCluster, Module
-from fleet import SchedulerProcess
 
 from carico.embedded.cluster import LocalCluster
 from carico.embedded.supervisor.guard import Guard
+from harness.cluster.ports import free_port
+from harness.embedded.embedded_cluster import EmbeddedCluster, Module
+from harness.scheduler.fleet import SchedulerProcess
 
 NODES, ROOM = 3, 4
 

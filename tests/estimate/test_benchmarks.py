@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from bench.estimator import follow, headline, judge, measure, measure_best
-from bench.synthetic import CASES, HARDER, SETTLE_TICKS, TICKS, Case, record
 from carico.estimate.pipeline import Pipeline
 from carico.settings import ESTIMATORS, EstimateSettings
+from harness.estimate.synthetic import CASES, HARDER, SETTLE_TICKS, TICKS, Case, record
 
 ROOT = Path(__file__).parents[2]
 FILES = [p.stem for p in sorted((ROOT / "bench").glob("[a-z]*.py")) if "\ndef run(" in p.read_text()]

@@ -10,8 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from cluster.fixtures import AnyCluster, only_real
-from faulty import CUT, LOSE, FaultyServer
 
 from carico.clock import SystemClock
 from carico.kube import calls, credentials, pod_writes, pods
@@ -25,6 +23,8 @@ from carico.kube.watch import Reflector, WatchedResource
 from carico.kube.writer import ApiWriter
 from carico.kube.writes import always
 from carico.testing import ManualClock
+from harness.cluster.fixtures import AnyCluster, only_real
+from harness.kube.faulty import CUT, LOSE, FaultyServer
 
 CLOCK = SystemClock()
 PATIENCE = 60.0  # s; on a busy machine

@@ -20,12 +20,12 @@ from urllib.parse import parse_qs
 
 import pytest
 import yaml
-from recording import write_kubeconfig
 
 from carico.errors import UsageError
 from carico.kube import credentials
 from carico.kube.identity import CredentialError
 from carico.wire.certificates import Authority
+from harness.kube.recording import write_kubeconfig
 
 HOUR = 3600
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from network import Asked, PlayedNetwork
 
 from carico.kube import pods
 from carico.kube.binding import SERVER_ERROR, UNANSWERED, Binding, BindOutcome, BindResult
@@ -16,6 +15,7 @@ from carico.kube.chunked import HttpError
 from carico.kube.client import ApiError, Client
 from carico.kube.credentials import fixed
 from carico.testing import ManualClock, make_pod
+from harness.kube.network import Asked, PlayedNetwork
 
 POD = make_pod("p")
 REFUSED, LOST, FENCED, TWICE = "refused", "lost", "fenced", "twice"

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from vanishing import deafen, hasty, needs_linux
 
 from carico.clock import SystemClock
 from carico.kube import protobuf
@@ -22,6 +21,7 @@ from carico.kube.client import ApiError, Client, FencedError
 from carico.kube.credentials import fixed
 from carico.kube.socket import connect
 from carico.testing import ManualClock, make_pod
+from harness.kube.vanishing import deafen, hasty, needs_linux
 
 __all__ = ["hasty"]  # a fixture
 

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import authority_without_identifiers
-from recording import RecordingServer, another, until, write_kubeconfig
 
 from carico.errors import CaricoError, UsageError
 from carico.kube import credentials
@@ -24,6 +22,8 @@ from carico.kube.credentials import Surroundings
 from carico.kube.identity import LOOK_EVERY, READ_EVERY, Credentials
 from carico.testing import ManualClock
 from carico.wire.certificates import Authority, Pair
+from harness.kube.recording import RecordingServer, another, until, write_kubeconfig
+from harness.wire.certificates import authority_without_identifiers
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded import RECORDED, at, paths, without
 
 from carico.kube import meta, objects, storage
 from carico.kube.decode import decode, decode_patiently, read_remains, text_at, without_depths, without_nulls
 from carico.kube.meta import KubeObject, KubeStruct
 from carico.kube.objects import Node, Pod
 from carico.scheduler.extender.messages import Arguments
+from harness.kube.recorded import RECORDED, at, paths, without
 
 STRUCTS = sorted(
     {kind for module in (meta, objects, storage) for kind in vars(module).values()

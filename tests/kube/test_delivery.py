@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from played import PlayedServer
 
 from carico.kube import calls
 from carico.kube.delivery import AT_ONCE, FIRST_PAUSE, LONGEST_PAUSE, Delivery, Firewall
@@ -14,6 +13,7 @@ from carico.kube.meta import NamedObject, ObjectName
 from carico.kube.objects import Pod
 from carico.kube.watch import Reflector, WatchedResource
 from carico.testing import ManualClock
+from harness.kube.played import PlayedServer
 
 
 def thing(uid: str, version: int) -> NamedObject:

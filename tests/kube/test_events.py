@@ -8,13 +8,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from scripted import Desk, Sent, bad, good, one_after_the_other
 
 from carico.kube import events, pod_writes
 from carico.kube.events import FINISH, LOOK_EVERY, REFRESH, Event, EventRecorder
 from carico.kube.objects import Pod
 from carico.kube.writes import Urgency
 from carico.testing import make_pod
+from harness.kube.scripted import Desk, Sent, bad, good, one_after_the_other
 
 
 def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recording import RecordingServer, another, until, write_kubeconfig
 
 from carico.embedded.apiserver.server import ApiServer
 from carico.errors import CaricoError, UsageError
@@ -27,6 +26,7 @@ from carico.kube.identity import AHEAD, RETRY_AFTER, CredentialError, Credential
 from carico.kube.kubeconfig import choose
 from carico.testing import ManualClock, embedded_api_server
 from carico.wire.certificates import Authority
+from harness.kube.recording import RecordingServer, another, until, write_kubeconfig
 
 V1 = "client.authentication.k8s.io/v1"
 V1BETA1 = "client.authentication.k8s.io/v1beta1"

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from recording import RecordingServer, until, write_kubeconfig
 
 from carico.kube import credentials
 from carico.kube.client import Client, FencedError
@@ -17,6 +16,7 @@ from carico.kube.identity import LOOK_EVERY, Credentials
 from carico.kube.network import Connect, over_sockets
 from carico.testing import ManualClock
 from carico.wire.certificates import Authority, Pair
+from harness.kube.recording import RecordingServer, until, write_kubeconfig
 
 
 class Rotated:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recording import write_kubeconfig
 
 from carico.errors import CaricoError, UsageError
 from carico.kube import credentials
 from carico.kube.kubeconfig import choose
+from harness.kube.recording import write_kubeconfig
 
 V1 = "client.authentication.k8s.io/v1"
 HTTPS = {"server": "https://10.0.0.1:6443"}

@@ -18,15 +18,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from cluster import builder
-from connect_proxy import ConnectProxy
-from recording import Asked, RecordingServer, write_kubeconfig
 
 from carico.errors import CaricoError
 from carico.kube import credentials
 from carico.kube.client import Client
 from carico.kube.kubeconfig import ClusterEntry, ContextChoice, User, choose
 from carico.wire.certificates import Authority
+from harness.cluster import builder
+from harness.kube.connect_proxy import ConnectProxy
+from harness.kube.recording import Asked, RecordingServer, write_kubeconfig
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "kubeconfigs"
 CASES = sorted(path.name for path in FIXTURES.iterdir() if path.suffix == ".yaml" or path.is_dir())

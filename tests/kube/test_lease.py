@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from network import Asked, PlayedNetwork
 
 from carico.kube.client import ApiError, Client
 from carico.kube.credentials import fixed
 from carico.kube.lease import Election, LeaseTimes, unique_identity
 from carico.testing import ManualClock
+from harness.kube.network import Asked, PlayedNetwork
 
 TIMES = LeaseTimes(duration=15, renew=10, retry=2)
 

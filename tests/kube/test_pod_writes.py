@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from scripted import Answer, Desk, Sent, bad, good, one_after_the_other
 
 from carico.kube import pod_writes
 from carico.kube.client import ApiError, FencedError
 from carico.kube.objects import Pod
 from carico.kube.writes import Urgency
 from carico.testing import make_pod
+from harness.kube.scripted import Answer, Desk, Sent, bad, good, one_after_the_other
 
 VICTIM = make_pod("victim", node="n")
 WAITS = make_pod("p", status={"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]})

@@ -11,10 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import authority_without_identifiers
-from connect_proxy import ConnectProxy
-from recording import RecordingServer, write_kubeconfig
-from vanishing import deafen, hasty, needs_linux
 
 from carico.errors import UsageError
 from carico.kube import credentials
@@ -23,6 +19,10 @@ from carico.kube.proxy import proxy_of
 from carico.kube.url import parse
 from carico.testing import embedded_api_server
 from carico.wire.certificates import Pair
+from harness.kube.connect_proxy import ConnectProxy
+from harness.kube.recording import RecordingServer, write_kubeconfig
+from harness.kube.vanishing import deafen, hasty, needs_linux
+from harness.wire.certificates import authority_without_identifiers
 
 __all__ = ["hasty"]  # a fixture
 

@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from network import Asked
-from played import PlayedServer
 
 from carico.kube import calls
 from carico.kube.decode import text_at
@@ -17,6 +15,8 @@ from carico.kube.meta import ObjectName
 from carico.kube.objects import Pod
 from carico.kube.watch import HEALTHY_AFTER, LONGEST_PAUSE, Reflector, WatchedResource
 from carico.testing import ManualClock
+from harness.kube.network import Asked
+from harness.kube.played import PlayedServer
 
 PODS = WatchedResource(calls.FOLLOW_PODS, Pod)
 Tree = dict[str, Any]

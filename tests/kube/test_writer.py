@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import Desk, says
 
 from carico.kube.chunked import HttpError
 from carico.kube.client import ApiError, Fence, FencedError
 from carico.kube.writer import LAST_WAIT, QueueFullError
 from carico.kube.writes import Urgency, Write
+from harness.kube.scripted import Desk, says
 
 LANES = (
     (Urgency.EVICTION, Urgency.NOMINATION),

@@ -10,7 +10,7 @@ from carico.runtime.cgroup_notifier import LOOK_AGAIN, CgroupNotifier
 from carico.runtime.pods import ANNOUNCED_FOR, PodTable
 from carico.settings import RuntimeSettings
 from carico.testing import ManualClock
-from runtime.real import eventually
+from harness.node.container_pods import eventually
 
 
 def test_a_pod_that_is_about_to_come_is_churn_and_no_pod(tmp_path: Path) -> None:

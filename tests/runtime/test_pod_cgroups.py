@@ -16,8 +16,8 @@ from carico.runtime.containerd import KIND, SANDBOX_JSON, containerd
 from carico.runtime.pod_cgroups import PodCgroups
 from carico.runtime.pods import PodTable
 from carico.settings import RuntimeSettings
-from runtime.real import eventually, following
-from runtime.test_faults import FakeContainerd, place  # noqa: F401  (a fixture)
+from harness.node.container_pods import eventually, following
+from harness.node.fake_containerd import FakeContainerd
 
 UID = "1d2c-77"
 SYSTEMD = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1d2c_77.slice"
@@ -82,7 +82,7 @@ def sandbox(uid: str, parent: str) -> Any:
     return container
 
 
-def test_containerd_has_it_in_the_sandbox_or_in_its_task(place: Path) -> None:  # noqa: F811
+def test_containerd_has_it_in_the_sandbox_or_in_its_task(place: Path) -> None:
     cgroups = tree(place, "kubepods/podaa", "outer/kubepods/podbb")
     process(place, 7, "0::/outer/kubepods/podbb/s1\n")
 

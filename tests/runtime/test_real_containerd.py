@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cluster.handle import Containerd
-from cluster.runs import hierarchies
 
 from carico.clock import SystemClock
 from carico.pod_class import class_of
@@ -19,7 +17,9 @@ from carico.runtime.cri import CriConnection
 from carico.runtime.cri_stats import CriStats
 from carico.settings import RuntimeSettings
 from carico.types import ClassKey, PodCount, PodCounters
-from runtime.real import Engine, eventually, following, hand
+from harness.cluster.handle import Containerd
+from harness.cluster.runs import hierarchies
+from harness.node.container_pods import Engine, eventually, following, hand
 
 pytestmark = [
     pytest.mark.cluster,

@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.cluster import Cluster, pod
-from cluster.fixtures import needs_node
-from cluster.runs import hierarchies
 
 from carico.clock import SystemClock
 from carico.pod_class import class_of
@@ -19,7 +16,10 @@ from carico.runtime import RuntimeSource, open_source
 from carico.runtime.pods import STARTING_AT_MOST
 from carico.settings import RuntimeSettings
 from carico.types import ClassKey
-from runtime.real import eventually, following
+from harness.cluster.cluster import Cluster, pod
+from harness.cluster.fixtures import needs_node
+from harness.cluster.runs import hierarchies
+from harness.node.container_pods import eventually, following
 
 pytestmark = [pytest.mark.cluster, needs_node]
 

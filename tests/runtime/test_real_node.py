@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-from cluster.fixtures import needs_node
-
-sys.path.append(str(Path(__file__).parents[2]))  # the package `bench` is not installed
 
 from bench import real_node
+from harness.cluster.fixtures import needs_node
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, needs_node, pytest.mark.needs("psi")]
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from network import Asked, client_of
 
 from carico.http.head import RequestHead, parse
 from carico.http.message import RefusedError
 from carico.kube.chunked import HttpError
 from carico.scheduler.http.access_review import BURST, KEPT, REMEMBERED, AccessReview
 from carico.testing import ManualClock
+from harness.kube.network import Asked, client_of
 
 
 class ApiServer:

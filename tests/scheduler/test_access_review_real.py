@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cluster.cluster import Cluster
-from cluster.fixtures import needs_scale
-from cluster.ports import free_port
-from fleet import SchedulerProcess
 
 from carico.wire.certificates import Authority
+from harness.cluster.cluster import Cluster
+from harness.cluster.fixtures import needs_scale
+from harness.cluster.ports import free_port
+from harness.scheduler.fleet import SchedulerProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, needs_scale]
 

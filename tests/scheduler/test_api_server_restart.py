@@ -11,14 +11,14 @@ from functools import partial
 from typing import Any
 
 import pytest
-from cluster.cluster import Cluster, pod
-from cluster.fixtures import needs_scale
-from cluster.ports import free_port
-from fleet import Fleet, SchedulerProcess
 
 from carico.kube import credentials
 from carico.kube.client import Client
 from carico.scheduler.cycle.decision_log import load, replay
+from harness.cluster.cluster import Cluster, pod
+from harness.cluster.fixtures import needs_scale
+from harness.cluster.ports import free_port
+from harness.scheduler.fleet import Fleet, SchedulerProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, needs_scale]
 

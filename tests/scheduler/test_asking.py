@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 import yaml
-from cluster.cluster import Cluster, pod
-from cluster.fixtures import needs_node
-from dashboard.stage import Stage, until
 
 from carico.errors import UsageError
 from carico.scheduler.http import bounded_yaml, remote
+from harness.cluster.cluster import Cluster, pod
+from harness.cluster.fixtures import needs_node
+from harness.dashboard.stage import Stage, until
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 FORWARDER = """#!/bin/sh

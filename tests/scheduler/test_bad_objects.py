@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from played import PlayedServer
-from recorded import RECORDED, Path, at, paths
 
 from carico.kube.meta import KubeObject
 from carico.kube.objects import Node, Pod
@@ -21,6 +19,8 @@ from carico.scheduler.informers import NODES, OTHERS, PODS, Informers
 from carico.scheduler.queue.scheduling_queue import Diagnosis
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, make_node, make_pod
+from harness.kube.played import PlayedServer
+from harness.kube.recorded import RECORDED, Path, at, paths
 
 Tree = dict[str, Any]
 RESOURCES: dict[type[KubeObject], WatchedResource[Any]] = {

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from worlds import World
 
 from carico.kube.objects import Namespace, Node, Pod, Service
 from carico.kube.selectors import NOTHING, from_labels
@@ -23,6 +22,7 @@ from carico.scheduler.framework.contract import Cycle
 from carico.scheduler.plugins import taints
 from carico.scheduler.plugins.topology import spread_constraints
 from carico.testing import make_node, make_pod
+from harness.scheduler.worlds import World
 
 SLACK = 400  # entries: values and columns kept in case that they come back, arrays that grew by half
 # Kubernetes' objects, which others hold as well; a ring of fixed length; what is no data.

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from binding_world import a_claim, a_class, a_volume, of_claim
 
 from carico.kube.objects import Node
 from carico.scheduler.assembly import Components, assemble
@@ -19,6 +18,7 @@ from carico.scheduler.framework.needs import Need, Needs
 from carico.scheduler.plugins import registry
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, make_node, make_pod
+from harness.scheduler.binding_world import a_claim, a_class, a_volume, of_claim
 
 
 class Broken:

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from network import Asked, client_of
 
 from carico import cli
 from carico.scheduler.http import remote, routes
@@ -17,6 +16,7 @@ from carico.scheduler.http.class_view import ClassRow
 from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, make_cost, make_pod, make_report
+from harness.kube.network import Asked, client_of
 
 MIB = 2.0**20
 WEB = ClassRow(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from offline import World
-
 from carico.scheduler.framework.contract import Nomination
 from carico.scheduler.plugins.capacity import Capacity
 from carico.testing import make_node, make_pod
+from harness.scheduler.offline import World
 
 
 def test_the_freest_node_is_chosen_until_others_are_freer() -> None:

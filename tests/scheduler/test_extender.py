@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from network import Asked, client_of
 
 from carico.http.message import Request
 from carico.kube.client import ApiError
@@ -21,6 +20,7 @@ from carico.scheduler.extender.reservations import GUESSED
 from carico.scheduler.extender.wakeup import ANNOTATION
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, make_node, make_pod, make_report
+from harness.kube.network import Asked, client_of
 
 
 class ApiServer:

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from binding_world import AWAY, DROP, LOSE, TAKE, PlayedServer
 
 from carico.http.message import Request
 from carico.kube.objects import Pod
@@ -18,6 +17,7 @@ from carico.scheduler.extender.extender import Extender
 from carico.scheduler.extender.reservations import BOUND
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, make_node, make_pod, make_report
+from harness.scheduler.binding_world import AWAY, DROP, LOSE, TAKE, PlayedServer
 
 
 class Tandem:

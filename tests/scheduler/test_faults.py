@@ -10,12 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.cluster import Cluster, pod
-from cluster.fixtures import AnyCluster
-from cluster.ports import free_port
-from embedded_cluster import EmbeddedCluster
-from faulty import CUT, LOSE, FaultyServer
-from fleet import Fleet
 
 from carico.errors import CaricoError
 from carico.kube import credentials
@@ -25,6 +19,12 @@ from carico.scheduler.cluster_cache import ledger_differences
 from carico.scheduler.cycle.decision_log import load, replay
 from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
+from harness.cluster.cluster import Cluster, pod
+from harness.cluster.fixtures import AnyCluster
+from harness.cluster.ports import free_port
+from harness.embedded.embedded_cluster import EmbeddedCluster
+from harness.kube.faulty import CUT, LOSE, FaultyServer
+from harness.scheduler.fleet import Fleet
 
 NODES, PODS, PATIENCE = 5, 60, 90.0
 # For those who are to lose it …

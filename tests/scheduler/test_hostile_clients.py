@@ -14,8 +14,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from cluster.ports import free_port
-from fleet import SchedulerProcess
+
+from harness.cluster.ports import free_port
+from harness.scheduler.fleet import SchedulerProcess
 
 SILENT, BODY = 200, 16 << 20
 MORE_MB = 32.0  # what it may have beyond rest; measured were some 5

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.ports import free_port
-from embedded_cluster import EmbeddedCluster
-from fleet import SchedulerProcess
-from recording import Asked, RecordingServer, write_kubeconfig
 
 from carico.errors import CaricoError, UsageError
 from carico.scheduler.http import client as page_client
 from carico.wire.certificates import Authority
+from harness.cluster.ports import free_port
+from harness.embedded.embedded_cluster import EmbeddedCluster
+from harness.kube.recording import Asked, RecordingServer, write_kubeconfig
+from harness.scheduler.fleet import SchedulerProcess
 
 API_SERVER = {"server": "https://127.0.0.1:1", "insecure-skip-tls-verify": True}
 

@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 
 import msgspec
-from played import PlayedServer
 from prometheus_client import CollectorRegistry, generate_latest
 
 from carico.scheduler.kubelet_rejections import FAILED, FailedPod, KubeletRejections
 from carico.scheduler.metrics import SchedulerMetrics
 from carico.testing import ManualClock
+from harness.kube.played import PlayedServer
 
 
 def failed(name: str, reason: str, scheduler: str = "carico", node: str = "n") -> dict[str, Any]:

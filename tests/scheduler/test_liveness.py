@@ -7,7 +7,6 @@ from pathlib import Path
 from time import thread_time
 
 import pytest
-from binding_world import BindingWorld
 from prometheus_client import generate_latest
 
 from carico.http.message import Page, Request
@@ -16,6 +15,7 @@ from carico.scheduler.process import LONG_TURN, PAUSE, RENEWAL_LIMIT, STALL_LIMI
 from carico.scheduler.queue.scheduling_queue import Queued
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, make_pod
+from harness.scheduler.binding_world import BindingWorld
 
 KUBECONFIG = """
 current-context: c

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faulty import CUT, FaultyServer
 
 from carico.cli import main
 from carico.errors import UsageError
@@ -21,6 +20,7 @@ from carico.scheduler.http import manifest, routes
 from carico.scheduler.http.explain import Explainer
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, embedded_api_server, make_node
+from harness.kube.faulty import CUT, FaultyServer
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - name: c\n    image: i\n"
 

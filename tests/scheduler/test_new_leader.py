@@ -9,10 +9,7 @@ from time import perf_counter
 from typing import Any
 
 import msgspec
-from binding_world import BindingWorld
-from cluster.ports import free_port
 from grpc import aio
-from report_streams import running
 
 from carico.clock import SystemClock
 from carico.embedded.apiserver.server import ApiServer
@@ -25,6 +22,9 @@ from carico.settings import SchedulerSettings
 from carico.testing import make_pod
 from carico.wire.report_server import METHOD
 from carico.wire.v1 import capacity_pb2 as pb
+from harness.cluster.ports import free_port
+from harness.scheduler.binding_world import BindingWorld
+from harness.wire.report_streams import running
 
 PODS = "/api/v1/namespaces/default/pods"
 CONTAINER = {"name": "c", "image": "x"}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from offline import World
 from prometheus_client import CollectorRegistry
 
 from carico.scheduler.framework.contract import OK, PermitWait, error, unresolvable, unschedulable
 from carico.scheduler.framework.plugin_times import BOUNDS, NAMES, SHARE, PluginTimes
 from carico.testing import make_pod
+from harness.scheduler.offline import World
 
 NAME = "scheduler_plugin_execution_duration_seconds"
 

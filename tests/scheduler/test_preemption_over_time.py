@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from resting import COSTS, World, node
+
+from harness.scheduler.resting import COSTS, World, node
 
 
 def pod(name: str, cpu: str, priority: int = 0, on: str = "", image: str = "light", **meta: Any) -> dict[str, Any]:

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.cluster import Cluster, pod
-from cluster.fixtures import AnyCluster, only_real
-from cluster.ports import free_port
-from embedded_cluster import EmbeddedCluster
-from fleet import Fleet, SchedulerProcess
-from promtool import complaints
 
 from carico.kube import credentials
 from carico.kube.client import Client
+from harness.cluster.cluster import Cluster, pod
+from harness.cluster.fixtures import AnyCluster, only_real
+from harness.cluster.ports import free_port
+from harness.embedded.embedded_cluster import EmbeddedCluster
+from harness.promtool import complaints
+from harness.scheduler.fleet import Fleet, SchedulerProcess
 
 NODES = 5
 

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cluster.api import Api
-from cluster.cluster import Cluster, pod
-from cluster.fixtures import needs_scale
-from cluster.played import nodes_played
-from cluster.ports import free_port
-from fleet import SchedulerProcess
+
+from harness.cluster.api import Api
+from harness.cluster.cluster import Cluster, pod
+from harness.cluster.fixtures import needs_scale
+from harness.cluster.played import nodes_played
+from harness.cluster.ports import free_port
+from harness.scheduler.fleet import SchedulerProcess
 
 pytestmark = [pytest.mark.cluster, needs_scale]
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cluster.cluster import Cluster, pod
-from cluster.fixtures import AnyCluster, only_real
-from cluster.ports import free_port
-from embedded_cluster import EmbeddedCluster
-from fleet import SchedulerProcess
+
+from harness.cluster.cluster import Cluster, pod
+from harness.cluster.fixtures import AnyCluster, only_real
+from harness.cluster.ports import free_port
+from harness.embedded.embedded_cluster import EmbeddedCluster
+from harness.scheduler.fleet import SchedulerProcess
 
 NODES = 5
 CLASS = "carico-local"

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from resting import node
-from resting_storage import HOSTNAME, ZONE, StorageWorld
+
+from harness.scheduler.resting import node
+from harness.scheduler.resting_storage import HOSTNAME, ZONE, StorageWorld
 
 NODES = ("n0", "n1", "n2")
 FAULTS = ("refused", "overloaded", "taken", "broken", "answer lost")

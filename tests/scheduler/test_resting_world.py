@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from resting import COSTS, World, node
+
+from harness.scheduler.resting import COSTS, World, node
 
 NODES = ("n0", "n1", "n2")
 FAULTS = ("refused", "overloaded", "taken", "broken", "answer lost")

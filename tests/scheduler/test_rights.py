@@ -12,12 +12,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from binding_world import a_claim, a_class, a_volume, of_claim
-from cluster.cluster import Cluster, pod
-from cluster.fixtures import needs_scale
-from cluster.ports import free_port
-from fleet import SchedulerProcess
-from request_log import ApiRequestName, RecordingNetwork, name_of_call
 
 from carico.http.head import parse
 from carico.kube.calls import CALLS, NeededBy
@@ -32,6 +26,12 @@ from carico.scheduler.http.access_review import AccessReview
 from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, embedded_api_server, make_node, make_pod
+from harness.cluster.cluster import Cluster, pod
+from harness.cluster.fixtures import needs_scale
+from harness.cluster.ports import free_port
+from harness.kube.request_log import ApiRequestName, RecordingNetwork, name_of_call
+from harness.scheduler.binding_world import a_claim, a_class, a_volume, of_claim
+from harness.scheduler.fleet import SchedulerProcess
 
 PATIENCE = 120.0  # s; on a busy machine
 ALL_PARTS = {NeededBy.SCHEDULER, NeededBy.ELECTION, NeededBy.EXTENDER, NeededBy.PRIVATE_PAGES}

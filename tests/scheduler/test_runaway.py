@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.cluster import Cluster, pod
-from cluster.fixtures import AnyCluster
-from cluster.ports import free_port
-from embedded_cluster import EmbeddedCluster
-from fleet import Fleet, SchedulerProcess
 
 from carico.kube import credentials
 from carico.kube.client import Client
+from harness.cluster.cluster import Cluster, pod
+from harness.cluster.fixtures import AnyCluster
+from harness.cluster.ports import free_port
+from harness.embedded.embedded_cluster import EmbeddedCluster
+from harness.scheduler.fleet import Fleet, SchedulerProcess
 
 pytestmark = pytest.mark.slow
 

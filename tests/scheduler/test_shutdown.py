@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from binding_world import BindingWorld, a_claim, a_class, of_claim
 
 from carico.kube.client import Client
 from carico.kube.meta import KubeObject
@@ -19,6 +18,7 @@ from carico.scheduler import process as run
 from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
 from carico.testing import embedded_api_server, make_node, make_pod
+from harness.scheduler.binding_world import BindingWorld, a_claim, a_class, of_claim
 
 PODS, PATIENCE = 100, 120.0
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/carico"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from cluster.fixtures import needs_scale
+
+from harness.cluster.fixtures import needs_scale
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, needs_scale]
 

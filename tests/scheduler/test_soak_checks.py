@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-import sys
-from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).parents[2]))  # the package `bench` is not installed
-
-from bench import soak_checks as checks
-from bench import soak_objects as objects
-from bench.soak_history import (
+from harness.soak import checks, objects
+from harness.soak.history import (
     Announced,
     ApiAnswers,
     BindingSent,
@@ -35,10 +30,10 @@ from bench.soak_history import (
     Silenced,
     State,
 )
-from bench.soak_looks import Found, fitting_by_truth, lost, stuck
-from bench.soak_observer import Observer
-from bench.soak_recorder import Recorder
-from bench.soak_report import Row, Seen, rows
+from harness.soak.looks import Found, fitting_by_truth, lost, stuck
+from harness.soak.observer import Observer
+from harness.soak.recorder import Recorder
+from harness.soak.report import Row, Seen, rows
 
 
 def pod(uid: str, at: float = 0.0, **changes: Any) -> PodSeen:

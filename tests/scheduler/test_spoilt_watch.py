@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.cluster import Cluster, pod
-from cluster.fixtures import AnyCluster
-from embedded_cluster import EmbeddedCluster
-from faulty import FaultyServer
 
 from carico.http.message import Page, Request
 from carico.scheduler.http import routes
 from carico.scheduler.process import Scheduler
 from carico.settings import SchedulerSettings
+from harness.cluster.cluster import Cluster, pod
+from harness.cluster.fixtures import AnyCluster
+from harness.embedded.embedded_cluster import EmbeddedCluster
+from harness.kube.faulty import FaultyServer
 
 NODES, PATIENCE = 5, 90.0
 BAD_POD = {b'"schedulerName":"poisoned"': b'"schedulerName":1234567890'}

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.append(str(Path(__file__).parents[2]))  # the package `bench` is not installed
-
 from bench.standby import RUNNING, WAITING, WARM_UP, Standby, tracked_objects
 
 PODS = 1500

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.cluster import Cluster, pod
-from cluster.fixtures import needs_scale
-from cluster.ports import free_port
-from fleet import Fleet, SchedulerProcess
 
 from carico.kube import credentials
 from carico.kube.client import Client
 from carico.wire.certificates import Authority
+from harness.cluster.cluster import Cluster, pod
+from harness.cluster.fixtures import needs_scale
+from harness.cluster.ports import free_port
+from harness.scheduler.fleet import Fleet, SchedulerProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, needs_scale]
 

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from binding_world import AWAY, DROP, LOSE, TAKE, BindingWorld
 
 from carico.testing import make_pod
+from harness.scheduler.binding_world import AWAY, DROP, LOSE, TAKE, BindingWorld
 
 
 def playing(scenario: Callable[[BindingWorld], Awaitable[None]], nodes: dict[str, float], **settings: Any) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from binding_world import BindingWorld, a_claim, a_class, a_volume, of_claim
-from network import Asked
 
 from carico.scheduler.framework.cluster_events import Action, EventInterest
 from carico.scheduler.framework.contract import OK, PermitWait, Status, error, unschedulable
 from carico.scheduler.framework.in_flight import WaitingPods
 from carico.scheduler.plugins import registry
 from carico.testing import make_node, make_pod
+from harness.kube.network import Asked
+from harness.scheduler.binding_world import BindingWorld, a_claim, a_class, a_volume, of_claim
 
 MANY = 450  # pods that wait; more than there are slots
 

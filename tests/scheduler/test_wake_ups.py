@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from offline import World
 
 from carico.kube.objects import Pod
 from carico.scheduler.cycle.scheduling_cycle import unreserve
 from carico.scheduler.framework.contract import Nomination
 from carico.testing import make_node, make_pod
+from harness.scheduler.offline import World
 
 # --- for want of Pod-Capacity ---
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import numpy as np
-from scripted import Desk, bad, good, one_after_the_other
 
 from carico.scheduler.extender.wakeup import ANNOTATION, FORGET, MOST, ExtenderWakeup
+from harness.kube.scripted import Desk, bad, good, one_after_the_other
 
 
 class Stage(Desk):

@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bench.closed_loop_cases import CASES, OTHERS, STEADY
 from carico.settings import ESTIMATORS, EstimateSettings
 from carico.sim.closed_loop import FUTURE, ORACLES, PEAK, Case, LoopVerdict, follow, judge
+from harness.estimate.closed_loop_cases import CASES, OTHERS, STEADY
 
 DEFAULT = EstimateSettings().estimator
 SEED = 100

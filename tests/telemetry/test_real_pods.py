@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from pod_groups import ROOT, Delay, PodLike, pods_like
-from retries import one_of
 
 from carico.runtime.meter import PodMeter
 from carico.runtime.pods import WorkloadPod
@@ -23,6 +21,8 @@ from carico.telemetry.pod_cgroup import CgroupStats, PodGroup, find_trees
 from carico.telemetry.sampler import Sampler
 from carico.telemetry.stat import parse_running
 from carico.types import MeasuredPod
+from harness.node.pod_groups import ROOT, Delay, PodLike, pods_like
+from harness.retries import one_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("root", "psi", "cgroup-v1", "cgroup-unified")]
 

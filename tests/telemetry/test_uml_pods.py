@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uml
+
+from harness.node import uml, uml_pods
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("root", "uml")]
 
@@ -16,7 +17,7 @@ UID, DEMAND, USE, EXACT = 0, 4, 5, 6  # fields of a MeasuredPod
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return uml.run(Path(__file__).with_name("uml_pods.py"), tmp_path_factory.mktemp("uml"))
+    return uml.run(Path(uml_pods.__file__), tmp_path_factory.mktemp("uml"))
 
 
 def test_the_working_set_holds_what_is_touched_and_no_cache_of_files(told: Any) -> None:

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from minimal_authority import minimal_authority
 
 from carico.clock import SystemClock
 from carico.embedded.apiserver.server import ApiServer
@@ -17,6 +16,7 @@ from carico.kube import credentials
 from carico.kube.client import Client
 from carico.tls import lenient_context
 from carico.wire.certificates import Authority, Pair
+from harness.wire.minimal_authority import minimal_authority
 
 
 def handshake(server: Pair, context: ssl.SSLContext, name: str = "localhost", client_ca: Path | None = None) -> None:

@@ -9,7 +9,6 @@ import math
 import grpc
 import pytest
 from grpc import aio
-from report_streams import PLAIN, running
 
 from carico.clock import SystemClock
 from carico.errors import InvalidMessage
@@ -21,6 +20,7 @@ from carico.wire.client import StreamClient
 from carico.wire.codec import classes
 from carico.wire.codec.classes import ClassName
 from carico.wire.server import GrpcServer, StreamMethod
+from harness.wire.report_streams import PLAIN, running
 
 RESOURCES = ("cpu", "memory")
 

@@ -8,11 +8,11 @@ import grpc
 import pytest
 from grpc import aio
 from prometheus_client import CollectorRegistry
-from report_streams import PLAIN, running
 
 from carico.wire.codec.checks import Undecodable
 from carico.wire.metrics import GrpcServerMetrics
 from carico.wire.server import GrpcServer, StreamMethod, UnaryMethod
+from harness.wire.report_streams import PLAIN, running
 
 SERVICE = "carico.test.Service"
 

@@ -13,7 +13,6 @@ import grpc
 import pytest
 from cryptography import x509
 from grpc import aio
-from report_streams import Scheduler, ended, running, with_files
 
 from carico import config
 from carico.clock import SystemClock
@@ -25,6 +24,7 @@ from carico.wire.channel import Dialer
 from carico.wire.identity import NODES, Certificates, Unauthenticated
 from carico.wire.report_client import METHOD, ReportClient
 from carico.wire.server import GrpcServer
+from harness.wire.report_streams import Scheduler, ended, running, with_files
 
 
 @pytest.fixture

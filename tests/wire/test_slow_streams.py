@@ -9,7 +9,6 @@ import socket
 import grpc
 import pytest
 from grpc import aio
-from report_streams import PLAIN, Scheduler, running
 
 from carico.settings import TlsFiles
 from carico.wire import server
@@ -17,6 +16,7 @@ from carico.wire.channel import Dialer
 from carico.wire.codec import report as codec
 from carico.wire.report_server import METHOD
 from carico.wire.v1 import capacity_pb2 as pb
+from harness.wire.report_streams import PLAIN, Scheduler, running
 
 # A client that makes no room for more than a few messages and reads none.
 SMALL_WINDOW = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1024)]

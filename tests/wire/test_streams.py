@@ -7,9 +7,7 @@ import logging
 
 import grpc
 import pytest
-from cluster.ports import free_port
 from grpc import aio
-from report_streams import PLAIN, Scheduler, ended, running, with_files
 
 from carico.clock import SystemClock
 from carico.errors import CaricoError, UsageError
@@ -19,6 +17,8 @@ from carico.wire.channel import Dialer
 from carico.wire.codec import report as codec
 from carico.wire.report_client import METHOD, ReportClient
 from carico.wire.server import GrpcServer
+from harness.cluster.ports import free_port
+from harness.wire.report_streams import PLAIN, Scheduler, ended, running, with_files
 
 
 @running

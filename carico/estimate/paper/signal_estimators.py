@@ -25,7 +25,7 @@ from carico.types import CostBelief
 CREEP = 0.05  # share of the distance to the initial value per second without pods; author's
 
 # (x₀, P₀, Q per second, R); c is written > 0 where the author wrote the slope −c. Found for each estimator in its own
-# unit by random search over seeds 1000–1002 of bench/synthetic.py, which the benchmark does not use. The author's, for
+# unit by random search over seeds 1000–1002 of the synthetic node, which the benchmark does not use. The author's, for
 # pods that cost about one unit of the trace-normalised signal, were: B 1.3, 0.01, 1e-4, 0.5 and c 1, 0.2, 1e-3, 0.5;
 # differences 1, 0.1, 0.01, 0.1; joint B 1.4, c 1, P 1e-4 and 1e-3, Q 1e-4, R 1. The report itself gives none.
 REPORT_BASELINE = (3.0, 0.06, 1.5e-5, 1.0)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from worlds import World
 
 from carico.kube.objects import DeviceClass
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.contract import Cycle
 from carico.testing import make_node, make_pod
+from harness.scheduler.worlds import World
 
 TAINTED = {"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}
 

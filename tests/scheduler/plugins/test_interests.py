@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from worlds import World
 
 from carico.kube.objects import Node, Pod
 from carico.kube.storage import PersistentVolumeClaim
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import Action, ClusterEvent, node_change, pod_change
 from carico.testing import make_node, make_pod
+from harness.scheduler.worlds import World
 
 WORLD = World([])
 TAINTED = {"taints": [{"key": "x", "value": "", "effect": "NoSchedule"}]}

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from worlds import World
 
 from carico.kube.objects import Pod, PodDisruptionBudget
 from carico.scheduler.assembly import assemble
@@ -18,6 +17,7 @@ from carico.scheduler.plugins import default_preemption
 from carico.scheduler.plugins.default_preemption import SURE_CANDIDATES, DefaultPreemption
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, make_node, make_pod, make_report
+from harness.scheduler.worlds import World
 
 
 def running(name: str, node: str, priority: int, cpu: str = "1", started: str = "", **more: Any) -> Pod:

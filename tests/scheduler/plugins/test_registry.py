@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds import NAMES, World
 
 from carico.config import validated
 from carico.errors import UsageError
@@ -17,6 +16,7 @@ from carico.scheduler.framework.cluster_events import EventInterest
 from carico.scheduler.framework.contract import Cycle, Reuse, Verdict
 from carico.scheduler.plugins import registry
 from carico.testing import ManualClock, make_node, make_pod
+from harness.scheduler.worlds import NAMES, World
 
 
 class OnlyEvenNames:

@@ -6,10 +6,10 @@ import math
 
 import msgspec
 import pytest
-from worlds import World
 
 from carico.kube.objects import ReplicaSet, Service
 from carico.testing import make_node, make_pod
+from harness.scheduler.worlds import World
 
 SOFT_TAINT = {"taints": [{"key": "old", "value": "", "effect": "PreferNoSchedule"}]}
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from worlds import World
 
 from carico.kube.meta import KubeObject
 from carico.kube.objects import Pod
@@ -18,6 +17,7 @@ from carico.scheduler.framework.contract import OK, Code, Cycle, Status
 from carico.scheduler.framework.in_flight import WaitingPods
 from carico.scheduler.plugins.volume.volume_binding import VolumeBinding
 from carico.testing import ManualClock, make_node, make_pod
+from harness.scheduler.worlds import World
 
 NODES = [make_node("a", labels={"zone": "1"}), make_node("b", labels={"zone": "2"})]
 

@@ -1,0 +1,7 @@
+"""Streams and certificates.
+
+certificates       as some clusters create them: no key identifiers, an intermediate authority
+listening          a scheduler that only receives reports, in a thread of its own
+minimal_authority  certificates as older tools create them
+report_streams     a scheduler that only receives reports, on the test's event loop
+"""
