@@ -28,28 +28,10 @@ Benchmarks:
 - standby.py: cost and memory of a standby replica
 - waiting.py: lag of events while 10,000 pods wait
 
-Helper modules, which have no `run`:
+What benchmarks share with tests is the package `harness` (tests/harness/). Helper modules, which have no `run`:
 
 - __main__.py: lists and runs benchmarks
-- closed_loop_cases.py: the cases of closed-loop
 - event_watch.py: the listeners of event-lead
-- federation_cluster.py: the simulated cluster of federation
-- real_node_load.py: the program in the pods of real-node
 - real_pods.py: pods in a real containerd, through CRI
 - report_generator.py: agents of many nodes in one process
-- soak_agents.py: the agents of the soak's nodes
-- soak_checks.py: the figures of a soak, from its history
-- soak_cluster.py: the nodes, priorities and accounts of a soak
-- soak_faults.py: the faults of a soak
-- soak_history.py: the events of a soak, and the cluster state derived from them
-- soak_looks.py: searches for pods that wait although they fit
-- soak_objects.py: the API objects of faults
-- soak_observer.py: watches of the API server, independent of Carico
-- soak_proxy.py: the faulty proxy between a replica and the API server
-- soak_recorder.py: the history while it is written
-- soak_replicas.py: the scheduler processes of a soak
-- soak_report.py: the figures of a soak as a table
-- soak_workload.py: the pods of a soak
-- synthetic.py: a synthetic node with known true costs
-- synthetic_classes.py: classes of pods on a synthetic node
 """

@@ -1,11 +1,6 @@
 """What a node learns from its peers: four scenarios; recreates the pictures of docs/federation.md.
 
-Real pipelines, asking rule and messages with the real state of one aggregator; see federation_cluster.py.
-
-1 A lightly cpu-loaded node while its peers start a heavy cpu workload: its k falls.
-2 A memory-loaded node while its peers start a cpu workload: its k rises.
-3 Pods become twice as expensive on 18 of 19 nodes: the 19th reports that before it has seen one.
-4 Nodes of 2, 8 and 64 cores run the same pods: a new node of any size knows their cost.
+The scenarios are in tests/harness/estimate/federation.py.
 """
 
 from __future__ import annotations
@@ -14,29 +9,19 @@ from pathlib import Path
 
 import numpy as np
 
-from carico.types import NodeSize
-from harness.estimate.federation_cluster import (
-    DIMENSIONS,
-    GIB,
-    Load,
-    Plan,
-    SimulatedCluster,
-    SimulatedNode,
-    steady,
-    then,
-    walk,
+from harness.estimate.federation import (
+    DOUBLED_AT,
+    EIGHT,
+    SWITCH,
+    WATCHED,
+    Lines,
+    before_and_after,
+    doubling,
+    sizes,
+    watched,
 )
 
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
-EIGHT = NodeSize(8, 32 * GIB)
-SWITCH = 90  # s: when the peers' workload changes
-SECONDS = 200
-LIGHT = (0.15, 0.5 * GIB)  # cores and bytes of a small pod
-MIDDLE = (0.3, 0.5 * GIB)  # what the lightly loaded node runs
-HEAVY = (0.9, 0.5 * GIB)  # the cpu workload that peers start
-BIG = (0.1, 4 * GIB)  # a pod that needs memory
-
-Lines = dict[str, list[float]]  # k and Pod-Capacity of the watched node, second by second
 
 
 def run() -> dict[str, float]:
@@ -46,33 +31,6 @@ def run() -> dict[str, float]:
         figures |= _figures(number, title, together, alone)
         _draw(number, title, together, alone)
     return figures | _doubling() | _sizes()
-
-
-def peers_plan(seed: int) -> Plan:
-    """A few small pods that start and end, then heavy ones up to nine tenths of the cores."""
-    return then(walk(3, *LIGHT, seed=seed), SWITCH, walk(8, *HEAVY, seed=seed, hold=4))
-
-
-WATCHED = {
-    "a lightly cpu-loaded node": then(walk(4, *MIDDLE, seed=50), 60, steady(4, *MIDDLE)),
-    "a memory-loaded node": then(walk(4, *BIG, seed=51), 60, steady(4, *BIG)),
-}
-
-
-def watched(plan: Plan, *, federated: bool) -> Lines:
-    """The signals of a node with this plan among nine peers that start the cpu workload at SWITCH."""
-    node = SimulatedNode("watched", EIGHT, plan)
-    peers = [SimulatedNode(f"peer-{i}", EIGHT, peers_plan(i)) for i in range(9)]
-    SimulatedCluster([node, *peers], federated=federated).run(SECONDS)
-    return {
-        "k": [estimate.signal_k for estimate in node.estimates],
-        "Pod-Capacity": [estimate.pod_capacity for estimate in node.estimates],
-    }
-
-
-def before_and_after(line: list[float]) -> tuple[float, float]:
-    """Medians of the last 20 s before the switch, and of the last 60 s of the run."""
-    return float(np.median(line[SWITCH - 20 : SWITCH])), float(np.median(line[-60:]))
 
 
 def _figures(number: int, title: str, together: Lines, alone: Lines) -> dict[str, float]:
@@ -86,21 +44,6 @@ def _figures(number: int, title: str, together: Lines, alone: Lines) -> dict[str
     return {name: round(value, 2) for name, value in figures.items()}
 
 
-DOUBLED_AT, DOUBLED_SECONDS = 240, 360
-
-
-def doubling() -> tuple[SimulatedNode, list[SimulatedNode]]:
-    """18 nodes whose pods become twice as expensive, and the 19th, whose pods do not change."""
-    small, dear = LIGHT, (2 * LIGHT[0], 2 * LIGHT[1])
-    last = SimulatedNode("node-19", EIGHT, then(walk(6, *small, seed=19), DOUBLED_AT - 30, steady(3, *small)))
-    others = [
-        SimulatedNode(f"node-{i}", EIGHT, then(walk(6, *small, seed=i), DOUBLED_AT, walk(6, *dear, seed=i)))
-        for i in range(18)
-    ]
-    SimulatedCluster([last, *others]).run(DOUBLED_SECONDS)
-    return last, others
-
-
 def _doubling() -> dict[str, float]:
     last, others = doubling()
     line = [estimate.cost_ratio[0] * EIGHT.cores for estimate in last.estimates]
@@ -111,30 +54,6 @@ def _doubling() -> dict[str, float]:
     print(f"    cores (truth 0.15 → 0.30); half of the way after {half} s, without a new pod of its own")
     _draw_cost(line, peers.tolist())
     return {"doubling_cost_ratio": round(after / before, 2), "doubling_seconds_to_half": half}
-
-
-POD = (0.5, 1 * GIB)
-
-
-def sizes() -> dict[int, tuple[float, ...]]:
-    """Relative error of cpu and memory cost, per node size, of a new node that has only the prior."""
-    cores = (2, 8, 64)
-    nodes = [
-        SimulatedNode(f"node-{c}-{i}", NodeSize(c, 4 * c * GIB), walk(round(1.4 * c), *POD, seed=10 * c + i, hold=3))
-        for c in cores
-        for i in range(4)
-    ]
-    cluster = SimulatedCluster(nodes)
-    cluster.run(240)
-    errors = {}
-    for c in cores:
-        new = SimulatedNode(f"new-{c}", NodeSize(c, 4 * c * GIB), lambda _: Load(0, *POD))
-        cluster.add(new)
-    cluster.run(15, since=240)
-    for c, new in zip(cores, cluster.nodes[-3:], strict=True):
-        truth = np.array(POD) / new.size.vector(DIMENSIONS)
-        errors[c] = tuple((np.array(new.estimates[-1].cost_ratio) / truth - 1).tolist())
-    return errors
 
 
 def _sizes() -> dict[str, float]:

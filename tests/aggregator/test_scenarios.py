@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench import federation
+from harness.estimate import federation
 
 pytestmark = pytest.mark.slow
 

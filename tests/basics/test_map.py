@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 
 import carico
+import harness
 
 ROOT = Path(carico.__file__).parent
+HARNESS = Path(harness.__file__).parent
 GENERATED = {ROOT / "wire" / "v1", ROOT / "runtime" / "api", ROOT / "kube" / "messages"}
 
 
 def packages() -> list[Path]:
-    found = sorted(path.parent for path in ROOT.rglob("__init__.py"))
+    found = sorted(path.parent for root in (ROOT, HARNESS) for path in root.rglob("__init__.py"))
     return [folder for folder in found if folder not in GENERATED]
 
 

@@ -338,7 +338,7 @@ def test_a_pod_that_fits_elsewhere_at_each_look_is_not_stuck() -> None:
 def test_room_that_is_kept_for_others_is_not_held_against_anybody() -> None:
     taken = [pod("q", cpu=6800), bound("q", "a", 1)]
     assert fitting_by_truth(world(*taken), row())
-    assert world(*taken).nodes_for(world().pods["p"], **checks.MARGIN) == []
+    assert world(*taken).nodes_for(world().pods["p"], cpu=checks.SPARE_CPU, units=checks.SPARE_UNITS) == []
     high = pod("high", cpu=7500, priority=10)
     assert "soak/p" not in fitting_by_truth(world(high, nominated(1)), row())
     assert fitting_by_truth(world(pod("p", cpu=1000, plain=False)), row()) == {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.standby import RUNNING, WAITING, WARM_UP, Standby, tracked_objects
+from harness.scheduler.standby import RUNNING, WAITING, WARM_UP, Standby, tracked_objects
 
 PODS = 1500
 

@@ -32,7 +32,8 @@ class Place:
         return self.folder / "cri.sock"
 
     def log(self, pod: dict[str, Any], container: str = "main") -> str:
-        return (self.folder / "logs" / pod["metadata"]["uid"] / f"{container}.log").read_text()
+        text: str = (self.folder / "logs" / pod["metadata"]["uid"] / f"{container}.log").read_text()
+        return text
 
     async def call(self, method: str, path: str, body: object = None) -> Any:
         raw = msgspec.json.encode(body) if body is not None else b""
@@ -45,15 +46,17 @@ class Place:
         """Creates a pod on the node; `container` and `spec` take more, written as in YAML."""
         one = {"name": "main", "image": "none", "command": list(argv)} | (container or {})
         whole = {"nodeName": node, "containers": [one], "restartPolicy": "Never"} | spec
-        return await self.call("POST", self.path(), {"metadata": {"name": name}, "spec": whole})
+        made: dict[str, Any] = await self.call("POST", self.path(), {"metadata": {"name": name}, "spec": whole})
+        return made
 
     async def get(self, name: str) -> dict[str, Any] | None:
         try:
-            return await self.call("GET", self.path(name))
+            found: dict[str, Any] = await self.call("GET", self.path(name))
         except ApiError as error:
             if error.status == 404:
                 return None
             raise
+        return found
 
     async def until(self, name: str, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         """The pod as soon as `holds` of it."""
@@ -91,7 +94,8 @@ async def until(holds: Callable[[], object]) -> None:
 
 def state(pod: dict[str, Any], container: str = "main") -> dict[str, Any]:
     statuses = pod["status"]["containerStatuses"]
-    return next(one for one in statuses if one["name"] == container)["state"]
+    found: dict[str, Any] = next(one for one in statuses if one["name"] == container)["state"]
+    return found
 
 
 @asynccontextmanager

@@ -29,7 +29,7 @@ def sandbox(uid: str, stored: bytes | None = None) -> Any:
     return container
 
 
-class FakeContainerd(subscribe_grpc.EventsServicer, containers_grpc.ContainersServicer, tasks_grpc.TasksServicer):
+class FakeContainerd(subscribe_grpc.EventsServicer, containers_grpc.ContainersServicer, tasks_grpc.TasksServicer):  # type: ignore[misc]
     def __init__(self, *running: Any) -> None:
         self.running = {container.id: container for container in running}
         self.events: asyncio.Queue[Any] = asyncio.Queue()

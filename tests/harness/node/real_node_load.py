@@ -1,9 +1,11 @@
-"""The program of one pod of `bench/real_node.py`: loads its node as configured, and measures itself.
+"""The program of one pod of real_node.py: loads its node as configured, and measures itself.
 
 Runs on the machine's Python, without any package. Every second it records the monotonic clock, the time that its
 processes ran and waited (schedstat of the kernel) and its anonymous memory; at the end also the processor time by
 getrusage. /proc is the node's, in which processes have other numbers than in their PID namespace.
 """
+
+from __future__ import annotations
 
 import json
 import os
@@ -15,11 +17,12 @@ import time
 SECOND = 1.0
 
 
-def main():
+def main() -> None:
     plan = json.loads(sys.argv[1])
     started = time.monotonic()
     children = [busy(started + plan["burn"]) for _ in range(plan["threads"])]
-    held, rows = [], []
+    held: list[bytearray] = []
+    rows: list[list[float]] = []
     stop = started + plan["life"]
     while (now := time.monotonic()) < stop:
         share = 1.0 if not plan["ramp"] else min(1.0, (now - started + SECOND) / plan["ramp"])
@@ -37,7 +40,7 @@ def main():
     os.rename(plan["result"] + ".new", plan["result"])
 
 
-def busy(until):
+def busy(until: float) -> int:
     """A process that is continuously busy until then, and sleeps afterwards."""
     child = os.fork()
     if child == 0:
@@ -49,7 +52,7 @@ def busy(until):
     return child
 
 
-def touch(held, mib):
+def touch(held: list[bytearray], mib: int) -> None:
     while len(held) < mib:
         piece = bytearray(1 << 20)
         for at in range(0, len(piece), 4096):
@@ -57,7 +60,7 @@ def touch(held, mib):
         held.append(piece)
 
 
-def account():
+def account() -> tuple[float, float]:
     """s run and s waited, of this process and its children."""
     me = os.readlink("/proc/self")
     with open(f"/proc/{me}/task/{me}/children") as file:
@@ -70,7 +73,7 @@ def account():
     return ran * 1e-9, waited * 1e-9
 
 
-def anonymous():
+def anonymous() -> int:
     """Bytes."""
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("RssAnon:"))

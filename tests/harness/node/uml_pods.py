@@ -171,7 +171,7 @@ def throttled(stats: CgroupStats, *, container: bool) -> dict[str, object]:
     meter = PodMeter(lambda: table, stats, lambda: 1.0, ("cpu", "memory"), 0.01)
     meter.measure(time.monotonic())
     end = time.monotonic() + PATIENCE
-    while (after := read(stats, pod))["throttled_seconds"] < 1.0 and time.monotonic() < end:
+    while ((after := read(stats, pod))["throttled_seconds"] or 0.0) < 1.0 and time.monotonic() < end:
         time.sleep(0.1)
     measured = meter.measure(time.monotonic())[0]
     result = {"before": before, "after": after, "measured": measured, "throttled": meter.throttled}

@@ -35,7 +35,7 @@ from harness.soak.history import (
 TOLERANCE = 1e-6  # units
 SEEN_AFTER = 3.0  # s within which a watch delivers changes by others, on a busy machine
 TOGETHER = 2.0  # s within which the victims of one nomination, and the nomination itself, reach the API server
-MARGIN = {"cpu": 500, "units": 1.0}  # beyond the pod's need, before "it fits" counts against a scheduler
+SPARE_CPU, SPARE_UNITS = 500, 1.0  # beyond the pod's need, before "it fits" counts against a scheduler
 LOOK = 0.5  # s between two checks for a stall
 OLD_ENOUGH = 2.0  # s after its creation from which a pod counts as waiting
 FIRST_MINUTES = 10.0  # min in which memory may grow: caches fill, code is loaded
@@ -229,7 +229,8 @@ class _Stalls:
 
     def _fitting(self, state: State, now: float) -> PodState | None:
         for pod in state.waiting():
-            if pod.seen.plain and now - pod.seen.at > OLD_ENOUGH and state.nodes_for(pod, **MARGIN):
+            old = pod.seen.plain and now - pod.seen.at > OLD_ENOUGH
+            if old and state.nodes_for(pod, cpu=SPARE_CPU, units=SPARE_UNITS):
                 return pod
         return None
 

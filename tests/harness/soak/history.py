@@ -223,10 +223,10 @@ class State:
             case Evicted() if event.uid in self.pods:
                 self.pods[event.uid].evicted = True
             case Gone():
-                if (pod := self.pods.pop(event.uid, None)) is not None:
-                    self._remember(pod)
-                    self._place(pod, "")
-                    self._nominate(pod, "")
+                if (gone := self.pods.pop(event.uid, None)) is not None:
+                    self._remember(gone)
+                    self._place(gone, "")
+                    self._nominate(gone, "")
             case Nominated() if event.uid in self.pods:
                 self._nominate(self.pods[event.uid], event.node)
             case NodeUp():
