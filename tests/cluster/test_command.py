@@ -44,7 +44,7 @@ def test_a_real_node_without_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_real_node_without_its_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr("cluster.cluster.SBIN", "")
+    monkeypatch.setattr("harness.cluster.cluster.SBIN", "")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ClusterError, match=r"needs unshare, .*busybox \(Debian packages: busybox-static iproute2 nft"):
         check(0, kubelet=True)
