@@ -23,6 +23,8 @@ from functools import lru_cache
 from carico.types import ClassKey
 
 COST_CLASS = "carico.dev/cost-class"
+# Label of pods that belong to a node's baseline, as those of DaemonSets do: "false". Carico's own pods have it.
+WORKLOAD = "carico.dev/workload"
 DEFAULT = "default"  # in a list of ignored labels: all of IGNORED
 DEFAULT_IGNORED = (DEFAULT,)
 

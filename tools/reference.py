@@ -109,7 +109,7 @@ def _global(parser: CommandParser) -> list[argparse.Action]:
 def _options(actions: Iterable[argparse.Action]) -> Iterator[str]:
     yield from ("| option | |", "| --- | --- |")
     for action in (each for each in actions if each.help != argparse.SUPPRESS):
-        yield f"| {_option(action)} | {_escaped((action.help or '').replace('%%', '%'))} |"
+        yield f"| {_option(action)} | {escaped((action.help or '').replace('%%', '%'))} |"
 
 
 def _option(action: argparse.Action) -> str:
@@ -148,23 +148,23 @@ def _arguments(plugin: str, factory: FactoryWithArgs[Any]) -> Iterator[str]:
     yield from (f"### {plugin}", "", "| setting | value | default | |", "| --- | --- | --- | --- |")
     kinds, shared = typing.get_type_hints(factory.args), factory.inherited(SchedulerSettings)
     for field in dataclasses.fields(factory.args):
-        default = f"[scheduler] `{field.name}`" if field.name in shared else _default(field, kinds[field.name])
-        value, about = _value(field, kinds[field.name]), _escaped(field.metadata["about"])
+        default = f"[scheduler] `{field.name}`" if field.name in shared else default_of(field, kinds[field.name])
+        value, about = value_of(field, kinds[field.name]), escaped(field.metadata["about"])
         yield f"| `{field.name}` | {value} | {default} | {about} |"
     yield ""
 
 
 def _row(section: str, field: dataclasses.Field[Any], kind: Any) -> str:
     name = f"`{field.name}`<br>`{flags.flag_of(field.name)}`<br>`CARICO_{section.upper()}__{field.name.upper()}`"
-    return f"| {name} | {_value(field, kind)} | {_default(field, kind)} | {_escaped(field.metadata['about'])} |"
+    return f"| {name} | {value_of(field, kind)} | {default_of(field, kind)} | {escaped(field.metadata['about'])} |"
 
 
-def _default(field: dataclasses.Field[Any], kind: Any) -> str:
+def default_of(field: dataclasses.Field[Any], kind: Any) -> str:
     default = flags.shown_default(field) or ("off" if kind is bool else "")
     return f"`{_cell(default)}`" if default else ""
 
 
-def _value(field: dataclasses.Field[Any], kind: Any) -> str:
+def value_of(field: dataclasses.Field[Any], kind: Any) -> str:
     if kind is bool:
         return "switch"
     text = f"`{_cell(flags.metavar(field, kind))}`".replace("{", "").replace("}", "").replace(",", ", ")
@@ -184,7 +184,7 @@ def _text(text: str) -> str:
     return " ".join(text.split()).replace("<", "&lt;").replace("*", "\\*")
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     return _cell(_text(text))
 
 

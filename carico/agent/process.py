@@ -74,7 +74,7 @@ class AgentProcess:
         registry.register(NodeCollector(name, settings.dimensions, lambda: self._loop.estimate, self._sources))
         registry.register(FullCollector(name, lambda: self._full.memory))
         registry.register(LinkCollector(self._links))
-        routes = exposition(registry) | health(self._loop.why_not_alive, self._loop.why_not_ready)
+        routes = exposition(registry) | health(self._loop.why_not_alive, self._why_not_ready)
         self._pages = HttpServer(settings.listen, routes, count=request_counter(registry, "agent"))
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -155,6 +155,12 @@ class AgentProcess:
 
     def _sources(self) -> dict[str, str | None]:
         return {**self._sampler.sources(), "pods": self._source.problem, "pod_stats": self._measuring.problem}
+
+    def _why_not_ready(self) -> str | None:
+        """Ready also means that a scheduler has accepted a report: until then no pod is placed here by capacity."""
+        if self._reports is not None and not self._reports.accepted:
+            return self._loop.why_not_ready() or "no scheduler has accepted a report yet"
+        return self._loop.why_not_ready()
 
     def _links(self) -> dict[str, int]:
         links = {}

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from carico.pod_class import class_of_images
+from carico.pod_class import WORKLOAD, class_of_images
 from carico.settings import RuntimeSettings
 from carico.types import ClassKey, PodCount
 
@@ -38,7 +38,7 @@ SOURCE_ANNOTATION = "kubernetes.io/config.source"  # "file" and "http" are stati
 
 class Sandbox(NamedTuple):
     uid: str  # of the pod
-    workload: bool  # placed by a scheduler; False for DaemonSet and static pods
+    workload: bool  # False for DaemonSet and static pods, and those with the label carico.dev/workload: "false"
     namespace: str = ""  # empty: the source has neither namespace nor labels
     key: ClassKey | None = None  # None: derived from the images, or sent by the scheduler
     cgroup: str | None = None  # the pod's, below the hierarchy's mount; None: not known
@@ -75,8 +75,12 @@ def is_workload(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bo
     True
     >>> is_workload({"pod-template-generation": "1"}, {}), is_workload({}, {"kubernetes.io/config.source": "file"})
     (False, False)
+    >>> is_workload({"app": "web", "carico.dev/workload": "false"}, {})
+    False
     """
-    return DAEMONSET_LABEL not in labels and annotations.get(SOURCE_ANNOTATION, "api") == "api"
+    if DAEMONSET_LABEL in labels or labels.get(WORKLOAD) == "false":
+        return False
+    return annotations.get(SOURCE_ANNOTATION, "api") == "api"
 
 
 class _Pod:

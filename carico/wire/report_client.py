@@ -76,6 +76,7 @@ class ReportClient:
         self._sequence = itertools.count(1)  # one count for all streams: it grows on each of them
         self._streams: dict[str, tuple[ReportStreamPolicy, StreamClient]] = {}
         self._newest: NodeReport | None = None
+        self.accepted = False  # whether any scheduler has accepted a report since the start
 
     @property
     def connected(self) -> int:
@@ -89,12 +90,16 @@ class ReportClient:
             policy.rule.offer(report)
             client.wake()
 
+    def _answered(self, ack: codec.Ack) -> None:
+        self.accepted = self.accepted or ack.refused is None
+        self._on_ack(ack)
+
     async def run(self) -> None:
         await asyncio.gather(*(self._follow(dialer) for dialer in self._dialers))
 
     async def _follow(self, dialer: Dialer) -> None:
         def start(address: str, choose: Choose) -> StreamClient:
-            policy = ReportStreamPolicy(self._sequence, self._refusals, self._on_ack)
+            policy = ReportStreamPolicy(self._sequence, self._refusals, self._answered)
             if self._newest is not None:
                 policy.rule.offer(self._newest)
             client = StreamClient(dialer, METHOD, policy, self._clock, choose=choose, patience=None)

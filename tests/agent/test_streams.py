@@ -44,6 +44,7 @@ def test_every_scheduler_gets_the_nodes_reports(authority: Authority, server: Pa
             assert 0 <= first.estimate.pod_capacity <= 1000
             later = one.wait_for(lambda report: report.sequence > first.sequence)
             assert later.age < 5.0
+            process.ready()
             process.stop(signal.SIGKILL)
         assert one.refused == []
 

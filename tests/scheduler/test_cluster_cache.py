@@ -93,6 +93,7 @@ def test_daemon_and_ended_pods_do_not_count() -> None:
     world = World({"a": 5.0})
     world.see(make_pod("d", owner="DaemonSet", node="a"))
     world.see(make_pod("e", node="a", phase="Succeeded"))
+    world.see(make_pod("own", node="a", labels={"carico.dev/workload": "false"}))
     assert world.free("a") == 5
     world.see(make_pod("r", node="a", phase="Running"))
     assert world.free("a") == 4

@@ -50,6 +50,27 @@ def test_a_node_in_a_container(machine: Path, second: str | None) -> None:
     assert (why(machine) or "").startswith("this node is a container: process 2 of")
 
 
+@pytest.mark.parametrize(
+    ("files", "is_alone"),
+    [
+        (("cgroup.controllers",), True),
+        (("cgroup.controllers", "cgroup.events"), False),  # the root of a cgroup namespace: a node in a container
+        (("memory/release_agent",), True),
+        (("memory/tasks",), False),
+        ((), False),
+    ],
+)
+def test_an_agent_in_a_pod_decides_by_the_cgroup_tree(machine: Path, files: tuple[str, ...], is_alone: bool) -> None:
+    """In a pod process 2 is never kthreadd."""
+    (machine / "proc/2/comm").unlink()
+    (machine / "proc/self/ns").mkdir(parents=True)
+    (machine / "proc/self/ns/pid").symlink_to("pid:[4026532201]")
+    for file in files:
+        (machine / "cgroup" / file).parent.mkdir(parents=True, exist_ok=True)
+        (machine / "cgroup" / file).touch()
+    assert (why(machine) is None) == is_alone
+
+
 def test_two_kubelets_on_one_machine(machine: Path) -> None:
     pods(machine, "one/kubepods/besteffort/pod1", "two/kubepods/pod2")
     assert why(machine) == "several kubelets have pods here: /one/kubepods, /two/kubepods"

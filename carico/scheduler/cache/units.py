@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from carico.kube.objects import Pod
+from carico.pod_class import WORKLOAD
 
 ANNOTATION = "carico.dev/units"
 LARGEST = 1e6
@@ -28,5 +29,10 @@ def read_units(pod: Pod) -> float | None:
 
 
 def counts(pod: Pod) -> bool:
-    """Whether the ledger counts the pod: DaemonSet and static pods belong to a node's baseline."""
-    return not pod.terminal and not pod.daemon and not pod.static
+    """Whether the ledger counts the pod."""
+    return not pod.terminal and not of_baseline(pod)
+
+
+def of_baseline(pod: Pod) -> bool:
+    """Whether its load is part of the node's baseline: DaemonSet and static pods, and those with the label."""
+    return pod.daemon or pod.static or pod.metadata.labels.get(WORKLOAD) == "false"

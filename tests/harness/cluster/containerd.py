@@ -1,7 +1,7 @@
 """The container runtime of a sealed cluster: containerd 2 from our build, or the machine's own 1.x.
 
-Its socket is in the run's folder, which the host sees too: a client outside the namespaces can connect to it. All its
-mounts are in the private /run.
+Inside the namespaces its socket is where every distribution has it. The folder of that socket is in the run's folder,
+which the host sees too: a client outside can connect to it. All its mounts are private to the namespaces.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from .runs import Run
 from .sealed import command
 
 POD_NETWORK = "10.244.0.0/16"
-SOCKET = "containerd.sock"
+SOCKET = "containerd.sock"  # in the run's folder
+STATE = Path("/run/containerd")
 CNI_FOLDERS = ("/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni")
 
 # Lowering oom_score_adj needs CAP_SYS_RESOURCE, which root in a sandbox may lack: runc would fail.
 VERSION_3 = """
 version = 3
 root = "{folder}/containerd"
-state = "/run/containerd"
+state = "{state}"
 [grpc]
   address = "{socket}"
 [plugins."io.containerd.internal.v1.opt"]
@@ -44,7 +45,7 @@ state = "/run/containerd"
 VERSION_2 = """
 version = 2
 root = "{folder}/containerd"
-state = "/run/containerd"
+state = "{state}"
 [grpc]
   address = "{socket}"
 [plugins."io.containerd.internal.v1.opt"]
@@ -63,8 +64,11 @@ CONFIGURATIONS = {"2": VERSION_3, "1.6": VERSION_2}
 
 def start(run: Run, daemons: Daemons, version: str, binaries: dict[str, str]) -> None:
     """Start containerd, import the images and wait until its CRI has a network."""
-    folder, socket = run.folder, run.folder / SOCKET
-    configuration = CONFIGURATIONS[version].format(folder=folder, socket=socket, pause=PAUSE, cni=cni_folder())
+    folder, socket = run.folder, STATE / SOCKET
+    _share_socket(folder)
+    configuration = CONFIGURATIONS[version].format(
+        folder=folder, socket=socket, state=STATE, pause=PAUSE, cni=cni_folder()
+    )
     (folder / "containerd.toml").write_text(configuration)
     _write_network(folder / "cni")
     # containerd looks for its shim on PATH: the one next to the binary, of the same version.
@@ -90,6 +94,15 @@ def cni_folder() -> str:
         if (Path(folder) / "bridge").exists():
             return folder
     raise ClusterError(f"no CNI plugins in {', '.join(CNI_FOLDERS)} (Debian package: containernetworking-plugins)")
+
+
+def _share_socket(folder: Path) -> None:
+    """containerd's usual folder, with the run's own behind it."""
+    shared = folder / "run-containerd"
+    for each in (shared, STATE):
+        each.mkdir(mode=0o711)
+    command("mount", "--bind", str(shared), str(STATE))
+    (folder / SOCKET).symlink_to(shared / SOCKET)
 
 
 def _answers(socket: Path, binaries: dict[str, str]) -> bool:

@@ -53,7 +53,7 @@ def _kubelet(run: Run, plane: ControlPlane, binaries: dict[str, str]) -> list[st
         "tlsCertFile": str(certificate),
         "tlsPrivateKeyFile": str(key),
         "port": KUBELET_PORT,
-        "containerRuntimeEndpoint": f"unix://{folder / containerd.SOCKET}",
+        "containerRuntimeEndpoint": f"unix://{containerd.STATE / containerd.SOCKET}",
         "clusterDNS": [NODE_ADDRESS],
         "clusterDomain": DOMAIN,
         "resolvConf": str(folder / "resolv.conf"),

@@ -29,6 +29,7 @@ KERNEL_SETTINGS = {
 
 def arrange(run: Run) -> None:
     """Prepare the namespaces for containerd and kubelet."""
+    command("mount", "--make-rshared", "/")  # as systemd does; `unshare` has cut it off from the host's mounts
     _cover_folders()
     _pin_kernel_settings()
     _network()

@@ -17,6 +17,7 @@ import grpc.aio
 from carico.runtime import RuntimeSource
 from carico.runtime.api import cri_pb2 as cri
 from carico.runtime.api.cri_pb2_grpc import RuntimeServiceStub
+from harness.cluster.containerd import SOCKET, STATE
 from harness.cluster.handle import Containerd
 from harness.cluster.images import write_layout
 
@@ -59,7 +60,7 @@ class Engine:
         self.folder.mkdir()
         text = (self.sealed.folder / "containerd.toml").read_text()
         for old, new in (
-            (str(self.sealed.socket), str(self.socket)),
+            (str(STATE / SOCKET), str(self.socket)),
             (f'root = "{self.sealed.folder}/containerd"', f'root = "{self.folder}/root"'),
             ('state = "/run/containerd"', 'state = "/run/engine"'),
         ):

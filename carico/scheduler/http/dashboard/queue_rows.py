@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from carico.kube.objects import Pod
+from carico.scheduler.cache.units import of_baseline
 from carico.scheduler.cycle.decision_log import DecisionLog, DecisionRecord
 from carico.scheduler.framework.amounts import cores, size
 from carico.scheduler.http.class_view import ClassRow, quantities
@@ -91,7 +92,7 @@ def pod_rows(pods: Iterable[Pod], answered: Iterable[str], most: int) -> list[li
 
 
 def _hand_over(pod: Pod, known: frozenset[str]) -> str:
-    if pod.daemon or pod.static:
+    if of_baseline(pod):
         return "baseline"
     return "counted" if pod.uid in known else "reserved"
 
