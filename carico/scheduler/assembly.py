@@ -24,11 +24,12 @@ from carico.scheduler.cycle.binding_slots import PluginClient, Slots
 from carico.scheduler.cycle.decision_log import DecisionLog
 from carico.scheduler.cycle.profile_settings import ProfileSettings, read_profiles
 from carico.scheduler.cycle.profiles import Profile
-from carico.scheduler.framework.contract import Code, PricedSupply, error
+from carico.scheduler.framework.contract import Code, MeasuredSupply, PricedSupply, error
 from carico.scheduler.framework.in_flight import WaitingPods
 from carico.scheduler.metrics import SchedulerMetrics
 from carico.scheduler.plugins import registry as plugins
-from carico.scheduler.queue.scheduling_queue import Gate, Queue
+from carico.scheduler.queue.entries import Gate
+from carico.scheduler.queue.scheduling_queue import Queue
 from carico.settings import SchedulerSettings
 
 
@@ -45,11 +46,17 @@ class Components:
     ring: DecisionLog
     slots: Slots
     waiting: WaitingPods
+    measured: MeasuredSupply  # what the extender runs
 
 
 def assemble(
-    settings: SchedulerSettings, clock: Clock, client: Client | None, may_bind: Callable[[], bool] = lambda: True
+    settings: SchedulerSettings,
+    clock: Clock,
+    client: Client | None,
+    may_bind: Callable[[], bool] = lambda: True,
+    on_queue_move: Callable[[str], object] = lambda _: None,
 ) -> Components:
+    """`on_queue_move` is called with the queue that a pod has entered."""
     chosen = read_profiles(settings.profiles, settings)
     registry = pages.new_registry("scheduler")
     metrics = SchedulerMetrics(registry)
@@ -75,11 +82,14 @@ def assemble(
         snapshot=snapshot, ledger=ledger, classes=classes, clock=clock, client=limited, waiting=waiting
     )
     profiles = {name: _profile(name, one, tools, metrics) for name, one in chosen.items()}
-    queue = _queue(settings, profiles)
+    queue = _queue(settings, profiles, metrics, on_queue_move)
     cluster = ClusterCache(snapshot, ledger, queue, profiles, clock.monotonic, classes)
     cluster.on_pod, cluster.on_node_removed = waiting.pod_changed, waiting.node_removed
     ring = DecisionLog(settings.decisions)
-    return Components(snapshot, ledger, classes, queue, cluster, profiles, metrics, registry, ring, slots, waiting)
+    return Components(
+        snapshot, ledger, classes, queue, cluster, profiles, metrics, registry, ring, slots, waiting,
+        _measured(profiles, tools, settings),
+    )  # fmt: skip
 
 
 def _profile(name: str, chosen: ProfileSettings, tools: plugins.PluginTools, metrics: SchedulerMetrics) -> Profile:
@@ -87,7 +97,17 @@ def _profile(name: str, chosen: ProfileSettings, tools: plugins.PluginTools, met
     return Profile(name, made, plugins.WEIGHTS | chosen.weights, metrics)
 
 
-def _queue(settings: SchedulerSettings, profiles: dict[str, Profile]) -> Queue:
+def _measured(profiles: dict[str, Profile], tools: plugins.PluginTools, settings: SchedulerSettings) -> MeasuredSupply:
+    found = (p for profile in profiles.values() for p in profile.plugins if isinstance(p, MeasuredSupply))
+    return next(found, None) or plugins.default_supply(tools, settings)
+
+
+def _queue(
+    settings: SchedulerSettings,
+    profiles: dict[str, Profile],
+    metrics: SchedulerMetrics,
+    on_queue_move: Callable[[str], object],
+) -> Queue:
     """One queue for all profiles, sorted by their common QueueSort plugin, as in kube-scheduler."""
     sorts = [(sort.name, profile.sort_key(sort)) for profile in profiles.values() for sort in profile.sorts]
     if not sorts or len({name for name, _ in sorts}) > 1:
@@ -106,16 +126,18 @@ def _queue(settings: SchedulerSettings, profiles: dict[str, Profile]) -> Queue:
                 return Gate(plugin.name, status, interests, broken=status.code is Code.ERROR)
         return None
 
-    queue = Queue(
+    def on_move(queue: str, event: str) -> None:
+        metrics.incoming.labels(queue, event).inc()
+        on_queue_move(queue)
+
+    supplies = [(profile, plugin) for profile in profiles.values() for plugin in profile.supplies]
+    return Queue(
         sorts[0][1],
         gate,
         first_backoff=settings.first_backoff,
         last_backoff=settings.last_backoff,
         flush_after=settings.flush_after,
+        supplies={plugin.supply: profile.available(plugin) for profile, plugin in supplies},
+        needs_of={plugin.supply: plugin.needs_of for _, plugin in supplies if isinstance(plugin, PricedSupply)},
+        on_move=on_move,
     )
-    for profile in profiles.values():
-        for plugin in profile.supplies:
-            queue.supplies[plugin.supply] = profile.available(plugin)
-            if isinstance(plugin, PricedSupply):
-                queue.needs_of[plugin.supply] = plugin.needs_of
-    return queue

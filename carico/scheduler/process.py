@@ -45,7 +45,7 @@ from carico.scheduler.http import routes, servers
 from carico.scheduler.http.dashboard.publisher import Publisher, ReplicaStatus
 from carico.scheduler.informers import Informers
 from carico.scheduler.kubelet_rejections import KubeletRejections
-from carico.scheduler.queue.scheduling_queue import Queued
+from carico.scheduler.queue.entries import Queued
 from carico.scheduler.reports import ReportListener
 from carico.settings import SchedulerSettings
 from carico.wire.classes_client import ClassesClient
@@ -90,7 +90,8 @@ class Scheduler:
             clock=self.clock,
         )
         self.identity = settings.identity or unique_identity()
-        self.parts: Components = assemble(settings, self.clock, self.client, self.may_bind)
+        self._news = asyncio.Event()
+        self.parts: Components = assemble(settings, self.clock, self.client, self.may_bind, self._on_queue_move)
         cluster, metrics = self.parts.cluster, self.parts.metrics
         self.watches = Informers(self.client, cluster, self.clock, metrics)
         self.writer = ApiWriter(
@@ -142,8 +143,6 @@ class Scheduler:
         self._garbage = garbage or GcControl(ours=False)
         self._rng = np.random.default_rng()
         self._turned_at = self.clock.monotonic()
-        self._news = asyncio.Event()
-        self.parts.queue.on_move = self._on_queue_move
 
     # --- life ---
 
@@ -227,7 +226,7 @@ class Scheduler:
 
     def _extender(self) -> Extender:
         pods = self.watches.pods.store
-        return Extender(self.parts, self.clock, pods, self.client, self.writer, self.may_bind, self.settings)
+        return Extender(self.parts, self.clock, pods, self.client, self.writer, self.may_bind)
 
     def may_bind(self) -> bool:
         return self.election.leading or not self.settings.leader_elect
@@ -313,8 +312,7 @@ class Scheduler:
         except TimeoutError:
             pass
 
-    def _on_queue_move(self, queue: str, event: str) -> None:
-        self.parts.metrics.incoming.labels(queue, event).inc()
+    def _on_queue_move(self, queue: str) -> None:
         if queue in ("active", "backoff"):
             self._news.set()
 

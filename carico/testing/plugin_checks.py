@@ -52,6 +52,7 @@ POINTS: dict[str, type] = {
     "filter": contract.Filter,
     "needs": contract.Supply,
     "needs_of": contract.PricedSupply,
+    "pods_that_fit": contract.MeasuredSupply,
     "post_filter": contract.PostFilter,
     "pre_score": contract.PreScore,
     "score": contract.Score,

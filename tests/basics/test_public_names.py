@@ -13,9 +13,10 @@ from carico.scheduler.framework import contract
 
 PUBLIC = {
     contract: """
-        MAX_SCORE OK SKIP WAIT Bind Bits Code CostlyFilter Cycle DecisionFigures Explain ExplainRows Filter Nomination
-        Permit PermitWait Plugin PostBind PostFilter PreBind PreEnqueue PreFilter PreFilterExtensions PreScore
-        PricedSupply QueueSort Reason Reserve Reuse Score Status Supply Verdict Wait error unresolvable unschedulable
+        MAX_SCORE OK SKIP WAIT Bind Bits Code CostlyFilter Cycle DecisionFigures Explain ExplainRows Filter
+        MeasuredSupply Nomination Permit PermitWait Plugin PostBind PostFilter PreBind PreEnqueue PreFilter
+        PreFilterExtensions PreScore PricedSupply QueueSort Reason Reserve Reuse Score Status Supply Verdict Wait error
+        unresolvable unschedulable
     """,
     carico.testing: """
         ManualClock check_plugin embedded_api_server make_cost make_estimate make_node make_pod make_report

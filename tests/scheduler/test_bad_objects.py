@@ -16,7 +16,7 @@ from carico.kube.objects import Node, Pod
 from carico.kube.watch import WatchedResource
 from carico.scheduler.assembly import Components, assemble
 from carico.scheduler.informers import NODES, OTHERS, PODS, Informers
-from carico.scheduler.queue.scheduling_queue import Diagnosis
+from carico.scheduler.queue.unschedulable import Diagnosis
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, make_node, make_pod
 from harness.kube.played import PlayedServer

@@ -23,7 +23,7 @@ def test_no_more_pods_than_capacity_however_many_wait() -> None:
         world.see(make_pod(f"p{i}"))
     chosen = [world.attempt()[1].node for _ in range(10)]
     assert sorted(node for node in chosen if node) == ["a", "a", "b"]
-    assert world.queue.refused_by("Capacity") == 7
+    assert world.queue.refused_by({"Capacity"}) == 7
 
 
 def test_the_message_counts_nodes_by_reason() -> None:

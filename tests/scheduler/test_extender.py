@@ -58,7 +58,7 @@ class Tandem:
         self.extender = self.new_extender()
 
     def new_extender(self) -> Extender:
-        return Extender(self.parts, self.clock, self.pods, self.client, self.writer, lambda: self.leads, self.settings)
+        return Extender(self.parts, self.clock, self.pods, self.client, self.writer, lambda: self.leads)
 
     def pod(self, name: str, **options: Any) -> Pod:
         """One of the stock scheduler, which the watch knows."""

@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 from carico.http.message import Page, Request
 from carico.scheduler.http import routes
 from carico.scheduler.process import LONG_TURN, PAUSE, RENEWAL_LIMIT, STALL_LIMIT, Scheduler
-from carico.scheduler.queue.scheduling_queue import Queued
+from carico.scheduler.queue.entries import Queued
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, make_pod
 from harness.scheduler.binding_world import BindingWorld

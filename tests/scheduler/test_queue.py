@@ -14,7 +14,8 @@ from carico.scheduler.framework.cluster_events import Action, ClusterEvent, Even
 from carico.scheduler.framework.contract import unschedulable
 from carico.scheduler.framework.needs import Need
 from carico.scheduler.plugins.priority_sort import PrioritySort
-from carico.scheduler.queue.scheduling_queue import Gate, Queue, Queued
+from carico.scheduler.queue.entries import Gate, Queued
+from carico.scheduler.queue.scheduling_queue import Queue
 from carico.scheduler.queue.unschedulable import Diagnosis, Scope
 from carico.testing import make_node, make_pod
 
@@ -139,8 +140,7 @@ class Shelf:
 
     def __init__(self, *amounts: float, **changes: Any) -> None:
         self.amounts = list(amounts)
-        self.queue = queue(**changes)
-        self.queue.supplies["shelf"] = lambda _, row: self.amounts[row]
+        self.queue = queue(supplies={"shelf": lambda _, row: self.amounts[row]}, **changes)
 
     def refuse(self, name: str, need: float = 1.0, *, rows: bytes | None = None, **changes: Any) -> None:
         """A pod that found no node for want of `need`; it can reach the rows whose bits are set."""
@@ -160,7 +160,7 @@ def test_a_row_wakes_as_many_pods_as_it_can_hold_best_first() -> None:
     shelf = Shelf(0.4)
     for i in range(5):
         shelf.refuse(f"p{i}", priority=i)
-    assert shelf.queue.refused_by("Shelf") == 5
+    assert shelf.queue.refused_by({"Shelf"}) == 5
     assert shelf.fill(0, 2.7) == ["p4", "p3"]
 
 

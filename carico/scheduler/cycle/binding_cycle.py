@@ -21,7 +21,7 @@ from carico.scheduler.cycle.scheduling_cycle import Decision
 from carico.scheduler.cycle.unknown_outcome import outcome_of, settle
 from carico.scheduler.framework.contract import Code, PermitWait
 from carico.scheduler.framework.in_flight import Ending, WaitingPods
-from carico.scheduler.queue.scheduling_queue import Queued
+from carico.scheduler.queue.entries import Queued
 
 log = logging.getLogger(__name__)
 

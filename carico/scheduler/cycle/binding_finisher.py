@@ -18,7 +18,7 @@ from carico.scheduler.cycle.scheduling_cycle import Decision, unreserve
 from carico.scheduler.framework.contract import Code
 from carico.scheduler.framework.in_flight import InFlightPod
 from carico.scheduler.metrics import SchedulerMetrics
-from carico.scheduler.queue.scheduling_queue import Queued
+from carico.scheduler.queue.entries import Queued
 from carico.scheduler.queue.unschedulable import Diagnosis
 
 log = logging.getLogger(__name__)

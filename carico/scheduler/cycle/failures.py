@@ -19,7 +19,7 @@ from carico.scheduler.cycle.scheduling_cycle import Decision
 from carico.scheduler.framework.contract import WAIT, Code, Nomination
 from carico.scheduler.metrics import SchedulerMetrics
 from carico.scheduler.plugins.unsupported import Unsupported, unsupported
-from carico.scheduler.queue.scheduling_queue import Queued
+from carico.scheduler.queue.entries import Queued
 from carico.scheduler.queue.unschedulable import Diagnosis
 
 

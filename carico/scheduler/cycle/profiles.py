@@ -21,6 +21,7 @@ from carico.scheduler.framework.contract import (
     Explain,
     ExplainRows,
     Filter,
+    MeasuredSupply,
     Permit,
     Plugin,
     PostBind,
@@ -88,6 +89,7 @@ class Profile:
         self.post_binds = [p for p in plugins if isinstance(p, PostBind)]
         self.sorts = [p for p in plugins if isinstance(p, QueueSort)]
         self.supplies = [p for p in plugins if isinstance(p, Supply)]
+        self.measured = {p.name for p in plugins if isinstance(p, MeasuredSupply)}
         self._by_template = {p.name for p in plugins if isinstance(p, Filter) and p.reuse is not Reuse.NEVER}
         self._by_template |= {p.name for p in self.supplies}
         self._explains = [p for p in plugins if isinstance(p, Explain)]

@@ -54,10 +54,8 @@ from carico.scheduler.extender.messages import (
 )
 from carico.scheduler.extender.reservations import BOUND, UNTIL_KNOWN, ExtenderReservations
 from carico.scheduler.extender.wakeup import ExtenderWakeup
-from carico.scheduler.framework.contract import Code, Cycle
+from carico.scheduler.framework.contract import MAX_SCORE, OK, Code, Cycle, PreFilter, Score
 from carico.scheduler.framework.in_flight import InFlightPod
-from carico.scheduler.plugins.capacity import NO_REPORT, Capacity, CapacityArgs
-from carico.settings import CapacitySettings
 
 HIGHEST = 10  # an extender scores from 0 to this
 REMEMBERED = 1000  # filtered pods for which a bind request may follow
@@ -74,9 +72,8 @@ class Extender:
         client: Client | None = None,
         writer: ApiWriter | None = None,
         may_bind: Callable[[], bool] = lambda: True,
-        settings: CapacitySettings | None = None,
     ) -> None:
-        """`pods` is the watch's cache, by namespace/name; `settings` apply if no profile has the plugin Capacity."""
+        """`pods` is the watch's cache, by namespace/name."""
         self._parts, self._clock, self._pods, self._client = parts, clock, pods, client
         self._may_bind = may_bind
         self.reservations = ExtenderReservations(parts.ledger, parts.classes, clock.monotonic)
@@ -87,10 +84,7 @@ class Extender:
         self._settled = asyncio.Event()  # a binding's outcome became known
         self._draining = False
         parts.cluster.on_room, parts.cluster.on_reprice = self.wakeup.changed, self.wakeup.repriced
-        plugins = (plugin for profile in parts.profiles.values() for plugin in profile.plugins)
-        found = next((plugin for plugin in plugins if isinstance(plugin, Capacity)), None)
-        args = CapacityArgs() if settings is None else CapacityArgs.of(settings)
-        self._capacity = found or Capacity(parts.ledger, clock.monotonic, args, parts.classes)
+        self._supply = parts.measured
 
     def routes(self) -> dict[str, Route]:
         return {
@@ -129,10 +123,11 @@ class Extender:
         cycle, (rows, known) = self._cycle(pod or arguments.pod), self._rows(arguments.names)
         scores = dict.fromkeys(arguments.names, 0)
         if len(rows):
-            found = np.rint(self._capacity.score(cycle, rows) * HIGHEST / 100).astype(int)
-            scores.update(zip(known, found.tolist(), strict=True))
+            if isinstance(self._supply, Score):
+                found = np.rint(self._supply.score(cycle, rows) * HIGHEST / MAX_SCORE).astype(int)
+                scores.update(zip(known, found.tolist(), strict=True))
             if pod is not None and pod.uid not in self._in_flight:
-                self.reservations.put(pod, known[int(np.argmax(self._capacity.free(cycle, rows)))])
+                self.reservations.put(pod, known[int(np.argmax(self._supply.pods_that_fit(cycle, rows)))])
         return json_page([{"Host": name, "Score": score} for name, score in scores.items()])
 
     async def bind(self, request: Request) -> Page:
@@ -226,7 +221,7 @@ class Extender:
         else:
             info = PodInfo(pod)
             family = self._parts.classes.claim(info).key.family
-            self.wakeup.refused(pod.uid, lambda: self._capacity.least(info), family)
+            self.wakeup.refused(pod.uid, lambda: self._supply.least(info), family)
         if len(answer.good) == 1:  # kube-scheduler sends no prioritize request for a single node
             self.reservations.put(pod, answer.good[0])
 
@@ -250,12 +245,12 @@ class Extender:
     def _judge(self, pod: Pod, names: list[str]) -> FilterAnswer:
         """The verdict of Pod-Capacity about these nodes."""
         cycle, (rows, known) = self._cycle(pod), self._rows(names)
-        status = self._capacity.pre_filter(cycle)
+        status = self._supply.pre_filter(cycle) if isinstance(self._supply, PreFilter) else OK
         if status.code is Code.SKIP:
             return FilterAnswer(names, {}, {})
         if not status.ok:
             return FilterAnswer([], {}, dict.fromkeys(names, status.message))
-        verdict = self._capacity.filter(cycle, rows)
+        verdict = self._supply.filter(cycle, rows)
         answer = FilterAnswer([], {}, {})
         for i, name in enumerate(known):
             if not (reasons := verdict.at(i)):
@@ -264,10 +259,10 @@ class Extender:
                 where = answer.hopeless if any(reason.unresolvable for reason in reasons) else answer.failed
                 where[name] = ", ".join(reason.text for reason in reasons)
         for name in set(names).difference(known):  # nodes that the watch has not delivered yet
-            if self._capacity.args.on_stale == "requests":
+            if (reason := self._supply.unreported()) is None:
                 answer.good.append(name)
             else:
-                answer.hopeless[name] = NO_REPORT
+                answer.hopeless[name] = reason.text
         return answer
 
     def _cycle(self, pod: Pod) -> Cycle:

@@ -50,6 +50,7 @@ __all__ = [
     "Explain",
     "ExplainRows",
     "Filter",
+    "MeasuredSupply",
     "Nomination",
     "Permit",
     "PermitWait",
@@ -272,6 +273,26 @@ class PricedSupply(Supply, Protocol):
         ...
 
 
+@runtime_checkable
+class MeasuredSupply(PricedSupply, Protocol):
+    """A supply that the nodes' reports measure. The extender gives kube-scheduler the verdicts of the first one."""
+
+    @abstractmethod
+    def pods_that_fit(self, cycle: Cycle, rows: RowArray) -> Vector:
+        """How many pods like it fit on each row."""
+        ...
+
+    @abstractmethod
+    def least(self, pod: PodInfo) -> Vector:
+        """The amounts, in the order of `ledger.amounts`, that a node must have; −inf where the pod has no need."""
+        ...
+
+    @abstractmethod
+    def unreported(self) -> Reason | None:
+        """Why a node of which nothing is known yet is rejected; None if it is not."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Nomination:
     """Evict `victims` and nominate the node for the pod."""
@@ -420,6 +441,7 @@ EXTENSION_POINTS: tuple[type[Plugin], ...] = (
     CostlyFilter,
     Supply,
     PricedSupply,
+    MeasuredSupply,
     PostFilter,
     PreScore,
     Score,

@@ -165,10 +165,11 @@ def _present(scheduler: Scheduler) -> Iterable[GaugeMetricFamily]:
     fresh = ledger.fresh(scheduler.clock.monotonic())[: len(snapshot)]
     stale = int(np.count_nonzero(snapshot.present[: len(fresh)] & ~fresh))
     yield GaugeMetricFamily("carico_scheduler_stale_nodes", "Nodes without a recent report.", value=stale)
+    measured = {name for profile in parts.profiles.values() for name in profile.measured}
     yield GaugeMetricFamily(
         "carico_scheduler_pods_waiting_for_capacity",
         "Pods that wait for Pod-Capacity.",
-        value=queue.refused_by("Capacity"),
+        value=queue.refused_by(measured),
     )
     yield gauge(
         "carico_scheduler_watch_progress_timestamp_seconds",

@@ -38,9 +38,9 @@ from carico.scheduler.framework.contract import (
     DecisionFigures,
     Explain,
     ExplainRows,
+    MeasuredSupply,
     PreFilter,
     PreFilterExtensions,
-    PricedSupply,
     Reason,
     Reuse,
     Score,
@@ -94,7 +94,7 @@ class _Supposed:
     pods: dict[str, int] = field(default_factory=dict)  # by UID: added minus removed, where that is not 0
 
 
-class Capacity(PreFilter, PreFilterExtensions, PricedSupply, Score, Explain, ExplainRows):
+class Capacity(PreFilter, PreFilterExtensions, MeasuredSupply, Score, Explain, ExplainRows):
     name = "Capacity"
     reuse = Reuse.NEVER
 
@@ -227,6 +227,9 @@ class Capacity(PreFilter, PreFilterExtensions, PricedSupply, Score, Explain, Exp
             least[2 + number] = self._least(charge.cost[number])
         return least
 
+    def unreported(self) -> Reason | None:
+        return None if self.args.on_stale == "requests" else self._reasons[1]
+
     def _need(self, resource: str, amount: float) -> Need:
         return Need(self.supply, resource, self._least(amount), amount)
 
@@ -322,7 +325,7 @@ class Capacity(PreFilter, PreFilterExtensions, PricedSupply, Score, Explain, Exp
             remark = f" (its capacity report is stale; on_stale is {rule!r})"
             if rule == "requests":
                 return DecisionFigures(remark=remark, stale_rule=rule)
-        return DecisionFigures(need, float(self.free(cycle, np.array([row]))[0]), remark, rule)
+        return DecisionFigures(need, float(self.pods_that_fit(cycle, np.array([row]))[0]), remark, rule)
 
     def explain_rows(self, cycle: Cycle, rows: RowArray) -> RowTexts:
         _, columns = self._fits.columns()
@@ -347,8 +350,8 @@ class Capacity(PreFilter, PreFilterExtensions, PricedSupply, Score, Explain, Exp
             found = cycle.state[CHARGE] = self.charge(cycle.pod)
         return found
 
-    def free(self, cycle: Cycle, rows: RowArray | None) -> Vector:
-        """How many pods like it fit, by room if a node reports it; for a pod with units, in mean recent pods."""
+    def pods_that_fit(self, cycle: Cycle, rows: RowArray) -> Vector:
+        """By room if a node reports it; for a pod with units, in mean recent pods."""
         fits = self._fitting(cycle, rows, self._own_charge(cycle))
         return np.minimum(fits, MOST)
 

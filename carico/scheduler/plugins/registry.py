@@ -24,7 +24,7 @@ from carico.kube.volumes import ApiCaller
 from carico.scheduler.cache.class_costs import ClassCostTable
 from carico.scheduler.cache.ledger import Ledger
 from carico.scheduler.cache.snapshot import Snapshot
-from carico.scheduler.framework.contract import Plugin
+from carico.scheduler.framework.contract import MeasuredSupply, Plugin
 from carico.scheduler.framework.in_flight import WaitingPods
 from carico.scheduler.plugins.capacity import Capacity, CapacityArgs
 from carico.scheduler.plugins.default_preemption import DefaultPreemption
@@ -44,6 +44,7 @@ from carico.scheduler.plugins.volume.node_volume_limits import NodeVolumeLimits
 from carico.scheduler.plugins.volume.volume_binding import VolumeBinding, VolumeBindingArgs
 from carico.scheduler.plugins.volume.volume_restrictions import VolumeRestrictions
 from carico.scheduler.plugins.volume.volume_zone import VolumeZone
+from carico.settings import CapacitySettings
 
 GROUP = "carico.scheduler.plugins"
 
@@ -97,6 +98,12 @@ def _capacity(tools: PluginTools, args: CapacityArgs) -> Plugin:
 def _volume_binding(tools: PluginTools, args: VolumeBindingArgs) -> Plugin:
     waiting = WaitingPods(tools.clock) if tools.waiting is None else tools.waiting
     return VolumeBinding(tools.client, tools.clock, waiting, args)
+
+
+def default_supply(tools: PluginTools, settings: CapacitySettings) -> MeasuredSupply:
+    """What the extender runs if no profile has a plugin of this kind."""
+    assert tools.ledger is not None
+    return Capacity(tools.ledger, tools.clock.monotonic, CapacityArgs.of(settings), tools.classes)
 
 
 # The order of the filters is kube-scheduler's, and so are the reasons that users see; Capacity filters last.

@@ -9,10 +9,7 @@
 State only: no clock, no await; every method that depends on time gets it as an argument. The QueueSort plugin sets the
 order, by default priority, then age.
 
-Waiting pods are requeued in two ways (unschedulable.py). A change of an object wakes up the first pod of every group
-that it could help, and the next one when that was placed. A row that has enough of what pods lack wakes up as many as
-it can hold. It is checked again whenever something on it changes or a pod that was woken up for it has been tried: what
-was woken up already is subtracted, and after a failed attempt the next pod is woken up.
+Waiting pods are requeued by changes of objects and by amounts on rows (wake_ups.py).
 
 The back-off keeps pods that fail repeatedly from delaying the others. When no other pod is active it would delay only
 the pod itself, so the pods that a change may have helped are popped early, as in kube-scheduler since 1.33. After an
@@ -24,56 +21,20 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from carico.backoff import doubled
 from carico.kube.objects import Pod
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import Action, ClusterEvent, EventInterest
-from carico.scheduler.framework.contract import Status
-from carico.scheduler.framework.needs import Available, Needs, Promised, Room
-from carico.scheduler.queue.unschedulable import Diagnosis, Entry, Unschedulable, WaitingGroup
+from carico.scheduler.framework.needs import Available, Needs
+from carico.scheduler.queue.entries import PLACES, Gate, Queued
+from carico.scheduler.queue.unschedulable import Diagnosis, Entry, Unschedulable
+from carico.scheduler.queue.wake_ups import WakeUps
 
 SortKey = Callable[[PodInfo, float], tuple[Any, ...]]
 RECENT = 1000  # changes that are kept for pods in flight
-PLACES = ("active", "backoff", "waiting", "gated", "held", "flight")
-
-
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """The PreEnqueue plugin that keeps a pod out of the active queue."""
-
-    plugin: str
-    status: Status
-    interests: tuple[EventInterest, ...]
-    broken: bool = False  # the plugin raised an exception, or returned ERROR: called again later
-
-
-@dataclass(slots=True, eq=False)
-class Queued:
-    """A pod and its state in the queue."""
-
-    info: PodInfo
-    queued_at: float  # s, monotonic: first seen
-    attempts: int = 0
-    refusal: Diagnosis = field(default_factory=Diagnosis)
-    gate: Gate | None = None
-    failed_at: float = 0.0  # s, monotonic: last failure
-    ready_at: float = 0.0  # s, monotonic: end of the back-off
-    place: str = ""  # one of PLACES
-    after_flush: bool = False
-    seen: int = 0  # number of the last change before its attempt began
-    ticket: int = 0  # number of its newest entry in a heap; older ones are invalid. 0: none is valid
-    group: WaitingGroup | None = None  # while it waits
-    woken_from: WaitingGroup | None = None  # the group from which a change woke it up; until it is tried
-    woken_for: int = -1  # the row that woke it up; until it is tried
-    woken_needs: Needs = ()  # what it would take there
-
-    @property
-    def uid(self) -> str:
-        return self.info.uid
 
 
 class Queue:
@@ -85,7 +46,11 @@ class Queue:
         first_backoff: float = 1.0,
         last_backoff: float = 10.0,
         flush_after: float = 300.0,
+        supplies: Mapping[str, Available] | None = None,
+        needs_of: Mapping[str, Callable[[PodInfo], Needs]] | None = None,
+        on_move: Callable[[str, str], object] | None = None,
     ) -> None:
+        """`supplies` and `needs_of`: see wake_ups.py. `on_move` is called with the queue and the event, for metrics."""
         self._sort_key, self._gate = sort_key, gate
         self._first, self._last, self._flush_after = first_backoff, last_backoff, flush_after
         self._pods: dict[str, Queued] = {}
@@ -96,13 +61,12 @@ class Queue:
         self._errors: list[Entry] = []  # pods that wait for the end of their back-off, e.g. after an error
         self._unschedulable = Unschedulable()
         self._gated: dict[tuple[EventInterest, ...], dict[str, Queued]] = {}  # by the interests of the gating plugin
-        self._promised = Promised()
+        self._wake_ups = WakeUps(self._unschedulable, self._requeue, supplies or {}, needs_of or {})
+        self.on_row, self.on_vacated = self._wake_ups.on_row, self._wake_ups.on_vacated
         self._changes = 0  # while pods were in flight
         self._recent: deque[tuple[int, ClusterEvent]] = deque(maxlen=RECENT)
         self._count = dict.fromkeys(PLACES, 0)
-        self.supplies: dict[str, Available] = {}  # amounts that pods may need, by the name of the supply
-        self.needs_of: dict[str, Callable[[PodInfo], Needs]] = {}  # of supplies whose needs can change (class costs)
-        self.on_move: Callable[[str, str], object] = _ignore  # queue and event, for the metrics
+        self._on_move = on_move or _ignore
 
     # --- lookups ---
 
@@ -121,9 +85,9 @@ class Queue:
     def counts(self) -> dict[str, int]:
         return dict(self._count)
 
-    def refused_by(self, plugin: str) -> int:
-        """Pods that wait because of this plugin."""
-        return sum(group.size for group in self._unschedulable if plugin in group.refusal.plugins)
+    def refused_by(self, plugins: Set[str]) -> int:
+        """Pods that wait because of one of these plugins."""
+        return sum(group.size for group in self._unschedulable if not plugins.isdisjoint(group.refusal.plugins))
 
     def next_due(self) -> float:
         """When the next back-off ends, s on the monotonic clock; infinity if there is none."""
@@ -165,7 +129,7 @@ class Queue:
         if (queued := self._pods.pop(uid, None)) is not None:
             queued.ticket = 0
             self._move(queued, "")
-            self._tried(queued, now)
+            self._wake_ups.tried(queued, now)
 
     def pop(self, now: float) -> Queued | None:
         """The next pod; it is in flight until `done`, `fail` or `delete`."""
@@ -186,7 +150,7 @@ class Queue:
     def placed(self, uid: str, now: float) -> None:
         """The pod in flight was assumed on a node: what woke it up may help the next one too."""
         if (queued := self._pods.get(uid)) is not None:
-            self._tried(queued, now)
+            self._wake_ups.tried(queued, now)
 
     def done(self, uid: str, now: float) -> None:
         """The pod is bound, or must not be bound any more."""
@@ -204,8 +168,8 @@ class Queue:
             self._pause(queued, "ScheduleAttemptFailure", now, self._errors)
         else:
             self._move(queued, "waiting")
-            self.on_move("unschedulable", "ScheduleAttemptFailure")
-        self._tried(queued, now)
+            self._on_move("unschedulable", "ScheduleAttemptFailure")
+        self._wake_ups.tried(queued, now)
 
     def hold(self, uid: str) -> None:
         """Keeps a pod that has just failed out of the queue until `unhold`, independent of events."""
@@ -228,53 +192,18 @@ class Queue:
         if self._count["flight"]:
             self._changes += 1
             self._recent.append((self._changes, change))
-        woken = 0
-        for group in self._unschedulable.helped_by(change):
-            woken += self._wake_group(group, f"{change.kind}{'Add' if change.old is None else 'Change'}", now)
+        woken = self._wake_ups.on_change(change, f"{change.kind}{'Add' if change.old is None else 'Change'}", now)
         for queued in self._opened(change):
             self._requeue(queued, f"{change.kind}Change", now)
             woken += 1
         return woken
 
-    def on_row(self, row: int, now: float) -> None:
-        """The row may have more of something than before: wakes up the pods that it could hold now, in queue order.
-
-        Also those that were rejected because the row is nominated for another pod: there may be enough for both. And
-        those that may preempt there, now that the node's report does not reject them.
-        """
-        if not self._unschedulable:
-            return
-        for group in self._unschedulable.open(row):
-            if not group.refusal.needs:
-                self._wake_group(group, "NodeRoom", now)
-        for group in self._unschedulable.reported(row, Room(row, self.supplies, self._promised)):
-            self._wake_group(group, "NodeReported", now)
-        self._wake_by_room(row, now)
-
-    def on_vacated(self, row: int, priority: int, evictable: Callable[[int], Mapping[str, float]], now: float) -> None:
-        """A pod of this priority has left the row: wakes up pods for which evicting others there is enough now.
-
-        `evictable` returns what the row's pods below a priority request.
-        """
-        for group in self._unschedulable.vacated(
-            row, priority, lambda g: Room(row, self.supplies, self._promised, evictable(g.info.priority))
-        ):
-            self._wake_group(group, "NodeVacated", now)
-
     def reprice(self, families: Iterable[str], now: float) -> None:
         """The cost of these families of classes changed: one pod of each group is retried."""
         families = set(families)
-        self._unschedulable.reprice(families, self._repriced)
+        self._wake_ups.reprice(families)
         for family in families:
             self.on_change(ClusterEvent("ClassCost", Action.UPDATE, None, family), now)
-
-    def _repriced(self, info: PodInfo, needs: Needs) -> Needs:
-        supplies = dict.fromkeys(need.supply for need in needs)
-        found = [
-            self.needs_of[supply](info) if supply in self.needs_of else [n for n in needs if n.supply == supply]
-            for supply in supplies
-        ]
-        return tuple(need for part in found for need in part)
 
     def tick(self, now: float) -> None:
         """Activates pods whose back-off has ended."""
@@ -330,73 +259,6 @@ class Queue:
             return queued.gate is not None and queued.gate.broken
         return queued.place == "waiting" and now - queued.failed_at > self._flush_after
 
-    def _wake_by_room(self, row: int, now: float) -> int:
-        if not self._unschedulable.any_needs:
-            return 0
-        room = Room(row, self.supplies, self._promised)
-        heads = [(group.best(), group) for group in self._unschedulable.held_by(row, room)]
-        best = [(*entry[:2], group) for entry, group in heads if entry is not None]
-        heapq.heapify(best)
-        woken = 0
-        while best:
-            _, _, group = heapq.heappop(best)
-            entry, needs = group.best(), group.refusal.needs
-            if entry is None or not room.holds(needs):
-                continue
-            self._wake_for(entry[2], row, needs, now)
-            woken += 1
-            if (following := group.best()) is not None:
-                heapq.heappush(best, (*following[:2], group))
-        return woken
-
-    def _wake_group(self, group: WaitingGroup, event: str, now: float) -> int:
-        """Unless a pod of the group was woken up already and not tried yet: its attempt will see the change."""
-        return 0 if group.on_the_way else self._wake_next(group, event, now)
-
-    def _wake_next(self, group: WaitingGroup, event: str, now: float) -> int:
-        """Wakes up the first pod of the group; if it is in back-off, also the next ones, up to an active one."""
-        woken = 0
-        while (entry := group.best()) is not None:
-            queued = entry[2]
-            self._requeue(queued, event, now)
-            if queued.place not in ("active", "backoff"):
-                continue  # gated now
-            queued.woken_from = group
-            group.on_the_way += 1
-            woken += 1
-            if queued.place == "active":
-                break
-        return woken
-
-    def _wake_for(self, queued: Queued, row: int, needs: Needs, now: float) -> None:
-        self._requeue(queued, "NodeRoom", now)
-        if queued.place in ("active", "backoff"):
-            queued.woken_for = row
-            queued.woken_needs = needs
-            self._promised.add(row, needs)
-
-    def _tried(self, queued: Queued, now: float) -> None:
-        """The pod was tried, or will not be: others may be woken up by what woke it up."""
-        group, row = queued.woken_from, queued.woken_for
-        queued.woken_from, queued.woken_for = None, -1
-        if group is not None:
-            group.on_the_way -= 1
-            if queued.group is not group:  # it was placed, deleted, or failed for another reason
-                self._wake_next(group, "PreviousPodTried", now)
-            self._unschedulable.forget_if_empty(group)
-        if row >= 0:
-            self._promised.remove(row, queued.woken_needs)
-            self._look_again(row, queued, now)
-
-    def _look_again(self, row: int, queued: Queued, now: float) -> None:
-        """Checks the row again after a pod that was woken up for it has been tried."""
-        group = queued.group
-        if group is not None and group.reaches(row):
-            room = Room(row, self.supplies, self._promised)
-            if room.holds(group.refusal.needs):  # the filters reject what the amounts allow: no wake-up can help
-                group.close(row)
-        self._wake_by_room(row, now)
-
     def _requeue(self, queued: Queued, event: str, now: float) -> None:
         if queued.ready_at > now and queued.place != "gated":
             self._pause(queued, event, now, self._backoff)
@@ -409,18 +271,20 @@ class Queue:
             return
         self._move(queued, "backoff")
         self._push(heap, queued.ready_at, queued)
-        self.on_move("backoff", event)
+        self._on_move("backoff", event)
 
     def _activate(self, queued: Queued, event: str, now: float) -> None:
         queued.gate = self._gate(queued.info)
         if queued.gate is not None:
             self._move(queued, "gated")
-            self.on_move("gated", event)
-            self._tried(queued, now)  # its gate was shut during its back-off: what woke it up is for the next one
+            self._on_move("gated", event)
+            self._wake_ups.tried(
+                queued, now
+            )  # its gate was shut during its back-off: what woke it up is for the next one
             return
         self._move(queued, "active")
         self._push(self._active, self._key(queued), queued)
-        self.on_move("active", event)
+        self._on_move("active", event)
 
     def _key(self, queued: Queued) -> tuple[Any, ...]:
         return self._sort_key(queued.info, queued.queued_at)

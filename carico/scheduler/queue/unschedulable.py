@@ -24,7 +24,7 @@ from carico.scheduler.framework.cluster_events import ClusterEvent, EventInteres
 from carico.scheduler.framework.needs import REQUESTS, Needs, NeedsIndex, Room
 
 if TYPE_CHECKING:
-    from carico.scheduler.queue.scheduling_queue import Queued
+    from carico.scheduler.queue.entries import Queued
 
 Entry = tuple[Any, int, "Queued"]  # sort key, ticket, pod
 

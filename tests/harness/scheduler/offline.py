@@ -9,7 +9,7 @@ import numpy as np
 from carico.kube.objects import Pod
 from carico.scheduler.assembly import Components, assemble
 from carico.scheduler.cycle.scheduling_cycle import Decision, decide, unreserve
-from carico.scheduler.queue.scheduling_queue import Queued
+from carico.scheduler.queue.entries import Queued
 from carico.scheduler.queue.unschedulable import Diagnosis
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, make_node, make_report

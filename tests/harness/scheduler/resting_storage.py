@@ -201,7 +201,7 @@ class StorageWorld(World):
         super().check()
         self._the_store_is_that_of_the_api_server()
         assert not len(self.parts.waiting), "pods are in flight forever"
-        assert not self.parts.queue._promised
+        assert not self.parts.queue._wake_ups.promised
         assert not self.parts.slots.busy
 
     def _judge(self, preemptor: PodInfo, nomination: Nomination) -> None:

@@ -27,7 +27,7 @@ from carico.testing import ManualClock
 
 # Public attributes that are not hooks, because others than the framework use them.
 HELPERS = {
-    "Capacity": {"args", "charge", "classes", "free", "least"},
+    "Capacity": {"args", "charge", "classes"},
     "VolumeBinding": {"args"},
 }
 

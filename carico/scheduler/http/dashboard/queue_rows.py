@@ -12,7 +12,8 @@ from carico.scheduler.cache.units import of_baseline
 from carico.scheduler.cycle.decision_log import DecisionLog, DecisionRecord
 from carico.scheduler.framework.amounts import cores, size
 from carico.scheduler.http.class_view import ClassRow, quantities
-from carico.scheduler.queue.scheduling_queue import Queue, Queued
+from carico.scheduler.queue.entries import Queued
+from carico.scheduler.queue.scheduling_queue import Queue
 
 LISTED = 100  # pods of the queue that are listed
 COUNTED = 5000  # pods that are examined: a queue of 100,000 must not block the event loop

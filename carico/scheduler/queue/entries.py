@@ -1,0 +1,48 @@
+"""What the scheduling queue stores of a pod."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.framework.cluster_events import EventInterest
+from carico.scheduler.framework.contract import Status
+from carico.scheduler.framework.needs import Needs
+from carico.scheduler.queue.unschedulable import Diagnosis, WaitingGroup
+
+PLACES = ("active", "backoff", "waiting", "gated", "held", "flight")
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The PreEnqueue plugin that keeps a pod out of the active queue."""
+
+    plugin: str
+    status: Status
+    interests: tuple[EventInterest, ...]
+    broken: bool = False  # the plugin raised an exception, or returned ERROR: called again later
+
+
+@dataclass(slots=True, eq=False)
+class Queued:
+    """A pod and its state in the queue."""
+
+    info: PodInfo
+    queued_at: float  # s, monotonic: first seen
+    attempts: int = 0
+    refusal: Diagnosis = field(default_factory=Diagnosis)
+    gate: Gate | None = None
+    failed_at: float = 0.0  # s, monotonic: last failure
+    ready_at: float = 0.0  # s, monotonic: end of the back-off
+    place: str = ""  # one of PLACES
+    after_flush: bool = False
+    seen: int = 0  # number of the last change before its attempt began
+    ticket: int = 0  # number of its newest entry in a heap; older ones are invalid. 0: none is valid
+    group: WaitingGroup | None = None  # while it waits
+    woken_from: WaitingGroup | None = None  # the group from which a change woke it up; until it is tried
+    woken_for: int = -1  # the row that woke it up; until it is tried
+    woken_needs: Needs = ()  # what it would take there
+
+    @property
+    def uid(self) -> str:
+        return self.info.uid
