@@ -4,7 +4,9 @@
     ├── UsageError              wrong settings, flags or input files: exit code 2
     ├── SourceError             a telemetry or pod source could not be read
     │   └── SourceMissing       … because this machine does not have it: not an error, use another
-    └── InvalidMessage          a message from another process that was decodable but invalid
+    ├── InvalidMessage          a message from another process that was decodable but invalid
+    ├── TokenRefused            a token gives its bearer no rights here
+    └── TryAgain                cannot be decided now, but later
 
 The text of each has the wrong value and how to fix it.
 """
@@ -37,3 +39,16 @@ class InvalidMessage(CaricoError):
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+
+
+class TokenRefused(CaricoError):
+    """A token gives its bearer no rights here. `reason` is one word of a small set, usable as a metric label."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class TryAgain(CaricoError):
+    """What is needed to decide cannot be had now, for instance because the API server does not answer."""

@@ -166,6 +166,12 @@ class TlsFiles:
         None, "PEM file with this side's certificate; read again at each connection", common=True
     )
     tls_key: Path | None = setting(None, "PEM file with this side's key; read again at each connection", common=True)
+    token_file: Path | None = setting(
+        None,
+        "file with the ServiceAccount token that this process shows to the servers that it calls, over TLS only; read "
+        "again at each connection",
+        common=True,
+    )
     plaintext: bool = setting(False, "gRPC without TLS; for a trusted network only", common=True)
 
 
@@ -179,6 +185,20 @@ class ServerTlsFiles(TlsFiles):
     allow_anonymous_clients: bool = setting(
         False, "accept callers without a certificate: any client may then report for any node"
     )
+    token_audience: str = setting(
+        "",
+        "audience of the ServiceAccount tokens that identify callers, verified by the API server; empty: certificates "
+        "of client_ca instead",
+        metavar="NAME",
+        common=True,
+    )
+    agent_account: str = setting(
+        "carico-agent",
+        "ServiceAccount of the agents, as NAMESPACE/NAME, or NAME in this process's own namespace",
+        metavar="ACCOUNT",
+    )
+    peer_account: str = setting("carico-aggregator", "ServiceAccount of the aggregator's replicas", metavar="ACCOUNT")
+    scheduler_account: str = setting("carico-scheduler", "ServiceAccount of the schedulers", metavar="ACCOUNT")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,6 +277,11 @@ class AggregatorSettings(ServerTlsFiles):
         common=True,
     )
     peer_every: float = duration(1.0, "interval between exchanges with a peer", least=0.01)
+    kubeconfig: Path | None = setting(
+        None,
+        "kubeconfig file of the API server that reviews tokens, with token_audience only; empty: $KUBECONFIG, the "
+        "pod's service account, ~/.kube/config",
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,6 +24,14 @@ class Sample(NamedTuple):
     values: tuple[float, ...]  # usage per dimension, each in [0, 1]
 
 
+class ReviewedToken(NamedTuple):
+    """What the API server says of a ServiceAccount's token."""
+
+    user: str  # system:serviceaccount:NAMESPACE:NAME
+    node: str  # the node of the pod that the token was made for; empty where the API server does not name it
+    ends_at: float  # s, Unix time
+
+
 class PodCount(NamedTuple):
     """Pods of the container runtime at one tick."""
 

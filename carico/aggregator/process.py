@@ -22,9 +22,13 @@ from carico.clock import Clock, Ticker
 from carico.errors import UsageError
 from carico.http.routes import Access, Route, exposition, health, shown
 from carico.http.server import HttpServer
+from carico.kube import credentials
+from carico.kube.client import Client
+from carico.kube.token_reviews import TokenMetrics, TokenReviews
 from carico.settings import AggregatorSettings
 from carico.wire.metrics import GrpcServerMetrics
 from carico.wire.server import GrpcServer
+from carico.wire.tokens import Accounts, Tokens
 
 log = logging.getLogger(__name__)
 
@@ -52,12 +56,28 @@ class Aggregator:
             self.state, clock, counters.exchange, counters.refused, has_peers=bool(settings.peers)
         )
         registry.register(pages.AggregatorFigures(self._service))
-        self._grpc = GrpcServer(settings.grpc_listen, settings, self._service.methods, GrpcServerMetrics(registry))
+        self._client, tokens = self._api_client(), None
+        token_metrics = TokenMetrics(registry, "aggregator")
+        if self._client is not None:
+            tokens = self._tokens(self._client, token_metrics)
+        grpc_metrics = GrpcServerMetrics(registry)
+        self._grpc = GrpcServer(settings.grpc_listen, settings, self._service.methods, grpc_metrics, tokens)
         count = metrics.request_counter(registry, "aggregator")
         self._pages = HttpServer(settings.listen, self._routes(registry), count=count)
         self._tasks: list[asyncio.Task[None]] = []
         self._refreshed_at = clock.monotonic()
         self._ready = False
+
+    def _api_client(self) -> Client | None:
+        """Only for the review of tokens."""
+        if not self._settings.token_audience:
+            return None
+        return Client(credentials.find(self._settings.kubeconfig), clock=self._clock, agent="carico-aggregator")
+
+    def _tokens(self, client: Client, token_metrics: TokenMetrics) -> Tokens:
+        accounts = Accounts.of(self._settings, client.namespace)
+        reviews = TokenReviews(client, self._settings.token_audience, accounts, self._clock, token_metrics)
+        return Tokens(accounts, reviews, self._clock)
 
     def _routes(self, registry: CollectorRegistry) -> dict[str, Route]:
         return {
@@ -95,6 +115,8 @@ class Aggregator:
         await process.cancel(self._tasks)
         await self._grpc.stop(GRACE)
         await self._pages.stop()
+        if self._client is not None:
+            await self._client.close()
 
     async def _refresh_for_ever(self) -> None:
         await Ticker(self._clock, self._settings.merge_every).run(self._refresh)
@@ -115,5 +137,6 @@ def _check_peers(settings: AggregatorSettings) -> None:
         raise UsageError("peers need tls_ca, so that replicas can check each other's certificate")
     if settings.allow_anonymous_clients:
         raise UsageError(
-            "peers need client_ca: without it any client could act as a replica and report for any number of nodes"
+            "peers need client_ca or token_audience: without one any client could act as a replica and report for any "
+            "number of nodes"
         )

@@ -47,12 +47,12 @@ class AggregationService:
         self.subscribers = Subscribers(state.classes)
         self._model = cluster.NONE_YET
         self.answer = self._model
-        self.exchange = StreamMethod(lambda caller: _Exchange(self, caller), self.refuse)
-        self.peer = StreamMethod(lambda caller: _PeerStream(self, caller), self.refuse)
+        self.exchange = StreamMethod(lambda caller: _Exchange(self, caller), self.refuse, Caller.is_node)
+        self.peer = StreamMethod(lambda caller: _PeerStream(self, caller), self.refuse, Caller.may_replicate)
         self.methods: dict[str, StreamMethod | UnaryMethod] = {
             f"{SERVICE}/Exchange": self.exchange,
-            f"{SERVICE}/Once": UnaryMethod(lambda caller: _Exchange(self, caller), self.refuse),
-            f"{SERVICE}/Classes": StreamMethod(lambda _: _ClassesStream(self), self.refuse),
+            f"{SERVICE}/Once": UnaryMethod(lambda caller: _Exchange(self, caller), self.refuse, Caller.is_node),
+            f"{SERVICE}/Classes": StreamMethod(lambda _: _ClassesStream(self), self.refuse, Caller.may_subscribe),
         }
         if has_peers:
             self.methods[f"{SERVICE}/Peer"] = self.peer
@@ -111,7 +111,7 @@ class _Exchange:
 
 
 class _ClassesStream:
-    """Every caller that may call may receive: class costs are not secret."""
+    """Nodes and schedulers receive class costs."""
 
     def __init__(self, service: AggregationService) -> None:
         self._service = service

@@ -20,7 +20,7 @@ LISTENERS = {"debug_listen", "extender_listen"}  # of the scheduler: what it ser
 def add_arguments(parser: flags.CommandParser) -> None:
     output.add_flag(parser, ("json", "yaml"))
     remote.add_flags(parser)
-    flags.add_settings(parser, AgentSettings, only=SETTINGS | flags.names(TlsFiles))
+    flags.add_settings(parser, AgentSettings, only=SETTINGS | flags.names(TlsFiles) - {"token_file"})
     flags.add_settings(parser, SchedulerSettings, only=LISTENERS, common=())
 
 
@@ -36,7 +36,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _look(args: argparse.Namespace) -> list[Finding]:
-    node = flags.settings_of(AgentSettings, "agent", args)
+    # --token-file is the token for the scheduler's pages; that of the agent is in its own settings.
+    agents = argparse.Namespace(**{name: value for name, value in vars(args).items() if name != "token_file"})
+    node = flags.settings_of(AgentSettings, "agent", agents)
     async with remote.reach(args) as pages, pages.client or remote.usual() as client:
         return [
             *machine.look(node),

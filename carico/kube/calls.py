@@ -29,12 +29,13 @@ _ON_COLLECTIONS = ("list", "watch", "deletecollection")
 
 
 class NeededBy(Enum):
-    """The part of Carico that sends a request. The first four are one process, depending on its settings."""
+    """The part of Carico that sends a request. The first five are one process, depending on its settings."""
 
     SCHEDULER = "scheduler"
     ELECTION = "leader election"
     EXTENDER = "extender"
     PRIVATE_PAGES = "private pages"  # on an address that other hosts reach
+    TOKENS = "token reviews"  # of callers over gRPC; by the aggregator too
     DESCHEDULING = "descheduling"
     COMMANDS = "commands"  # `carico explain`, `doctor` and others, with the rights of the user who runs them
     EMBEDDED = "embedded cluster"  # its nodes, the simulated nodes and the demo
@@ -136,7 +137,7 @@ def _followed(resource: ApiResource, why: Mapping[NeededBy, str], *, optional: b
     )
 
 
-SCHEDULER, ELECTION, EXTENDER, PRIVATE_PAGES, DESCHEDULING, COMMANDS, EMBEDDED = NeededBy
+SCHEDULER, ELECTION, EXTENDER, PRIVATE_PAGES, TOKENS, DESCHEDULING, COMMANDS, EMBEDDED = NeededBy
 
 
 def _to_place(why: str) -> dict[NeededBy, str]:
@@ -227,7 +228,11 @@ GET_LEASE = _call("get", LEASES, {ELECTION: "who leads", COMMANDS: "who leads", 
 CREATE_LEASE = _call("create", LEASES, {ELECTION: "the first leader's Lease", EMBEDDED: "a node's heartbeat"})
 UPDATE_LEASE = _call("update", LEASES, {ELECTION: "takes, renews and releases it", EMBEDDED: "a node's heartbeat"})
 
-CREATE_TOKEN_REVIEW = _call("create", TOKEN_REVIEWS, {PRIVATE_PAGES: "authenticates callers of the private pages"})
+CREATE_TOKEN_REVIEW = _call(
+    "create",
+    TOKEN_REVIEWS,
+    {PRIVATE_PAGES: "authenticates callers of the private pages", TOKENS: "authenticates callers over gRPC"},
+)
 CREATE_SUBJECT_ACCESS_REVIEW = _call(
     "create", SUBJECT_ACCESS_REVIEWS, {PRIVATE_PAGES: "authorizes callers of the private pages"}
 )

@@ -190,6 +190,11 @@ class Client:
     def host(self) -> str:
         return self._credentials.authority
 
+    @property
+    def namespace(self) -> str:
+        """That of the pod, or of the kubeconfig's context."""
+        return self._credentials.namespace
+
     def certificate(self) -> bytes:
         """The client certificate in PEM form, with its key; empty if there is none."""
         return self._credentials.certificate()

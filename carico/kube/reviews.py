@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -13,8 +14,10 @@ from carico.kube.client import Client
 Status = dict[str, Any]
 
 
-async def token(client: Client, bearer: str) -> Status:
-    return await _review(client, calls.CREATE_TOKEN_REVIEW, "TokenReview", {"token": bearer}, urgent=True)
+async def token(client: Client, bearer: str, audiences: Sequence[str] = ()) -> Status:
+    """Without `audiences` the token has to be for the API server itself."""
+    spec: dict[str, Any] = {"token": bearer} | ({"audiences": list(audiences)} if audiences else {})
+    return await _review(client, calls.CREATE_TOKEN_REVIEW, "TokenReview", spec, urgent=True)
 
 
 async def subject_access(client: Client, spec: dict[str, Any]) -> Status:

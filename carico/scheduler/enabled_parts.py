@@ -21,3 +21,5 @@ def _parts(settings: SchedulerSettings) -> Iterator[NeededBy]:
         yield NeededBy.EXTENDER
     if not is_loopback(split_address(settings.debug_listen)[0]):
         yield NeededBy.PRIVATE_PAGES
+    if settings.token_audience:
+        yield NeededBy.TOKENS

@@ -26,6 +26,7 @@ from carico.kube.client import Client
 from carico.kube.events import EventRecorder
 from carico.kube.lease import Election, LeaseTimes, unique_identity
 from carico.kube.metrics import RequestMetrics
+from carico.kube.token_reviews import TokenMetrics, TokenReviews
 from carico.kube.watch import Reflector
 from carico.kube.writer import ApiWriter
 from carico.kube.writes import Urgency
@@ -52,6 +53,7 @@ from carico.wire.classes_client import ClassesClient
 from carico.wire.metrics import GrpcServerMetrics
 from carico.wire.report_server import METHOD, ReportService
 from carico.wire.server import GrpcServer
+from carico.wire.tokens import Accounts, Tokens
 
 log = logging.getLogger(__name__)
 
@@ -132,8 +134,9 @@ class Scheduler:
         self.reports = ReportService(self.listener, self.clock, self.listener.refused)
         self.listener.send, cluster.on_node = self.reports.send, self.listener.node_changed
         registry = self.parts.registry
+        tokens = self._tokens(TokenMetrics(registry, "scheduler"))
         self._grpc = GrpcServer(
-            settings.grpc_listen, settings, {METHOD: self.reports.method}, GrpcServerMetrics(registry)
+            settings.grpc_listen, settings, {METHOD: self.reports.method}, GrpcServerMetrics(registry), tokens
         )
         registry.register(routes.present(self))
         registry.register(routes.certificates(self))
@@ -227,6 +230,13 @@ class Scheduler:
     def _extender(self) -> Extender:
         pods = self.watches.pods.store
         return Extender(self.parts, self.clock, pods, self.client, self.writer, self.may_bind)
+
+    def _tokens(self, token_metrics: TokenMetrics) -> Tokens | None:
+        if not self.settings.token_audience:
+            return None
+        accounts = Accounts.of(self.settings, self.client.namespace)
+        reviews = TokenReviews(self.client, self.settings.token_audience, accounts, self.clock, token_metrics)
+        return Tokens(accounts, reviews, self.clock)
 
     def may_bind(self) -> bool:
         return self.election.leading or not self.settings.leader_elect

@@ -51,6 +51,10 @@ class Dialer:
             return aio.insecure_channel(address, options=OPTIONS)
         return aio.secure_channel(address, credentials, options=[*OPTIONS, *self._expected_name()])
 
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """The headers of a call: the token of this process, read now. UsageError if it cannot be read."""
+        return self._tls.metadata()
+
     def _expected_name(self) -> list[tuple[str, str | int]]:
         """The certificate is verified against the name that was dialled, not against the address behind it."""
         try:

@@ -20,6 +20,7 @@ from carico.backoff import doubled, spread
 from carico.clock import Clock
 from carico.errors import CaricoError
 from carico.wire.channel import Dialer
+from carico.wire.stream_end import RECONNECT
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ STATUS_WITHIN = 0.5  # s
 MOST_SILENCES = 16  # that are counted
 # The status of a stream that an overloaded server ends before its first response: INTERNAL if that broke a write.
 REFUSALS = ("CANCELLED", "RESOURCE_EXHAUSTED", "INTERNAL")
+SOONEST = 5.0  # s that a stream must have lived to be replaced without a pause when the server asks for that
 SAME_TIME = 1e-6  # s: two sums for the same time may differ by rounding
 END: Any = aio.EOF  # type: ignore[attr-defined]
 RESOLVE_EVERY = 5.0  # s between two lookups of the addresses behind a name
@@ -128,11 +130,16 @@ class StreamClient:
         return doubled(patience, max(LONGEST_PATIENCE, patience), self._silences + 1)
 
     async def _converse(self, address: str) -> str | None:
-        """Sends and receives until the stream ends; returns what ended it, None if only its age did."""
-        self._until = self._clock.monotonic() + self._longest * random.uniform(0.5, 1.5)
+        """Sends and receives until the stream ends; returns what ended it, None if it is to be replaced at once."""
+        began = self._clock.monotonic()
+        self._until = began + self._longest * random.uniform(0.5, 1.5)
+        try:
+            metadata = self._dialer.metadata()
+        except CaricoError as error:
+            return str(error)
         channel: Any = self._dialer.open(address)
         try:
-            call = channel.stream_stream(self._method)()
+            call = channel.stream_stream(self._method)(metadata=metadata)
             await self._talk(call, address)
             if self._overdue():
                 patience = self._patience_now()
@@ -140,7 +147,9 @@ class StreamClient:
                 return f"no answer within {patience:g} s"
             if self._is_old():
                 return None
-            why = await _status(call)
+            why, is_expected = await _status(call)
+            if is_expected and self._clock.monotonic() - began >= SOONEST:
+                return None
             if why.startswith(REFUSALS) and not self._received:
                 self._silences = min(self._silences + 1, MOST_SILENCES)
             return why
@@ -217,13 +226,17 @@ class StreamClient:
         self.address = address
 
 
-async def _status(call: Any) -> str:
-    """gRPC returns the status only when every message has been read, which may never be."""
+async def _status(call: Any) -> tuple[str, bool]:
+    """Why a stream ended, and whether the server expects the client again at once.
+
+    gRPC returns the status only when every message has been read, which may never be.
+    """
     try:
         async with asyncio.timeout(STATUS_WITHIN):
-            return f"{(await call.code()).name} {await call.details() or ''}".strip()
+            why = f"{(await call.code()).name} {await call.details() or ''}".strip()
+            return why, RECONNECT in {(key, value) for key, value in await call.trailing_metadata() or ()}
     except TimeoutError:
-        return "the stream ended"
+        return "the stream ended", False
 
 
 Choose = Callable[[], Awaitable[str | None]]

@@ -62,7 +62,9 @@ class ReportService:
         self.streams = OpenStreams(self.order)
         self.refusals = RejectionLog(log, on_refused)
         self._streams = itertools.count(1)
-        self.method = StreamMethod(lambda caller: _Session(self, caller, next(self._streams)), self.refuse)
+        self.method = StreamMethod(
+            lambda caller: _Session(self, caller, next(self._streams)), self.refuse, Caller.is_node
+        )
 
     def ack(
         self,
@@ -151,6 +153,10 @@ class _Session:
     def on_close(self) -> None:
         if self._before is not None and self._service.order.stream_of(self._before.node) == self._stream:
             self._service.listener.fell_silent(self._before.node)
+        self.on_return()
+
+    def on_return(self) -> None:
+        """The node's reports continue on another stream; if they do not, the age of the last one tells."""
         if self._before is not None and self._service.outlets.get(self._before.node, (None,))[0] == self._stream:
             del self._service.outlets[self._before.node]
         self._service.streams.remove(self._stream)

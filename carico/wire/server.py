@@ -10,20 +10,23 @@ A client that does not read what is written to it loses its stream, and no other
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import grpc
 from grpc import aio
 
-from carico.errors import CaricoError, InvalidMessage
+from carico.errors import CaricoError, InvalidMessage, TryAgain
 from carico.settings import ServerTlsFiles
 from carico.wire import tls
 from carico.wire.codec.checks import Undecodable
-from carico.wire.identity import Caller, CallerIdentity, Unauthenticated
+from carico.wire.identity import Admission, Caller, CallerIdentity, Unauthenticated
+from carico.wire.message_rate import MessageRate
 from carico.wire.metrics import GrpcServerMetrics
+from carico.wire.stream_end import NOT_ALLOWED, NOT_READING, SERVER_ENDS, TOKEN_ENDS, TOO_MANY, StreamEnd, lifetime
 from carico.wire.turns import MessageTurns
 
 MESSAGE_LIMIT = 2**20  # bytes: a replica's aggregate with all its points of cost; nodes' messages are far smaller
@@ -78,6 +81,14 @@ class Session(Protocol):
         """Called once, whatever ended the call."""
 
 
+@runtime_checkable
+class ReturningSession(Protocol):
+    """A session that distinguishes a stream that this server ended and that its client opens again at once."""
+
+    def on_return(self) -> None:
+        """Called once instead of `on_close`."""
+
+
 class Outlet(Protocol):
     """A stream as seen by a session that sends unrequested messages."""
 
@@ -97,33 +108,33 @@ class AnnouncingSession(Protocol):
         """Called once, before the greeting."""
 
 
-class StreamEnd(NamedTuple):
-    """Why a stream ends, as sent to the other side."""
-
-    code: grpc.StatusCode
-    detail: str
-
-
-SERVER_ENDS = StreamEnd(grpc.StatusCode.UNAVAILABLE, "this replica ends")
-NOT_READING = StreamEnd(grpc.StatusCode.RESOURCE_EXHAUSTED, "this stream does not read what is sent to it")
-TOO_MANY = StreamEnd(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams at once")
-
 Sessions = Callable[[Caller], Session]
+Admits = Callable[[Caller], bool]  # whether a caller may use a method at all
 Refuse = Callable[[InvalidMessage], None]  # counts and logs what is rejected before it reaches a session
 Context = Any  # grpc.aio.ServicerContext, whose type needs the message types that bytes replace here
+
+
+def anyone(_: Caller) -> bool:
+    return True
 
 
 class _Stream:
     """One open stream: its requests and responses, and announcements in between."""
 
     def __init__(
-        self, context: Context, waiting: dict[_Stream, int], answering: MessageTurns, announcing: MessageTurns
+        self,
+        context: Context,
+        waiting: dict[_Stream, int],
+        answering: MessageTurns,
+        announcing: MessageTurns,
+        on_rate: Callable[[], None],
     ) -> None:
-        self._context = context
+        self._context, self._on_rate = context, on_rate
         self._waiting = waiting  # streams with a message that waits for room, and for how many checks it has
         self._answering, self._announcing = answering, announcing
         self._turn = asyncio.Lock()  # gRPC allows one write at a time
         self._task = asyncio.current_task()
+        self._rate = MessageRate(asyncio.get_running_loop().time())
         self._end: StreamEnd | None = None
         self._announcements: set[asyncio.Task[None]] = set()
 
@@ -134,6 +145,7 @@ class _Stream:
             if greeting is not None:
                 await self._write(greeting)
             async for message in requests:
+                await self._limit()
                 await self._answering.take()
                 reply = session.answer(message)
                 if reply is not None:
@@ -148,6 +160,14 @@ class _Stream:
             for task in self._announcements:
                 task.cancel()
         return None
+
+    async def _limit(self) -> None:
+        was_exceeded = self._rate.exceeded
+        wait = self._rate.wait(asyncio.get_running_loop().time())
+        if wait > 0:
+            if not was_exceeded:
+                self._on_rate()
+            await asyncio.sleep(wait)
 
     @property
     def pending(self) -> int:
@@ -182,8 +202,8 @@ class _Stream:
 class StreamMethod:
     """A bidirectional streaming method."""
 
-    def __init__(self, sessions: Sessions, refuse: Refuse) -> None:
-        self._sessions, self._refuse = sessions, refuse
+    def __init__(self, sessions: Sessions, refuse: Refuse, admits: Admits = anyone) -> None:
+        self._sessions, self._refuse, self._admits = sessions, refuse, admits
         self._open: set[_Stream] = set()
         self._waiting: dict[_Stream, int] = {}
         self._answering, self._announcing = MessageTurns(ANSWERS_AT_ONCE), MessageTurns(ANNOUNCEMENTS_AT_ONCE)
@@ -218,13 +238,13 @@ class StreamMethod:
 
     def handler(self, identity: CallerIdentity) -> Any:
         async def handle(requests: AsyncIterator[bytes], context: Context) -> None:
-            caller = await _caller(identity, context, self._refuse)
+            caller, ends_in = await _admission(identity, context, self._refuse)
             self._of_caller[caller] += 1
             try:
-                end = await self._serve(caller, requests, context)
+                end = await self._serve(caller, ends_in, requests, context)
                 if end is not None:
                     # Takes until the other side has read what came before, or is gone.
-                    await context.abort(end.code, end.detail)
+                    await context.abort(end.code, end.detail, end.metadata)
             except aio.InternalError:  # it is gone; gRPC itself would log a traceback
                 raise asyncio.CancelledError from None
             finally:
@@ -234,24 +254,44 @@ class StreamMethod:
 
         return grpc.stream_stream_rpc_method_handler(handle)
 
-    async def _serve(self, caller: Caller, requests: AsyncIterator[bytes], context: Context) -> StreamEnd | None:
+    async def _serve(
+        self, caller: Caller, ends_in: float, requests: AsyncIterator[bytes], context: Context
+    ) -> StreamEnd | None:
+        if not self._admits(caller):
+            return self._refused("identity", caller, NOT_ALLOWED)
         if self._of_caller[caller] > _streams_of(caller):
             return self._refused("streams", caller, TOO_MANY)
         session = self._sessions(caller)
-        stream = _Stream(context, self._waiting, self._answering, self._announcing)
+        stream = _Stream(context, self._waiting, self._answering, self._announcing, lambda: self._note_rate(caller))
         self._open.add(stream)
         if isinstance(session, AnnouncingSession):
             session.attach(stream)
+        call_off = _end_after(stream, ends_in)
+        end = None
         try:
             end = await stream.converse(session, requests)
         finally:
+            call_off()
             self._open.discard(stream)
-            session.on_close()
+            if end is TOKEN_ENDS and isinstance(session, ReturningSession):
+                session.on_return()
+            else:
+                session.on_close()
         return self._refused("not-reading", caller, end) if end is NOT_READING else end
+
+    def _note_rate(self, caller: Caller) -> None:
+        self._refuse(InvalidMessage("rate", f"a stream of {caller} sends more than is read; it has to wait"))
 
     def _refused(self, reason: str, caller: Caller, end: StreamEnd) -> StreamEnd:
         self._refuse(InvalidMessage(reason, f"a stream of {caller}: {end.detail}"))
         return end
+
+
+def _end_after(stream: _Stream, seconds: float) -> Callable[[], object]:
+    """Ends a stream with its caller's credential; returns a cancel function."""
+    if seconds == math.inf:
+        return lambda: None
+    return asyncio.get_running_loop().call_later(lifetime(seconds), stream.end, TOKEN_ENDS).cancel
 
 
 def _streams_of(caller: Caller) -> float:
@@ -265,15 +305,19 @@ def _streams_of(caller: Caller) -> float:
 class UnaryMethod:
     """A unary method: a session of one message."""
 
-    def __init__(self, sessions: Sessions, refuse: Refuse) -> None:
-        self._sessions, self._refuse = sessions, refuse
+    def __init__(self, sessions: Sessions, refuse: Refuse, admits: Admits = anyone) -> None:
+        self._sessions, self._refuse, self._admits = sessions, refuse, admits
 
     def end(self) -> None:
         """Its calls are answered immediately; none is open for long."""
 
     def handler(self, identity: CallerIdentity) -> Any:
         async def handle(request: bytes, context: Context) -> bytes:
-            session = self._sessions(await _caller(identity, context, self._refuse))
+            caller, _ = await _admission(identity, context, self._refuse)
+            if not self._admits(caller):
+                self._refuse(InvalidMessage("identity", f"a call of {caller}: {NOT_ALLOWED.detail}"))
+                await context.abort(NOT_ALLOWED.code, NOT_ALLOWED.detail)
+            session = self._sessions(caller)
             try:
                 return session.answer(request) or b""
             except Undecodable as error:
@@ -285,13 +329,17 @@ class UnaryMethod:
         return grpc.unary_unary_rpc_method_handler(handle)
 
 
-async def _caller(identity: CallerIdentity, context: Context, refuse: Refuse) -> Caller:
+async def _admission(identity: CallerIdentity, context: Context, refuse: Refuse) -> Admission:
     metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+    address = context.peer().rpartition(":")[0]  # without the port
     try:
-        return identity.caller(context.auth_context(), metadata)
+        return await identity.admit(context.auth_context(), metadata, address)
     except Unauthenticated as error:
         refuse(InvalidMessage("identity", str(error)))
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
+        raise
+    except TryAgain as error:
+        await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         raise
 
 
@@ -304,10 +352,12 @@ class GrpcServer:
         files: ServerTlsFiles,
         methods: dict[str, StreamMethod | UnaryMethod],
         metrics: GrpcServerMetrics | None = None,
+        tokens: CallerIdentity | None = None,
     ) -> None:
+        """`tokens` identifies callers by theirs; needed with `token_audience`."""
         self._address, self._metrics = address, metrics
         self._credentials = tls.server_credentials(files, f"the gRPC server at {address}")
-        self._identity = tls.identity(files)
+        self._identity = tls.identity(files, tokens)
         self._methods = methods
         self._server: aio.Server | None = None
         self._looking: asyncio.Task[None] | None = None

@@ -57,7 +57,7 @@ def test_over_the_network_one_forged_replica_moves_nothing(new_state, node):
 
 
 def test_callers_without_a_certificate_are_no_replicas():
-    assert not AnyCaller(is_replica=False).caller({}, {}).is_replica
+    assert not asyncio.run(AnyCaller(plaintext=False).admit({}, {}, "")).caller.is_replica
     files = {"tls_ca": "ca.pem", "tls_cert": "c.pem", "tls_key": "k.pem"}
     with pytest.raises(UsageError, match="peers need client_ca"):
         Aggregator(AggregatorSettings(peers=("x:1",), allow_anonymous_clients=True, **files), SystemClock())
@@ -135,16 +135,14 @@ def test_a_scheduler_may_listen_and_say_nothing(authority, node):
         listening = TlsFiles(**caller(authority, "carico:scheduler"))
         async with Dialer(address, listening, "a test").open(address) as channel:
             call = channel.stream_stream(f"{SERVICE}/Exchange")()
-            await call.write(local.encode(model))
-            refused = cluster.decode(await call.read())
-            call.cancel()
+            refused = await call.code()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         return costs, refused
 
     costs, refused = served(over_tls(authority), play)
     assert costs[COST.key].mean == COST.mean
-    assert refused.reason == "identity"
+    assert refused is grpc.StatusCode.PERMISSION_DENIED
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ async def test_a_long_name_of_a_node_is_an_alternative_name(authority, served, n
 def test_the_names_in_a_certificate():
     def names(subject, *alternatives, common=b"system:node:n1"):
         facts = {"x509_subject": [subject], "x509_common_name": [common], "x509_subject_alternative_name": alternatives}
-        return Certificates().caller(facts, {})
+        return Certificates.caller(facts)
 
     assert names(b"CN=system:node:n1,O=system:nodes").names == {"n1"}
     assert names(b"O=a\\,b+O=system:nodes,CN=system:node:n1", b"system:node:n2", b"n3").names == {"n1", "n2"}
@@ -122,7 +122,7 @@ def test_the_names_in_a_certificate():
         with pytest.raises(Unauthenticated, match="names no node"):
             names(subject)
     with pytest.raises(Unauthenticated, match="a client certificate with a common name"):
-        Certificates().caller({}, {})
+        Certificates.caller({})
 
 
 # --- who is let in without a certificate ---
@@ -142,7 +142,7 @@ def test_tls_without_client_certificates_is_opt_in_and_logs_a_warning(served, ca
     assert caplog.messages == [
         "the gRPC server at 127.0.0.1:0 accepts callers without a certificate: any client can report for any node"
     ]
-    assert tls.identity(anonymous).caller({}, {}).names is None
+    assert asyncio.run(tls.identity(anonymous).admit({}, {}, "")).caller.names is None
 
 
 def test_a_schedulers_tls_ca_is_the_authority_of_its_aggregator():

@@ -16,7 +16,7 @@ from carico.types import Vector
 
 REASONS = (
     *("undecodable", "identity", "name", "dimensions", "shape", "not-finite", "range", "subspace", "order"),
-    *("streams", "not-reading"),  # of streams, not of single messages
+    *("streams", "not-reading", "rate"),  # of streams, not of single messages
 )
 OTHER_REASON = "other"  # a reason that this version does not know
 DETAIL_LIMIT = 500  # characters of a rejection that are read
