@@ -14,8 +14,7 @@ from types import SimpleNamespace
 import grpc
 import pytest
 from grpc import aio
-from made_tokens import NAMESPACE, account, unsigned
-from report_streams import PLAIN, Scheduler, ended, running, with_files
+from harness.report_streams import PLAIN, Scheduler, ended, running, with_files
 
 from carico import token_claims
 from carico.aggregator.service import AggregationService
@@ -30,6 +29,7 @@ from carico.wire.channel import Dialer
 from carico.wire.report_client import ReportClient
 from carico.wire.server import MESSAGE_LIMIT, GrpcServer
 from carico.wire.tokens import Accounts, Tokens
+from harness.made_tokens import NAMESPACE, account, unsigned
 
 REPORT = report_server.METHOD
 AGGREGATION = "/carico.wire.v1.Aggregation"
