@@ -14,7 +14,6 @@ from types import SimpleNamespace
 import grpc
 import pytest
 from grpc import aio
-from harness.report_streams import PLAIN, Scheduler, ended, running, with_files
 
 from carico import token_claims
 from carico.aggregator.service import AggregationService
@@ -29,7 +28,8 @@ from carico.wire.channel import Dialer
 from carico.wire.report_client import ReportClient
 from carico.wire.server import MESSAGE_LIMIT, GrpcServer
 from carico.wire.tokens import Accounts, Tokens
-from harness.made_tokens import NAMESPACE, account, unsigned
+from harness.kube.made_tokens import NAMESPACE, account, unsigned
+from harness.wire.report_streams import PLAIN, Scheduler, ended, running, with_files
 
 REPORT = report_server.METHOD
 AGGREGATION = "/carico.wire.v1.Aggregation"
