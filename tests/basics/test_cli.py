@@ -8,13 +8,14 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
-from carico import __version__
-from carico.cli import COMMANDS
+from carico import __version__, logs
+from carico.cli import COMMANDS, main
 from harness.running import AgentProcess
 
 RFC_3339 = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
@@ -23,6 +24,22 @@ RFC_3339 = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 def carico(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "carico.cli", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **environ})
+
+
+@pytest.fixture
+def page(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """What the command prints, in this process: a process of its own takes half a second for each page of help."""
+    monkeypatch.setattr(logs, "start", lambda *_: None)  # it changes the log of the whole process
+
+    def shown(*words: str) -> str:
+        try:
+            code: object = main(list(words))
+        except SystemExit as end:  # from argparse
+            code = end.code
+        assert code == 0
+        return capsys.readouterr().out
+
+    return shown
 
 
 @pytest.mark.parametrize("words", [["--version"], ["version"]])
@@ -45,27 +62,26 @@ def test_help_lists_every_command(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", list(COMMANDS))
-def test_every_command_has_help(command: str) -> None:
-    done = carico(command, "--help")
-    assert done.returncode == 0, done.stderr
-    assert f"usage: carico {command}" in done.stdout
-    assert carico("help", command).stdout == done.stdout
-    assert "word" not in done.stdout.replace("[WORD …]", "").replace("one word", "")
-    assert "default: none" not in done.stdout
-    assert len(re.findall(r"^  -", done.stdout, re.MULTILINE)) <= 24  # a screen of them
+def test_every_command_has_help(command: str, page: Callable[..., str]) -> None:
+    text = page(command, "--help")
+    assert f"usage: carico {command}" in text
+    assert page("help", command) == text
+    assert "word" not in text.replace("[WORD …]", "").replace("one word", "")
+    assert "default: none" not in text
+    assert len(re.findall(r"^  -", text, re.MULTILINE)) <= 24  # a screen of them
 
 
 @pytest.mark.parametrize("command", ["top", "record", "agent", "scheduler", "doctor"])
-def test_rare_options_are_in_the_long_help_alone(command: str) -> None:
-    short, long = carico(command, "--help").stdout, carico(command, "--help-all").stdout
-    flags = [set(re.findall(r"^  (?:-\w[^,]*, )?(--[\w-]+)", page, re.MULTILINE)) for page in (short, long)]
+def test_rare_options_are_in_the_long_help_alone(command: str, page: Callable[..., str]) -> None:
+    short, long = page(command, "--help"), page(command, "--help-all")
+    flags = [set(re.findall(r"^  (?:-\w[^,]*, )?(--[\w-]+)", text, re.MULTILINE)) for text in (short, long)]
     assert flags[0] < flags[1]
     assert f"show this help with {len(flags[1] - flags[0])} more options" in re.sub(r"\s+", " ", short)
 
 
-def test_the_long_help_of_a_command_without_rare_options_is_its_help() -> None:
+def test_the_long_help_of_a_command_without_rare_options_is_its_help(page: Callable[..., str]) -> None:
     for command in ([], ["run"], ["version"]):
-        assert carico(*command, "--help-all").stdout == carico(*command, "--help").stdout != ""
+        assert page(*command, "--help-all") == page(*command, "--help") != ""
 
 
 def test_an_unknown_command_ends_with_one_short_line() -> None:
@@ -119,8 +135,8 @@ def test_global_flags_stand_before_or_behind_the_command(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "before", [["--help"], ["-n", "explain", "-h"], ["--namespace=team", "--help"], ["--context", "c", "--help"]]
 )
-def test_flags_of_a_command_may_stand_before_it_as_for_kubectl(before: list[str]) -> None:
-    assert carico(*before, "explain").stdout == carico("explain", "--help").stdout
+def test_flags_of_a_command_may_stand_before_it_as_for_kubectl(before: list[str], page: Callable[..., str]) -> None:
+    assert page(*before, "explain") == page("explain", "--help")
 
 
 def test_the_settings_file_may_be_named_by_the_environment(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_the_feasible_sets_are_equal(plane: Plane) -> None:
     total, seed = compare.Result(), SEED
     while total.pods < PODS:
         world = make(seed, PER_WORLD)
-        compare.write(plane.api, world)
+        compare.write(plane, world)
         total.add(compare.run(plane, world, world.waiting))
         compare.erase(plane.api, world)
         seed += 1
@@ -71,7 +71,7 @@ def test_pods_are_bound_where_kube_scheduler_would(plane: Plane) -> None:
     try:
         while total.bound < BOUND:
             world = make(seed, PER_WORLD)
-            compare.write(plane.api, world)
+            compare.write(plane, world)
             found = bound.run(plane, world, bound.bindable(world))
             compare.erase(plane.api, world)
             total.bound, total.refused, seed = total.bound + found.bound, total.refused + found.refused, seed + 1

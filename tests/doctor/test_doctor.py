@@ -184,7 +184,7 @@ def test_a_cluster_that_works_and_one_that_does_not(tmp_path: Path) -> None:
 @pytest.mark.cluster
 @needs_scale
 def test_missing_rights_of_a_user_are_named(scale_cluster: Callable[[int], Cluster]) -> None:
-    cluster = scale_cluster(1)
+    cluster = scale_cluster(5)
     code, found = doctor("--kubeconfig", str(cluster.kubeconfig))
     assert found["rights"].state == "ok"
     code, found = doctor("--kubeconfig", str(cluster.kubeconfig_of("nobody")))

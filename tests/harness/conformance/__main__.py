@@ -42,7 +42,7 @@ class Planes:
             self._plane = Plane()
             compare.prepare(self._plane.api)
         world = make(seed, pods)
-        compare.write(self._plane.api, world)
+        compare.write(self._plane, world)
         result = compare.run(self._plane, world, world.waiting)
         compare.erase(self._plane.api, world)
         return result

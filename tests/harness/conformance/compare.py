@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -85,7 +86,8 @@ def prepare(api: Api) -> None:
     )
 
 
-def write(api: Api, world: RandomCluster) -> None:
+def write(plane: Plane, world: RandomCluster) -> None:
+    """Kind by kind, and of each kind several objects at once."""
     for kind, objects in (
         ("Namespace", world.namespaces),
         ("Node", world.nodes),
@@ -97,17 +99,20 @@ def write(api: Api, world: RandomCluster) -> None:
         ("PersistentVolumeClaim", world.storage.claims),
         ("VolumeAttachment", world.storage.attachments),
     ):
-        for thing in objects:
-            create(api, "/api/v1/nodes" if kind == "Node" else PATHS[kind], thing)
-    for pod in world.running:
-        leaving = pod.pop("leaving")
-        if create(api, "/api/v1/pods", pod) and leaving:
-            space, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
-            api.delete(f"/api/v1/namespaces/{space}/pods/{name}?gracePeriodSeconds=6000")
+        path = "/api/v1/nodes" if kind == "Node" else PATHS[kind]
+        list(plane.threads.map(partial(create, plane.api, path), objects))
+    list(plane.threads.map(partial(_create_running, plane.api), world.running))
 
 
-def create(api: Api, collection: str, thing: Object, invalid: Counter[str] | None = None) -> Object | None:
-    """Create it and then its status, which creation drops; None when the API server calls it invalid."""
+def _create_running(api: Api, pod: Object) -> None:
+    leaving = pod.pop("leaving")
+    if create(api, "/api/v1/pods", pod) and leaving:
+        space, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        api.delete(f"/api/v1/namespaces/{space}/pods/{name}?gracePeriodSeconds=6000")
+
+
+def create(api: Api, collection: str, thing: Object, invalid: list[str] | None = None) -> Object | None:
+    """Create it and then its status, which creation drops; None if it is invalid, and `invalid` gets the cause."""
     space = thing["metadata"].get("namespace")
     if space:
         root, _, kind = collection.rpartition("/")
@@ -118,7 +123,7 @@ def create(api: Api, collection: str, thing: Object, invalid: Counter[str] | Non
     except ApiError as error:
         if error.status == 422:
             if invalid is not None:
-                invalid[_cause(error)] += 1
+                invalid.append(_cause(error))
             return None
         raise
     if status and thing["kind"] != "Node":
@@ -171,7 +176,9 @@ def filters(snapshot: Snapshot) -> FilterRunner:
 def run(plane: Plane, world: RandomCluster, pods: Iterable[Object]) -> Result:
     """Both schedulers about each pod; differences that last."""
     api, result = plane.api, Result()
-    drawn = [create(api, "/api/v1/pods", pod, result.invalid) for pod in pods]
+    invalid: list[str] = []
+    drawn = list(plane.threads.map(partial(create, api, "/api/v1/pods", invalid=invalid), pods))
+    result.invalid.update(invalid)
     created = [made for made in drawn if made is not None]
     decided(plane, world, created)
     snapshot = snapshot_of(api)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
 from harness.cluster import builder, runs
@@ -27,6 +28,7 @@ NOT_ADMITTED = (
 )
 # Features that nodes declare and pods may need, so that the filter for them has something to do.
 GATES = "UserNamespacesHostNetworkSupport=true,RestartAllContainersOnContainerExits=true"
+CONNECTIONS = 4
 PATIENCE = 240.0  # s; on a busy machine
 
 
@@ -36,6 +38,7 @@ class Plane:
     def __init__(self) -> None:
         self._run = runs.create()
         self.recorder = Recorder()
+        self.threads = ThreadPoolExecutor(CONNECTIONS)  # for requests that may be sent at the same time
         self._parts: dict[str, subprocess.Popen[bytes]] = {}
         try:
             self._start()
@@ -93,6 +96,7 @@ class Plane:
     def stop(self) -> None:
         if "api" in self.__dict__:
             self.api.close()
+        self.threads.shutdown()
         runs.sweep(self._run)
         for part in self._parts.values():
             part.wait()
