@@ -23,6 +23,8 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from carico import durations
 from carico.errors import UsageError
 
@@ -51,6 +53,16 @@ RENAMED = {
     "lease_duration": "leader_elect_lease_duration",
     "lease_renew": "leader_elect_renew_deadline",
     "lease_retry": "leader_elect_retry_period",
+}
+
+SWITCH = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
+TREE = dict[str, Any]  # a table of tables, whose content its user validates
+WRONG_TYPE = {
+    bool: "is neither true nor false",
+    int: "is not a whole number",
+    float: "is not a number",
+    tuple: "is not a list of texts",
+    dict: "is not of the form name=number,name=number",
 }
 
 Found = dict[str, tuple[Any, str]]  # setting → its raw value, and where that is set
@@ -192,70 +204,50 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def _parsed(field: dataclasses.Field[Any], kind: Any, raw: Any) -> Any:
     """`raw` as the setting's type; environment and flags are text, TOML has types."""
-    origin = typing.get_origin(kind)
-    if origin in (types.UnionType, typing.Union):
-        rest = [k for k in typing.get_args(kind) if k is not type(None)]
-        return None if raw == "" else _parsed(field, rest[0], raw)
-    if origin is tuple:
-        items = [item for item in raw.split(",") if item] if isinstance(raw, str) else raw
-        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-            raise ValueError("is not a list of texts")
-        return tuple(item.strip() for item in items)
-    if origin is dict and typing.get_args(kind)[1] is Any:
-        return _parsed_tree(raw)
-    if origin is dict:
-        return _parsed_table(raw)
-    if kind is bool:
-        return parsed_bool(raw)
-    if kind in (int, float):
-        if isinstance(raw, str) and is_duration(field):
-            raw = durations.parse(raw)
-        return _parsed_number(kind, raw)
-    if not isinstance(raw, str):
-        raise ValueError("is not text")
-    return kind(raw)
-
-
-def _parsed_table(raw: Any) -> dict[str, float]:
-    """`{ cpu = 0.9 }` in TOML, `cpu=0.9,memory=0.95` elsewhere."""
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        if raw == "":
+            return None
+        kind = typing.get_args(kind)[0]
+    basic = typing.get_origin(kind) or kind
     if isinstance(raw, str):
-        pairs = [pair.partition("=") for pair in raw.split(",") if pair]
-        raw = {name.strip(): value for name, _, value in pairs}
-    if not isinstance(raw, dict):
-        raise ValueError("is not of the form name=number,name=number")
-    return {name: _parsed_number(float, value) for name, value in raw.items()}
-
-
-def _parsed_tree(raw: Any) -> dict[str, Any]:
-    """A table of tables, whose content its user validates; JSON in the environment and in flags."""
+        raw = _from_text(field, kind, raw)
     try:
-        tree = json.loads(raw) if isinstance(raw, str) else raw
-    except (json.JSONDecodeError, RecursionError):
-        raise ValueError("is not JSON") from None
-    if not isinstance(tree, dict):
-        raise ValueError("is not a table")
-    return tree
-
-
-def parsed_bool(raw: Any) -> bool:
-    texts = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
-    if isinstance(raw, bool):
-        return raw
-    if str(raw).lower() not in texts:
-        raise ValueError("is neither true nor false")
-    return texts[str(raw).lower()]
-
-
-def _parsed_number(kind: Any, raw: Any) -> Any:
-    if isinstance(raw, bool) or not isinstance(raw, (int, float, str)):
-        raise ValueError("is not a number")
-    try:
-        value = kind(raw)
-    except (ValueError, OverflowError):
-        raise ValueError("is not a whole number" if kind is int else "is not a number") from None
-    if not math.isfinite(value) or (kind is int and isinstance(raw, float) and raw != value):
-        raise ValueError("is not a whole number" if kind is int else "is not finite")
+        value = msgspec.convert(raw, kind, strict=False, dec_hook=lambda wanted, text: wanted(text))
+    except (msgspec.ValidationError, RecursionError):
+        raise ValueError("is not a table" if kind == TREE else WRONG_TYPE.get(basic, "is not text")) from None
+    if not all(abs(number) < math.inf for number in _numbers(value)):  # nan is not less either
+        raise ValueError("is not finite")
     return value
+
+
+def _from_text(field: dataclasses.Field[Any], kind: Any, text: str) -> Any:
+    """The notation of environment and flags: lists and tables with commas, trees in JSON, durations."""
+    if typing.get_origin(kind) is tuple:
+        return [item.strip() for item in text.split(",") if item]
+    if kind == TREE:
+        try:
+            return json.loads(text)
+        except (json.JSONDecodeError, RecursionError):
+            raise ValueError("is not JSON") from None
+    if typing.get_origin(kind) is dict:
+        pairs = [item.partition("=") for item in text.split(",") if item]
+        return {name.strip(): value.strip() for name, _, value in pairs}
+    if kind is bool:
+        return parsed_bool(text)
+    if is_duration(field):
+        return durations.parse(text)
+    return text.strip() if kind in (int, float) else text
+
+
+def parsed_bool(text: str) -> bool:
+    if text.lower() not in SWITCH:
+        raise ValueError(WRONG_TYPE[bool])
+    return SWITCH[text.lower()]
+
+
+def _numbers(value: Any) -> list[float]:
+    """Those that bounds apply to."""
+    return [one for one in (value.values() if isinstance(value, dict) else (value,)) if isinstance(one, (int, float))]
 
 
 def _checked(field: dataclasses.Field[Any], value: Any) -> Any:
@@ -267,9 +259,9 @@ def _checked(field: dataclasses.Field[Any], value: Any) -> Any:
             if one not in choices:
                 raise ValueError(f"is not one of {', '.join(choices)}{nearest(str(one), choices)}")
     shown = durations.show if is_duration(field) else "{:g}".format
-    for number in value.values() if isinstance(value, dict) else (value,):
-        if isinstance(number, (int, float)) and least is not None and number < least:
+    for number in _numbers(value):
+        if least is not None and number < least:
             raise ValueError(f"is less than {shown(least)}")
-        if isinstance(number, (int, float)) and most is not None and number > most:
+        if most is not None and number > most:
             raise ValueError(f"is more than {shown(most)}")
     return value
