@@ -16,7 +16,7 @@ import carico
 from carico import output
 from carico.embedded.clusters import home
 from carico.embedded.clusters.home import ClusterFolder
-from carico.embedded.supervisor.guard import sweep
+from carico.embedded.supervisor.guard import end_abandoned
 from carico.errors import CaricoError, UsageError
 from carico.logs import timestamp
 
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _create(where: ClusterFolder, simulated: int) -> int:
-    sweep()
+    end_abandoned()
     lock = where.make()
     print(f"Creating cluster {where.name!r} …", file=sys.stderr, flush=True)
     environment = dict(os.environ) | {"PYTHONPATH": _python_path()}

@@ -19,7 +19,7 @@ from carico.embedded.demo.latency import keep_requesting, until_it_answers
 from carico.embedded.demo.progress import DemoProgress
 from carico.embedded.demo.workload import KINDS, Workload, make_workload, program
 from carico.embedded.folder import own_folder
-from carico.embedded.supervisor.guard import Guard, sweep
+from carico.embedded.supervisor.guard import Guard, end_abandoned
 from carico.errors import CaricoError, UsageError
 from carico.kube import credentials, pods
 from carico.kube.client import Client
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--simulate {args.simulate}: a number of nodes that stay with --keep; add --keep")
     picture.check(args.png)
     logging.getLogger("carico").setLevel(logging.WARNING)  # progress bars show the rest
-    sweep()
+    end_abandoned()
     return asyncio.run(_until_stopped(Demo(args).play()))
 
 

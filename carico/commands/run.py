@@ -13,7 +13,7 @@ from pathlib import Path
 
 from carico import flags
 from carico.clock import Clock, SystemClock
-from carico.embedded.supervisor.guard import Guard, sweep
+from carico.embedded.supervisor.guard import Guard, end_abandoned
 from carico.errors import UsageError
 from carico.process import call_on_stop_signals
 from carico.run import inputs
@@ -120,7 +120,7 @@ class RunCommand:
 
     async def run(self) -> int:
         call_on_stop_signals(self._interrupt)
-        await asyncio.to_thread(sweep)
+        await asyncio.to_thread(end_abandoned)
         try:
             async with Guard() as guard:
                 beside = [asyncio.create_task(self._measure()), asyncio.create_task(self._feed())]

@@ -21,9 +21,9 @@ LOCK = "lock"
 
 
 @contextmanager
-def own_folder() -> Iterator[Path]:
-    remove_unused()
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+def own_folder(prefix: str = PREFIX) -> Iterator[Path]:
+    remove_unused(prefix)
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
     lock = _lock(folder)
     try:
         yield folder
@@ -41,9 +41,9 @@ def _lock(folder: Path) -> int:
     return lock
 
 
-def remove_unused() -> None:
+def remove_unused(prefix: str = PREFIX) -> None:
     """Remove folders of this user that no process has locked."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         try:
             if not is_own_folder(folder):
                 continue

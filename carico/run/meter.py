@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from carico.clock import Clock, Ticker
-from carico.embedded.supervisor import family
+from carico.embedded.supervisor import process_tree
 from carico.estimate.pipeline import Pipeline
 from carico.run.admission import RunAdmission
 from carico.run.memory import MemoryGuard
@@ -111,5 +111,5 @@ def resident(pid: int) -> float:
         with suppress(OSError, IndexError, ValueError):
             with open(f"/proc/{one}/statm", "rb") as file:
                 total += int(file.read().split()[1]) * PAGE
-            todo += family.children(one)
+            todo += process_tree.children(one)
     return total

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from carico.embedded.folder import is_own_folder
-from carico.embedded.supervisor import marks
+from carico.embedded.folder import own_folder
 from carico.errors import UsageError
 from carico.run.tasks import Task
 
@@ -27,9 +25,9 @@ class Output:
         self._next = 1
         self._waiting: dict[int, Task] = {}
         self._skipped: set[int] = set()
+        self._temporary = ExitStack()
         if results is None:
-            _clean()
-            self._folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{marks.new_mark()}-"))
+            self._folder = self._temporary.enter_context(own_folder(PREFIX))
             return
         self._folder = results.absolute()
         try:
@@ -68,8 +66,7 @@ class Output:
         """Print outputs that were held back for a task that will not run any more."""
         for number in sorted(self._waiting):
             self._show(self._waiting.pop(number))
-        if not self._keep:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        self._temporary.close()
 
     def _show(self, task: Task) -> None:
         folder = self._folder / str(task.number)
@@ -87,11 +84,3 @@ def _copy(file: Path, to: BinaryIO, tag: bytes) -> None:
         else:
             shutil.copyfileobj(source, to)
         to.flush()
-
-
-def _clean() -> None:
-    """Remove folders of this user's runs that were killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        mark = folder.name.removeprefix(PREFIX).rpartition("-")[0]
-        if is_own_folder(folder) and not marks.supervisor_lives(mark):
-            shutil.rmtree(folder, ignore_errors=True)

@@ -66,8 +66,8 @@ class Running:
     def part(self, name: str) -> int:
         if name == "itself":
             return self.process.pid
-        if name in ("keeper", "keeper of the pods"):
-            parent = self.process.pid if name == "keeper" else self.part("carico.embedded.node")
+        if name in ("supervisor", "supervisor of the pods"):
+            parent = self.process.pid if name == "supervisor" else self.part("carico.embedded.node")
             return self._only(lambda pid, words: "carico.embedded.supervisor" in words and parent_of(pid) == parent)
         return self._only(lambda _, words: name in words and "carico.embedded.supervisor" not in words)
 
@@ -125,7 +125,7 @@ def test_with_keep_it_stays_for_a_look_with_as_many_nodes_as_wanted(demo):
 
 
 # The other parts are supervised by the same code as these two: they are killed in the long tests.
-KILLED_IN_CI = ("itself", "keeper", "keeper of the pods", "carico.embedded.apiserver", "agent")
+KILLED_IN_CI = ("itself", "supervisor", "supervisor of the pods", "carico.embedded.apiserver", "agent")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from carico.embedded import folder
-from carico.embedded.supervisor import marks
 from carico.run.output import PREFIX, Output
 
 
@@ -26,24 +25,26 @@ def somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: other)
 
 
-def dead_run(shared: Path) -> Path:
-    """The folder of a run whose supervisor was killed: no process has started that late."""
-    namespace, pid, _, random = marks.new_mark().split(".")
-    path = shared / f"{PREFIX}{namespace}.{pid}.{10**15}.{random}-x"
+def left_behind(shared: Path, prefix: str) -> Path:
+    """The folder of a process that was killed: its lock is free."""
+    path = shared / f"{prefix}left"
     path.mkdir()
+    (path / folder.LOCK).touch()
     return path
 
 
-def test_what_a_killed_run_left_is_removed(shared: Path) -> None:
-    left, alive = dead_run(shared), shared / f"{PREFIX}{marks.new_mark()}-y"
-    alive.mkdir()
+def test_what_a_killed_run_left_is_removed_and_not_what_a_living_one_uses(shared: Path) -> None:
+    alive = Output(None, keep_order=False)
+    left = left_behind(shared, PREFIX)
     Output(None, keep_order=False).close()
     assert not left.exists()
-    assert alive.exists()
+    assert len(list(shared.iterdir())) == 1
+    alive.close()
+    assert list(shared.iterdir()) == []
 
 
 def test_what_another_users_run_left_stays(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    left = dead_run(shared)
+    left = left_behind(shared, PREFIX)
     somebody_else(monkeypatch)
     Output(None, keep_order=False).close()
     assert left.exists()
@@ -59,9 +60,7 @@ def test_a_link_is_not_used_as_a_folder(shared: Path) -> None:
 
 
 def test_another_users_demo_stays(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    left = shared / f"{folder.PREFIX}left"
-    left.mkdir()
-    (left / folder.LOCK).touch()
+    left = left_behind(shared, folder.PREFIX)
     with monkeypatch.context() as patch:
         somebody_else(patch)
         folder.remove_unused()

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from carico.embedded.supervisor.guard import sweep
+from carico.embedded.supervisor.guard import end_abandoned
 from harness.embedded import families
-from harness.embedded.strays import AS_USER, bearers_of, groups_of, new_token
+from harness.embedded.strays import AS_USER, bearers_of, existing, new_token, supervisor_groups
 
 
 @pytest.mark.slow
+@pytest.mark.needs("cgroups")
 @pytest.mark.parametrize("round_", range(12))
 def test_nothing_survives_a_kill_at_any_moment(round_: int) -> None:
     """Kills the owner, or first its job supervisor or a job, at a random moment of a busy family's life."""
@@ -33,16 +34,17 @@ def test_nothing_survives_a_kill_at_any_moment(round_: int) -> None:
             time.sleep(rng.uniform(0.0, 0.4))
         owner.kill()
         # Both supervisor and owner may have died together: then it is the next start that ends the rest.
-        until_gone(token, sweep if round_ % 4 == 0 else lambda: None)
+        until_gone(token, end_abandoned if round_ % 4 == 0 else lambda: None)
 
 
 @pytest.mark.slow
 @pytest.mark.needs("root")
-@pytest.mark.parametrize("victim", ["owner", "job supervisor"])
-def test_nothing_survives_a_kill_for_an_ordinary_user(victim: str) -> None:
+def test_nothing_survives_its_owner_without_control_groups() -> None:
+    """As an ordinary user has none."""
     token = new_token()
     with family_of(token, *AS_USER) as (owner, pids):
-        os.kill(pids()[0] if victim == "job supervisor" else owner.pid, signal.SIGKILL)
+        pids()
+        owner.kill()
         until_gone(token, but=[owner.pid])
 
 
@@ -74,7 +76,7 @@ def until_gone(token: str, help_along: Callable[[], None] = lambda: None, but: S
 
 
 @pytest.mark.slow
-@pytest.mark.needs("root", "cgroup-v1")
+@pytest.mark.needs("cgroups")
 def test_a_supervisor_under_a_supervisor_leaves_no_groups() -> None:
     token = new_token()
     outer = f"""
@@ -92,12 +94,14 @@ asyncio.run(main())
         while len(bearers_of(token)) < 6 and time.monotonic() < deadline:
             time.sleep(0.05)
         inner = [pid for pid, words in bearers_of(token) if words[-2:-1] == [families.__file__]]
+        names = set().union(*(supervisor_groups(pid) for pid in inner))
         assert inner
+        assert names
     finally:
         supervisor.kill()
         supervisor.wait()
     until_gone(token)
     deadline = time.monotonic() + 20
-    while (left := groups_of(f".{inner[0]}.")) and time.monotonic() < deadline:
+    while (left := existing(names)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not left

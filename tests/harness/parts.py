@@ -14,6 +14,8 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from carico.telemetry.cgroup import find_place
+
 
 def _program(*names: str, package: str) -> Callable[[], str | None]:
     def missing() -> str | None:
@@ -66,6 +68,11 @@ def _cgroup_v1() -> str | None:
     return None if all(tree.exists() for tree in trees) else "no cgroup v1 trees in /sys/fs/cgroup"
 
 
+def _cgroups() -> str | None:
+    own = find_place(Path("/proc"), Path("/sys/fs/cgroup"), "pids").folders[0]
+    return None if os.access(own, os.W_OK) else f"control groups cannot be created in {own}"
+
+
 def _cgroup_unified() -> str | None:
     folder = Path("/sys/fs/cgroup/unified")
     return None if (folder / "cgroup.controllers").exists() else f"no cgroup v2 tree at {folder} beside the v1 trees"
@@ -86,6 +93,7 @@ PARTS: dict[str, Callable[[], str | None]] = {
     "root": _root,
     "psi": _psi,
     "namespaces": _namespaces,
+    "cgroups": _cgroups,
     "cgroup-v1": _cgroup_v1,
     "cgroup-unified": _cgroup_unified,
     "uml": _program("linux.uml", package="user-mode-linux"),

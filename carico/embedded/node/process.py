@@ -19,7 +19,7 @@ from carico.embedded.node.kubelet import EmbeddedKubelet
 from carico.embedded.node.registration import Registration
 from carico.embedded.node.runtime import Runtime
 from carico.embedded.node.worker import WorkerTools
-from carico.embedded.supervisor.guard import Guard, sweep
+from carico.embedded.supervisor.guard import Guard, end_abandoned
 from carico.errors import CaricoError
 from carico.kube import credentials
 from carico.kube.client import Client
@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 async def _run(args: argparse.Namespace, stop: asyncio.Event) -> None:
-    await asyncio.to_thread(sweep)
+    await asyncio.to_thread(end_abandoned)
     await run(args.kubeconfig, args.name, args.cri_socket, args.dir, stop)
 
 

@@ -1,6 +1,6 @@
 """The job supervisor's loop: requests and results are lines of JSON on a socket.
 
-    python -m carico.embedded.supervisor DESCRIPTOR MARK
+    python -m carico.embedded.supervisor DESCRIPTOR
 
     {"do": "start", "id": 1, "command": […]}     → {"id": 1, "pid": 4711, "notes": []}  or  {"id": 1, "failed": "…"}
     {"do": "signal", "id": 1, "signal": 15, "whole": false}
@@ -28,11 +28,11 @@ IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.
 
 
 class JobSupervisor:
-    def __init__(self, owner: socket.socket, mark: str) -> None:
+    def __init__(self, owner: socket.socket) -> None:
         self._socket = owner
         owner.set_inheritable(False)  # a job that held it open would hide the job supervisor's death from the owner
         self._owner_pid = os.getppid()
-        self._jobs = Jobs(mark, self._send)
+        self._jobs = Jobs(self._send)
         self._rest = b""
         self._open = True
 
@@ -86,4 +86,4 @@ class JobSupervisor:
 
 
 if __name__ == "__main__":
-    JobSupervisor(socket.socket(fileno=int(sys.argv[1])), sys.argv[2]).run()
+    JobSupervisor(socket.socket(fileno=int(sys.argv[1]))).run()

@@ -25,26 +25,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import carico
-from carico.embedded.supervisor import family, groups, launch, marks
+from carico.embedded.supervisor.cgroups import end_abandoned
 from carico.embedded.supervisor.launch import LaunchCommand
 from carico.errors import CaricoError
 
-__all__ = ["ChildProcess", "Guard", "LaunchCommand", "ProcessEnded", "StartFailed", "sweep"]
+__all__ = ["ChildProcess", "Guard", "LaunchCommand", "ProcessEnded", "StartFailed", "end_abandoned"]
 
 log = logging.getLogger(__name__)
 
 ATTEMPTS = 5  # attempts to start a process while job supervisors are being killed
 CLOSE_PATIENCE = 15.0  # s for the job supervisor to end everything; it needs milliseconds
-
-
-def sweep() -> None:
-    """End what earlier owners left behind, if one was killed together with its job supervisor.
-
-    Only processes with a mark or in a control group of a dead owner are killed: a job supervisor that is still running
-    has no mark and ends without help.
-    """
-    family.kill_all(marks.orphans)
-    groups.sweep()
 
 
 class StartFailed(CaricoError):
@@ -136,7 +126,6 @@ class Guard:
     """Enter it in the process that owns the others, once, from its main thread."""
 
     def __init__(self) -> None:
-        self.mark = marks.new_mark()
         self._numbers = itertools.count(1)
         self._processes: dict[int, ChildProcess] = {}
         self._supervisor: subprocess.Popen[bytes] | None = None
@@ -145,11 +134,8 @@ class Guard:
         self._open = False
         self._starting = asyncio.Lock()
         self._notes: set[str] = set()
-        self._others: set[int] = set()  # children that this process had before the guard was entered
 
     async def __aenter__(self) -> Guard:
-        self._others = family.children(os.getpid())
-        launch.become_subreaper()
         self._open = True
         await self._start_supervisor()
         return self
@@ -161,8 +147,7 @@ class Guard:
             killed = await asyncio.to_thread(_killed, self._supervisor)
             await self._listening
             if killed:
-                await asyncio.to_thread(self._clean_up)
-        launch.become_subreaper(False)
+                await asyncio.to_thread(end_abandoned)
 
     @property
     def supervisor_pid(self) -> int:
@@ -180,7 +165,7 @@ class Guard:
                 return await self._request(command)
             except _SupervisorKilled:
                 if self._listening is not None:
-                    await asyncio.wait([self._listening])  # until everything that the old one left has ended
+                    await asyncio.wait([self._listening])  # until what the old one left has ended
         raise StartFailed(f"the job supervisor was killed {ATTEMPTS} times in a row")
 
     async def _request(self, command: LaunchCommand) -> ChildProcess:
@@ -201,7 +186,7 @@ class Guard:
         ours, theirs = socket.socketpair()
         home = str(Path(carico.__file__).parents[1])
         # -S: without site-packages, which the job supervisor does not need, it starts in a third of the time.
-        command = [sys.executable, "-S", "-m", "carico.embedded.supervisor", str(theirs.fileno()), self.mark]
+        command = [sys.executable, "-S", "-m", "carico.embedded.supervisor", str(theirs.fileno())]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         self._supervisor = subprocess.Popen(  # noqa: ASYNC220  it takes a millisecond, and asyncio's own would need a watcher
             command,
@@ -235,34 +220,10 @@ class Guard:
             self._writer.close()
         if self._open:
             log.warning("the job supervisor of this process's children was killed; ending what it left")
-            await asyncio.to_thread(self._clean_up)
+            await asyncio.to_thread(end_abandoned)
         for process in list(self._processes.values()):
             process._end(ProcessEnded(0, signal.SIGKILL, lost=self._open))
         self._processes.clear()
-
-    def _clean_up(self) -> None:
-        """After the job supervisor's death: the kernel has killed its children; this process adopted their orphans."""
-        bases = groups.bases(self.mark)
-        found = {process.pid for process in self._processes.values()}
-
-        def find() -> set[int]:
-            inside = {pid for base in bases for pid in groups.processes(base)} & family.living()
-            left = marks.bearers(self.mark) | inside | self._adopted()
-            found.update(left)
-            return left
-
-        family.kill_all(find, lambda: family.reap(found))
-        family.reap(found)
-        for base in bases:
-            groups.remove(base)
-
-    def _adopted(self) -> set[int]:
-        """Orphans without a mark: children with another session that appeared after the guard was entered."""
-        processes = family.everyone()
-        mine = processes[os.getpid()].session
-        came = family.children(os.getpid()) - self._others - {self.supervisor_pid}
-        grown = {pid for pid in came if pid in processes and processes[pid].session != mine}
-        return {pid for pid in grown if not processes[pid].ended}
 
 
 def _killed(supervisor: subprocess.Popen[bytes]) -> bool:

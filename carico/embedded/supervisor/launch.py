@@ -26,15 +26,15 @@ class LaunchCommand(NamedTuple):
     stdin: str = ""
     stdout: str = ""
     stderr: str = ""  # the same name as stdout: one file, in the order of writing
-    group: bool = False  # a separate control group, if one can be created
+    group: bool = False  # a control group also where limits are set, if one can be created
     cpu: float | None = None  # cores
     memory: int | None = None  # bytes
     blame: int = 0  # oom_score_adj: up to 1000; a higher value is killed first when memory runs out
 
 
-def become_subreaper(on: bool = True) -> None:
+def become_subreaper() -> None:
     """Make orphaned descendants children of this process (prctl(2))."""
-    _libc.prctl(PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0)
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def start(command: LaunchCommand, join: list[str], address_space: int | None) -> int:

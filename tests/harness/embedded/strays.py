@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
+from pathlib import Path
 
 import psutil
 
@@ -26,7 +28,11 @@ def bearers_of(token: str) -> list[tuple[int, list[str]]]:
     return found
 
 
-def groups_of(part: str) -> list[str]:
-    """Control groups of ours with `part` in their names. Others come and go meanwhile, which rglob would raise."""
-    names = (name for _, folders, _ in os.walk("/sys/fs/cgroup") for name in folders)
-    return [name for name in names if name.startswith("carico-") and part in name]
+def supervisor_groups(pid: int) -> set[str]:
+    """The names of the control groups of supervisors that a process is in."""
+    return set(re.findall(r"carico-[0-9a-f]{16}", Path(f"/proc/{pid}/cgroup").read_text()))
+
+
+def existing(names: set[str]) -> set[str]:
+    """Those control groups that are there. Others come and go meanwhile, which rglob would raise."""
+    return names & {name for _, folders, _ in os.walk("/sys/fs/cgroup") for name in folders}
