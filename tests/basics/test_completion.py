@@ -24,7 +24,8 @@ def in_bash(line: str, folder: Path) -> set[str]:
     """What bash would offer at the end of `line`."""
     words = line.split(" ")
     quoted = " ".join(f"'{word}'" for word in words)
-    ask = f'COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _carico; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    ask = f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _shtab_carico carico '{words[-1]}' '{words[-2]}'"
+    ask += '; printf "%s\\n" "${COMPREPLY[@]}"'
     return _offered(["bash", "--norc", "-c", f"{script('bash')}\n{ask}"], folder)
 
 
