@@ -38,14 +38,14 @@ WARM_UP = 5.0  # s for imports, connections and the first list
 
 READING_ALONE = """
 import asyncio
-from carico.beat import BeatLoop
+from carico.tick_loop import TickLoop
 from carico.clock import SystemClock, Ticker
 from carico.settings import TelemetrySettings
 from carico.telemetry.sampler import Sampler
 async def read():
     sampler, clock = Sampler(TelemetrySettings()), SystemClock()
     await Ticker(clock, 0.1).run(lambda _: sampler.read(clock.monotonic()))
-asyncio.Runner(loop_factory=BeatLoop).run(read())
+asyncio.Runner(loop_factory=TickLoop).run(read())
 """
 
 
@@ -102,10 +102,10 @@ def _recount(pods: int) -> float:
     table, now = PodTable(RuntimeSettings()), 0.0
     for number in range(pods):
         key = ClassKey("team", f"team/app-{number % 50}", "5d")
-        table.is_sandbox(f"box-{number}", Sandbox(f"uid-{number}", True, "team", key, f"/kubepods/poduid-{number}"))
+        table.add_sandbox(f"box-{number}", Sandbox(f"uid-{number}", True, "team", key, f"/kubepods/poduid-{number}"))
         table.started(f"box-{number}", now)
         for side in "ab":
-            table.is_container(f"{number}-{side}", f"box-{number}", "image")
+            table.add_container(f"{number}-{side}", f"box-{number}", "image")
             table.started(f"{number}-{side}", now)
     spent = []
     for step in range(4000):

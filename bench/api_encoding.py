@@ -41,19 +41,19 @@ CASES = {
 def run() -> dict[str, object]:
     rounds: dict[str, list[float]] = {name: [] for name in CASES}
     for _ in range(ROUNDS):
-        for name, (kind, thing) in CASES.items():
-            rounds[name].append(_microseconds(kind, thing))
+        for name, (kind, obj) in CASES.items():
+            rounds[name].append(_microseconds(kind, obj))
     figures: dict[str, object] = {}
     print(f"{'':<10}{'CPU µs':>8}{'bytes':>8}")
-    for name, (kind, thing) in CASES.items():
-        spent, size = statistics.median(rounds[name]), len(protobuf.write(kind, thing))
+    for name, (kind, obj) in CASES.items():
+        spent, size = statistics.median(rounds[name]), len(protobuf.write(kind, obj))
         print(f"{name:<10}{spent:>8.2f}{size:>8}")
         figures |= {f"{name}_us": round(spent, 2), f"{name}_bytes": size}
     return figures
 
 
-def _microseconds(kind: protobuf.ProtobufKind, thing: dict[str, Any]) -> float:
+def _microseconds(kind: protobuf.ProtobufKind, obj: dict[str, Any]) -> float:
     began = time.process_time()
     for _ in range(AT_ONCE):
-        protobuf.write(kind, thing)
+        protobuf.write(kind, obj)
     return (time.process_time() - began) / AT_ONCE * 1e6

@@ -123,7 +123,7 @@ def _cluster(nodes: int, rng: Random, room: bool) -> Components:
             )
             parts.cluster.pod_changed(None, pod)
     for number in range(nodes):
-        parts.cluster.reported(_report(f"n{number}", rng, room))
+        parts.cluster.apply_report(_report(f"n{number}", rng, room))
     if room:
         costs = [_cost(number, rng) for number in range(CLASSES)]
         parts.cluster.aggregated({cost.key: cost for cost in costs}, RESOURCES)
@@ -149,7 +149,7 @@ class _Churn:
                 self._running.append(pod)
                 self._parts.cluster.pod_changed(None, pod)
             other = f"n{self._rng.randrange(self._nodes)}"
-            self._parts.cluster.reported(_report(other, self._rng, self._room, sequence=self._number + 1))
+            self._parts.cluster.apply_report(_report(other, self._rng, self._room, sequence=self._number + 1))
 
 
 def _template(rng: Random) -> dict[str, object]:

@@ -122,10 +122,10 @@ def _counter(bound: list[int], i: int) -> Callable[[Pod | None, Pod | None], Non
 async def _rate(things: Iterable[T], act: Callable[[T], Awaitable[object]]) -> float:
     places = asyncio.Semaphore(AT_ONCE)
 
-    async def one(thing: T) -> None:
+    async def one(obj: T) -> None:
         async with places:
-            await act(thing)
+            await act(obj)
 
     start, all_of_them = time.monotonic(), list(things)
-    await asyncio.gather(*(one(thing) for thing in all_of_them))
+    await asyncio.gather(*(one(obj) for obj in all_of_them))
     return len(all_of_them) / (time.monotonic() - start)

@@ -60,11 +60,11 @@ class PlayedApiServer(Client):
         await asyncio.sleep(0)
         return b"{}"
 
-    async def create(self, path: str, _kind: Any, thing: dict[str, Any], **__: Any) -> None:
+    async def create(self, path: str, _kind: Any, obj: dict[str, Any], **__: Any) -> None:
         self.writes += 1
         await asyncio.sleep(0)
         if path.endswith("/binding"):
-            self.bound.append((thing["metadata"]["name"], thing["target"]["name"]))
+            self.bound.append((obj["metadata"]["name"], obj["target"]["name"]))
 
 
 class World:
@@ -117,7 +117,7 @@ class World:
                 )
 
     def _report(self, node: str, capacity: float) -> None:
-        self.scheduler.listener.reported(make_report(node, capacity, usage=(self._rng.random() / 2, 0.3)))
+        self.scheduler.listener.on_report(make_report(node, capacity, usage=(self._rng.random() / 2, 0.3)))
 
     # --- events ---
 

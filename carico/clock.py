@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from carico.beat import BeatLoop, Step, chain
+from carico.tick_loop import Step, TickLoop, repeat_by_timers
 
 
 class Clock(Protocol):
@@ -22,7 +22,7 @@ class Clock(Protocol):
     def call_at(self, when: float, callback: Callable[[], None]) -> Callable[[], object]:
         """Calls back at monotonic time `when`; returns a cancel function."""
 
-    def beat(self, first: float, step: Step) -> Callable[[], object]:
+    def call_repeatedly(self, first: float, step: Step) -> Callable[[], object]:
         """Calls `step` at `first`, then at each time that it returns; returns a cancel function."""
 
 
@@ -36,9 +36,13 @@ class SystemClock:
     def call_at(self, when: float, callback: Callable[[], None]) -> Callable[[], object]:
         return asyncio.get_running_loop().call_at(when, callback).cancel  # the loop's time is monotonic time
 
-    def beat(self, first: float, step: Step) -> Callable[[], object]:
+    def call_repeatedly(self, first: float, step: Step) -> Callable[[], object]:
         loop = asyncio.get_running_loop()
-        return loop.beat(first, step) if isinstance(loop, BeatLoop) else chain(self.call_at, first, step)
+        return (
+            loop.call_repeatedly(first, step)
+            if isinstance(loop, TickLoop)
+            else repeat_by_timers(self.call_at, first, step)
+        )
 
 
 class Ticker:
@@ -69,11 +73,11 @@ class Ticker:
             due = self._next(due)
             return due
 
-        call_off = self._clock.beat(due, tick)
+        cancel = self._clock.call_repeatedly(due, tick)
         try:
             await broken
         finally:
-            call_off()
+            cancel()
 
     def _next(self, due: float) -> float:
         """The next multiple of the period."""

@@ -51,7 +51,7 @@ class Loop:
         sampler: Sampler,
         pods: Callable[[float], PodCount],
         pipeline: Pipeline,
-        beat: TickMetrics,
+        tick_metrics: TickMetrics,
         publish: Callable[[Estimate], None],
         measurer: Measurer | None = None,
     ) -> None:
@@ -60,7 +60,7 @@ class Loop:
         self._sampler = sampler
         self._pods = pods
         self._pipeline = pipeline
-        self._beat = beat
+        self._tick_metrics = tick_metrics
         self._publish = publish
         self._measurer = measurer
         self._sampled_at = clock.monotonic()
@@ -88,7 +88,7 @@ class Loop:
 
     def _process_pending(self, held: list[PendingTick]) -> None:
         """Processes the buffered ticks. An estimate, if any, is of the last tick, so it includes the current pods."""
-        self._beat.ticked([tick.late for tick in held], self._ticker.missed)
+        self._tick_metrics.ticked([tick.late for tick in held], self._ticker.missed)
         sample, estimate = None, None
         for tick in held:
             sample = self._sampler.sample(tick.fetched, tick.at)

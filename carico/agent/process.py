@@ -66,10 +66,10 @@ class AgentProcess:
             self._classes = ClassesClient(settings, clock, self._adopt_classes, CLASSES_AT_FIRST)
         self._reports = ReportClient(settings, clock, refused, self._on_ack) if settings.schedulers else None
         count = self._source.table.count
-        beat = TickMetrics(registry)
+        tick_metrics = TickMetrics(registry)
         self._measuring = PodMeasurement(settings, self._sampler, self._source, clock)
         self._loop = Loop(
-            clock, settings.rate_hz, self._sampler, count, self._pipeline, beat, self._publish, self._measuring
+            clock, settings.rate_hz, self._sampler, count, self._pipeline, tick_metrics, self._publish, self._measuring
         )
         registry.register(NodeCollector(name, settings.dimensions, lambda: self._loop.estimate, self._sources))
         registry.register(FullCollector(name, lambda: self._full.memory))
@@ -143,7 +143,7 @@ class AgentProcess:
     def _on_ack(self, ack: Ack) -> None:
         """Stores what a scheduler sends from the API server: classes of pods and allocatable."""
         if ack.classes:
-            self._source.table.classified(ack.classes)
+            self._source.table.set_classes(ack.classes)
         if ack.allocatable is not None:
             self._full.allocatable(ack.allocatable)
 

@@ -7,10 +7,10 @@ import asyncio
 
 from carico import flags
 from carico.agent.process import AgentProcess
-from carico.beat import BeatLoop
 from carico.clock import SystemClock
 from carico.process import run_until_signal
 from carico.settings import AgentSettings
+from carico.tick_loop import TickLoop
 
 
 def add_arguments(parser: flags.CommandParser) -> None:
@@ -23,5 +23,5 @@ def run(args: argparse.Namespace) -> int:
     async def serve(stop: asyncio.Event) -> None:
         await AgentProcess(settings, SystemClock()).run(stop)
 
-    run_until_signal(serve, BeatLoop)
+    run_until_signal(serve, TickLoop)
     return 0

@@ -227,21 +227,21 @@ class Client:
         self,
         path: str,
         kind: protobuf.ProtobufKind,
-        thing: dict[str, Any],
+        obj: dict[str, Any],
         *,
         urgent: bool = False,
         fence: Fence | None = None,
     ) -> None:
         """POST of an object; as protobuf, unless this server has rejected that media type."""
         if self._binary:
-            body = protobuf.write(kind, thing)
+            body = protobuf.write(kind, obj)
             response = await self.exchange("POST", path, body, protobuf.MEDIA, urgent=urgent, fence=fence)
             if is_good(response.status):
                 return
             if response.status != UNKNOWN_MEDIA:
                 raise api_error(response)
             self._binary = False
-        await self.call("POST", path, msgspec.json.encode(thing), urgent=urgent, fence=fence)
+        await self.call("POST", path, msgspec.json.encode(obj), urgent=urgent, fence=fence)
 
     async def exchange(
         self,

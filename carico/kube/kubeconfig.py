@@ -252,13 +252,13 @@ def _first_problem(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-def _without_nulls(thing: Any) -> Any:
+def _without_nulls(tree: Any) -> Any:
     """A null field counts as absent."""
-    if isinstance(thing, dict):
-        return {key: _without_nulls(value) for key, value in thing.items() if value is not None}
-    if isinstance(thing, list):
-        return [_without_nulls(value) for value in thing]
-    return thing
+    if isinstance(tree, dict):
+        return {key: _without_nulls(value) for key, value in tree.items() if value is not None}
+    if isinstance(tree, list):
+        return [_without_nulls(value) for value in tree]
+    return tree
 
 
 T = TypeVar("T", ClusterEntry, User, Context)

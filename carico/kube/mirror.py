@@ -37,17 +37,17 @@ class ListResult(Generic[T]):
     """The result of a list."""
 
     def __init__(self) -> None:
-        self.things: dict[str, T] = {}
+        self.objects: dict[str, T] = {}
         self.undecodable: dict[str, Remains] = {}
 
-    def add(self, thing: T | Remains) -> None:
-        if isinstance(thing, Remains):
-            self.undecodable[thing.metadata.key] = thing
+    def add(self, obj: T | Remains) -> None:
+        if isinstance(obj, Remains):
+            self.undecodable[obj.metadata.key] = obj
         else:
-            self.things[thing.key] = thing
+            self.objects[obj.key] = obj
 
     def has(self, key: str) -> bool:
-        return key in self.things or key in self.undecodable
+        return key in self.objects or key in self.undecodable
 
 
 class Mirror(Generic[T]):
@@ -67,7 +67,7 @@ class Mirror(Generic[T]):
         self._delivery: Delivery[T] = Delivery(on_change, firewall, clock)
         self._undecodable: dict[str, ObjectName] = {}  # by key, while they are
         self._logged: OrderedDict[str, None] = OrderedDict()
-        self.things: dict[str, T] = {}  # by key
+        self.objects: dict[str, T] = {}  # by key
 
     def stop(self) -> None:
         """Stops the delivery of changes that are still owed to a handler."""
@@ -75,19 +75,19 @@ class Mirror(Generic[T]):
 
     def decode(self, data: msgspec.Raw) -> T | Remains:
         try:
-            thing = self._decode(data)
+            obj = self._decode(data)
         except FAILURES:
             return self._decode_patiently(data)
-        meta = thing.metadata
-        return thing if meta.uid and meta.name else self._remains(data, NAMELESS)
+        meta = obj.metadata
+        return obj if meta.uid and meta.name else self._remains(data, NAMELESS)
 
     def replace(self, found: ListResult[T]) -> None:
-        for key in [key for key in self.things if not found.has(key)]:
+        for key in [key for key in self.objects if not found.has(key)]:
             self._remove(key)
         for key in [key for key in self._undecodable if not found.has(key)]:
             self._decodable(key)
-        for thing in found.things.values():
-            self.put(thing)
+        for obj in found.objects.values():
+            self.put(obj)
         for remains in found.undecodable.values():
             self._keep(remains)
 
@@ -96,26 +96,26 @@ class Mirror(Generic[T]):
             self._keep(new)
             return
         key = new.key
-        old = self.things.get(key)
+        old = self.objects.get(key)
         if old is None or old.metadata.resource_version != new.metadata.resource_version:
-            self.things[key] = new
+            self.objects[key] = new
             self._delivery.deliver(key, old, new)
         if self._undecodable:
             self._decodable(key)
 
-    def delete(self, thing: T | Remains) -> None:
-        """`thing` is the object's state when it was deleted."""
-        key = thing.metadata.key
-        self._remove(key, None if isinstance(thing, Remains) else thing)
+    def delete(self, obj: T | Remains) -> None:
+        """`obj` is the object's state when it was deleted."""
+        key = obj.metadata.key
+        self._remove(key, None if isinstance(obj, Remains) else obj)
         if self._undecodable:
             self._decodable(key)
 
     def _decode_patiently(self, data: msgspec.Raw) -> T | Remains:
         try:
-            thing = decode_patiently(self._kind, data)
+            obj = decode_patiently(self._kind, data)
         except msgspec.DecodeError as error:
             return self._remains(data, str(error))
-        return thing if thing.uid and thing.name else self._remains(data, NAMELESS)
+        return obj if obj.uid and obj.name else self._remains(data, NAMELESS)
 
     def _remains(self, data: msgspec.Raw, why: str) -> Remains:
         remains = read_remains(data)
@@ -130,7 +130,7 @@ class Mirror(Generic[T]):
 
     def _remove(self, key: str, last: T | None = None) -> None:
         """`last` is the object's state when it was deleted."""
-        if (old := self.things.pop(key, None)) is not None:
+        if (old := self.objects.pop(key, None)) is not None:
             self._delivery.deliver(key, last if last is not None and last.uid == old.uid else old, None)
 
     def _keep(self, remains: Remains) -> None:
@@ -139,7 +139,7 @@ class Mirror(Generic[T]):
         if not name.name:
             return
         key = name.key
-        known = self.things.get(key)
+        known = self.objects.get(key)
         if known is not None and name.uid and known.uid != name.uid:
             self._remove(key)
             known = None

@@ -29,9 +29,9 @@ async def create(client: Client, namespace: str, pod: dict[str, Any], *, dry_run
 async def bind(client: Client, pod: Pod, node: str, *, fence: Fence) -> None:
     """One attempt, which waits for no rate limit: binding.py has the retries."""
     meta = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
-    thing = {"metadata": meta, "target": {"apiVersion": "v1", "kind": "Node", "name": node}}
+    obj = {"metadata": meta, "target": {"apiVersion": "v1", "kind": "Node", "name": node}}
     path = calls.BIND_POD.path(pod.namespace, pod.name)
-    await client.create(path, protobuf.BINDING, thing, urgent=True, fence=fence)
+    await client.create(path, protobuf.BINDING, obj, urgent=True, fence=fence)
 
 
 async def delete(client: Client, pod: NamedObject, *, grace: int | None = None, fence: Fence | None = None) -> None:

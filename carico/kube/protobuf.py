@@ -43,14 +43,14 @@ def _kind(version: str, name: str, message: Callable[[JsonTree], Message]) -> Pr
     return ProtobufKind(MAGIC + envelope.SerializeToString(), message)
 
 
-def _binding(thing: JsonTree) -> Message:
-    made: Message = objects_pb2.Binding(**thing)
+def _binding(obj: JsonTree) -> Message:
+    made: Message = objects_pb2.Binding(**obj)
     return made
 
 
-def _event(thing: JsonTree) -> Message:
-    fields = thing | {"eventTime": _micro_time(thing["eventTime"])}
-    if series := thing.get("series"):
+def _event(obj: JsonTree) -> Message:
+    fields = obj | {"eventTime": _micro_time(obj["eventTime"])}
+    if series := obj.get("series"):
         fields["series"] = series | {"lastObservedTime": _micro_time(series["lastObservedTime"])}
     made: Message = objects_pb2.Event(**fields)
     return made
@@ -69,9 +69,9 @@ BINDING = _kind("v1", "Binding", _binding)
 EVENT = _kind("events.k8s.io/v1", "Event", _event)
 
 
-def write(kind: ProtobufKind, thing: JsonTree) -> bytes:
+def write(kind: ProtobufKind, obj: JsonTree) -> bytes:
     """The object with its envelope, as the body of a request."""
-    raw = kind.message(thing).SerializeToString()
+    raw = kind.message(obj).SerializeToString()
     return kind.head + bytes(objects_pb2.Unknown(raw=raw).SerializeToString())
 
 

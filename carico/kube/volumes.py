@@ -32,9 +32,9 @@ async def select_node(client: ApiCaller, claim: PersistentVolumeClaim) -> None:
 
 
 async def _patch(
-    client: ApiCaller, path: str, thing: PersistentVolume | PersistentVolumeClaim, body: dict[str, Any]
+    client: ApiCaller, path: str, obj: PersistentVolume | PersistentVolumeClaim, body: dict[str, Any]
 ) -> None:
-    body["metadata"]["resourceVersion"] = thing.metadata.resource_version
+    body["metadata"]["resourceVersion"] = obj.metadata.resource_version
     await client.call("PATCH", path, msgspec.json.encode(body), MERGE_PATCH)
 
 

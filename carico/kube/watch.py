@@ -126,7 +126,7 @@ class Reflector(Generic[T]):
         self._relist = False  # a relist is due, and a watch in progress must end for it
         self._stream: ResponseStream | None = None
         self._listed = asyncio.Event()
-        self.store = self._mirror.things
+        self.store = self._mirror.objects
         self.version = ""
         self.synced = asyncio.Event()
         self.progressed_at = self._clock.monotonic()  # s, monotonic: last event, bookmark or page of a list
@@ -284,12 +284,12 @@ class Reflector(Generic[T]):
             self.version = read_remains(event.object).metadata.resource_version or self.version
         if event.type not in CHANGES:
             return
-        thing = self._mirror.decode(event.object)
-        self.version = thing.metadata.resource_version or self.version
+        obj = self._mirror.decode(event.object)
+        self.version = obj.metadata.resource_version or self.version
         if event.type == "DELETED":
-            self._mirror.delete(thing)
+            self._mirror.delete(obj)
         else:
-            self._mirror.put(thing)
+            self._mirror.put(obj)
 
 
 P = TypeVar("P")

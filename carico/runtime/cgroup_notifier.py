@@ -71,7 +71,7 @@ class CgroupNotifier:
 
     def _on_readable(self, descriptor: int) -> None:
         os.read(descriptor, 65536)
-        self.table.announced(self._clock.monotonic())
+        self.table.expect_pod(self._clock.monotonic())
 
 
 def _where_pods_come(cgroup_root: Path) -> list[Path]:

@@ -4,7 +4,7 @@
     kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/<container>.scope  (driver systemd)
 
 A pod whose cgroup contains a container's is counted, as workload: DaemonSet and static pods cannot be identified here.
-The scheduler identifies them when it sends the pods' classes (`PodTable.classified`).
+The scheduler identifies them when it sends the pods' classes (`PodTable.set_classes`).
 The trees of cgroup v1 and v2 have the same layout; in v1 one hierarchy is read. Between two full scans only the number
 of sub-folders is compared, from the directory's link count: one `stat` per pod instead of reading its thirty files.
 """

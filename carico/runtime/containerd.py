@@ -127,9 +127,9 @@ class ContainerdConnection:
                 raise
             return
         if (sandbox := self._sandbox(answer.container)) is not None:
-            self._table.is_sandbox(container_id, sandbox)
+            self._table.add_sandbox(container_id, sandbox)
         elif (member := member_of(answer.container)) is not None:
-            self._table.is_container(container_id, *member)
+            self._table.add_container(container_id, *member)
 
     def _sandbox(self, container: Any, pid: int = 0) -> Sandbox | None:
         """The pod of a sandbox container; None where it is another container."""
@@ -146,7 +146,7 @@ class ContainerdConnection:
     def _place(self, container_id: str, pid: int) -> None:
         sandbox = self._unplaced.pop(container_id, None)
         if sandbox is not None and (cgroup := self._cgroups.find(sandbox.uid, "", pid)) is not None:
-            self._table.is_sandbox(container_id, sandbox._replace(cgroup=cgroup))
+            self._table.add_sandbox(container_id, sandbox._replace(cgroup=cgroup))
 
 
 def sandbox_of(container: Any, config: dict[str, Any], ignored: tuple[str, ...]) -> Sandbox:

@@ -107,11 +107,11 @@ class CriConnection:
     def _describe(self, container: str, event: Any) -> None:
         status = event.pod_sandbox_status
         if container == status.id:
-            self._table.is_sandbox(container, self._sandbox(status))
+            self._table.add_sandbox(container, self._sandbox(status))
             return
         # `image` may be an id of the runtime. Then the next listing provides the name.
         images = [one.image.user_specified_image for one in event.containers_statuses if one.id == container]
-        self._table.is_container(container, status.id, *images)
+        self._table.add_container(container, status.id, *images)
 
     def _sandbox(self, sandbox: Any) -> Sandbox:
         ignored = self._table.settings.class_ignored_labels
@@ -132,7 +132,7 @@ class CriConnection:
         parent, pid = cgroup_parent(dict(answer.info))
         self._placed[sandbox.id] = self._cgroups.find(sandbox.metadata.uid, parent, pid)
         if self._placed[sandbox.id] is not None:
-            self._table.is_sandbox(sandbox.id, self._sandbox(sandbox))
+            self._table.add_sandbox(sandbox.id, self._sandbox(sandbox))
 
 
 def cgroup_parent(info: dict[str, str]) -> tuple[str, int]:

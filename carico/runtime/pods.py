@@ -148,7 +148,7 @@ class PodTable:
         self._finished = {uid: at for uid, at in self._finished.items() if now - at < FINISHED_FOR}
         return frozenset(self._finished.keys() - self._uids)
 
-    def classified(self, classes: Mapping[str, ClassKey | None]) -> None:
+    def set_classes(self, classes: Mapping[str, ClassKey | None]) -> None:
         """Stores the classes of pods by UID from the scheduler; None: not a workload (DaemonSet and static pods).
 
         Used where the source has no labels. Labels take precedence.
@@ -158,7 +158,7 @@ class PodTable:
                 self._classes_by_uid[uid] = key
                 self._recount(uid)
 
-    def announced(self, now: float) -> None:
+    def expect_pod(self, now: float) -> None:
         """A pod is about to be created."""
         self._busy_for(now, ANNOUNCED_FOR)
 
@@ -168,7 +168,7 @@ class PodTable:
             self._created[container] = now
         self._changed(container, now)
 
-    def is_sandbox(self, container: str, sandbox: Sandbox) -> None:
+    def add_sandbox(self, container: str, sandbox: Sandbox) -> None:
         before = self._sandboxes.get(container)
         if before is not None and before.uid != sandbox.uid:
             self._forget_sandbox(container)
@@ -178,7 +178,7 @@ class PodTable:
             self._note_image(sandbox.uid, self._containers[member].image)
         self._recount(sandbox.uid)
 
-    def is_container(self, container: str, of_sandbox: str, image: str = "") -> None:
+    def add_container(self, container: str, of_sandbox: str, image: str = "") -> None:
         before = self._containers.get(container)
         member = Member(of_sandbox, image or (before.image if before is not None else ""))
         if member == before:
@@ -240,7 +240,7 @@ class PodTable:
         for container, member in listing.containers.items():
             self._members.setdefault(member.sandbox, set()).add(container)
         for id, sandbox in listing.sandboxes.items():
-            self.is_sandbox(id, sandbox)
+            self.add_sandbox(id, sandbox)
 
     def _forget_sandbox(self, id: str) -> None:
         uid = self._sandboxes.pop(id).uid

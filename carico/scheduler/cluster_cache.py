@@ -125,11 +125,11 @@ class ClusterCache:
 
     def thing_changed(self, old: KubeObject | None, new: KubeObject | None) -> None:
         """An object that is neither pod nor node."""
-        thing = new or old
-        assert thing is not None
-        self.snapshot.put(thing) if new is not None else self.snapshot.remove(thing)
+        obj = new or old
+        assert obj is not None
+        self.snapshot.put(obj) if new is not None else self.snapshot.remove(obj)
         action = Action.ADD if old is None else Action.DELETE if new is None else Action.UPDATE
-        self.queue.on_change(ClusterEvent(type(thing).__name__, action, old, new), self._now())
+        self.queue.on_change(ClusterEvent(type(obj).__name__, action, old, new), self._now())
 
     # --- actions of the scheduler itself ---
 
@@ -177,11 +177,11 @@ class ClusterCache:
         """After a report was taken into the ledger."""
         self._wake(self._now())
 
-    def reported(self, report: NodeReport) -> None:
+    def apply_report(self, report: NodeReport) -> None:
         """A node's report: what it has left, and the measured costs of the classes that run there."""
         now = self._now()
         self.ledger.report(report, now)
-        self._reprice(self.classes.reported(report, now), now)
+        self._reprice(self.classes.apply_report(report, now), now)
         self._wake(now)
 
     def aggregated(self, costs: Mapping[ClassKey, ClassCost], resources: tuple[str, ...]) -> None:

@@ -130,7 +130,7 @@ class Scheduler:
         self.class_costs = ClassesClient(settings, self.clock, cluster.aggregated) if settings.aggregator else None
         self.live = Publisher(self.parts, self.clock, self._standing) if settings.page else None
         if self.live is not None:
-            self.listener.on_report = self.live.columns.record
+            self.listener.record = self.live.columns.record
         self.reports = ReportService(self.listener, self.clock, self.listener.refused)
         self.listener.send, cluster.on_node = self.reports.send, self.listener.node_changed
         registry = self.parts.registry

@@ -41,18 +41,18 @@ class ReportListener:
         self._accepted = metrics.reports.labels("accepted")
         self._sent: dict[str, tuple[NodeSize | None, frozenset[str]]] = {}  # node to what was sent on its stream
         self.send: SendToNode = _no_stream
-        self.on_report: Callable[[NodeReport], object] = _nothing  # for the page
+        self.record: Callable[[NodeReport], object] = _nothing  # for the dashboard
 
-    def reported(self, report: NodeReport) -> None:
-        self._cluster.reported(report)
+    def on_report(self, report: NodeReport) -> None:
+        self._cluster.apply_report(report)
         self._accepted.inc()
         self._send_news(report)
-        self.on_report(report)
+        self.record(report)
 
-    def fell_silent(self, node: str) -> None:
+    def on_disconnect(self, node: str) -> None:
         self._metrics.reports.labels("silent").inc()
         self._sent.pop(node, None)
-        self._cluster.ledger.fell_silent(node)
+        self._cluster.ledger.mark_disconnected(node)
         self._cluster.capacity_changed()
 
     def refused(self, reason: str) -> None:

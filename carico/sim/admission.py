@@ -154,7 +154,7 @@ class BySignal:
     def report(self, report: NodeReport) -> None:
         self._refused.clear()
         now = self._clock.monotonic()
-        self._ledger.reprice(self._classes.reported(report, now))
+        self._ledger.reprice(self._classes.apply_report(report, now))
         self._ledger.report(report, now)
 
     def class_costs(self, costs: Mapping[ClassKey, ClassCost]) -> None:

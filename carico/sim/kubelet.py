@@ -65,7 +65,7 @@ class SimKubelet:
         """The pod was bound to this node."""
         placed = self.pods[pod.uid] = PlacedPod(pod)
         begin = self.timeline.monotonic() + pod.kubelet_delay
-        self._at(begin, lambda now: self.table.announced(now))
+        self._at(begin, lambda now: self.table.expect_pod(now))
         self.machine.spike(begin + SPIKE_AT, SPIKE_FOR)
         self._at(begin + SANDBOX_CREATED, lambda now: self._create_sandbox(placed, now))
         self._at(begin + SANDBOX_RUNS, lambda now: self._run_sandbox(placed, now))
@@ -90,7 +90,7 @@ class SimKubelet:
 
     def _create_sandbox(self, placed: PlacedPod, now: float) -> None:
         self.table.creating(placed.sandbox, now)
-        self.table.is_sandbox(placed.sandbox, placed.as_sandbox)
+        self.table.add_sandbox(placed.sandbox, placed.as_sandbox)
 
     def _run_sandbox(self, placed: PlacedPod, now: float) -> None:
         placed.sandbox_runs = now
@@ -101,7 +101,7 @@ class SimKubelet:
     def _create_container(self, placed: PlacedPod, now: float) -> None:
         placed.starts += 1
         self.table.creating(placed.container, now)
-        self.table.is_container(placed.container, placed.sandbox)
+        self.table.add_container(placed.container, placed.sandbox)
 
     def _run_container(self, placed: PlacedPod, now: float) -> None:
         placed.container_runs = now

@@ -7,7 +7,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 
-from carico.beat import Step, chain
+from carico.tick_loop import Step, repeat_by_timers
 
 WALL = 1_700_000_000.0  # s since the epoch at simulated time 0
 
@@ -16,12 +16,12 @@ class Timeline:
     """A `carico.clock.Clock`.
 
     >>> timeline, seen = Timeline(), []
-    >>> call_off = timeline.call_at(2.0, lambda: seen.append(("b", timeline.monotonic())))
+    >>> cancel = timeline.call_at(2.0, lambda: seen.append(("b", timeline.monotonic())))
     >>> timeline.at(1.0, lambda: seen.append(("a", timeline.monotonic())))
     >>> timeline.run(until=1.5)
     >>> seen, timeline.monotonic()
     ([('a', 1.0)], 1.5)
-    >>> call_off()
+    >>> cancel()
     >>> timeline.run(until=3.0)
     >>> seen
     [('a', 1.0)]
@@ -46,8 +46,8 @@ class Timeline:
         self.at(when, lambda: wanted and wanted[0]())
         return wanted.clear
 
-    def beat(self, first: float, step: Step) -> Callable[[], object]:
-        return chain(self.call_at, first, step)
+    def call_repeatedly(self, first: float, step: Step) -> Callable[[], object]:
+        return repeat_by_timers(self.call_at, first, step)
 
     async def sleep(self, seconds: float) -> None:
         woken = asyncio.Event()

@@ -7,7 +7,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 
-from carico.beat import Step, chain
+from carico.tick_loop import Step, repeat_by_timers
 
 
 class ManualClock:
@@ -46,25 +46,25 @@ class ManualClock:
             await asyncio.sleep(0)
             return
         woken = asyncio.Event()
-        call_off = self.call_at(self._now + seconds, woken.set)
+        cancel = self.call_at(self._now + seconds, woken.set)
         try:
             await woken.wait()
         finally:
-            call_off()
+            cancel()
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Callable[[], object]:
         entry = (when, next(self._order), callback)
         heapq.heappush(self._due, entry)
 
-        def call_off() -> None:
+        def cancel() -> None:
             if entry in self._due:
                 self._due.remove(entry)
                 heapq.heapify(self._due)
 
-        return call_off
+        return cancel
 
-    def beat(self, first: float, step: Step) -> Callable[[], object]:
-        return chain(self.call_at, first, step)
+    def call_repeatedly(self, first: float, step: Step) -> Callable[[], object]:
+        return repeat_by_timers(self.call_at, first, step)
 
     def advance(self, seconds: float) -> None:
         """Advances time without running callbacks: a stall. Sleepers wake up at the next `turn`."""

@@ -249,11 +249,11 @@ def _events(at: PluginTrial) -> Iterator[ClusterEvent]:
     tables: tuple[dict[str, Any], ...] = (
         store.claims, store.volumes, store.storage_classes, store.csi_nodes, store.csi_drivers, store.attachments,
     )  # fmt: skip
-    for thing in (thing for table in tables for thing in list(table.values())[:4]):
-        kind = type(thing).__name__
-        yield ClusterEvent(kind, Action.ADD, None, thing)
-        yield ClusterEvent(kind, Action.UPDATE, thing, thing)
-        yield ClusterEvent(kind, Action.DELETE, thing, None)
+    for obj in (obj for table in tables for obj in list(table.values())[:4]):
+        kind = type(obj).__name__
+        yield ClusterEvent(kind, Action.ADD, None, obj)
+        yield ClusterEvent(kind, Action.UPDATE, obj, obj)
+        yield ClusterEvent(kind, Action.DELETE, obj, None)
 
 
 CHECKS: dict[str, Callable[[PluginTrial], None]] = {

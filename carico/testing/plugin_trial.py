@@ -105,8 +105,8 @@ class PluginTrial:
             "cordons": snapshot.unschedulable.tolist(),
             "volume users": {row: sorted(there) for row, there in snapshot.with_volumes.items()},
             "nominations": {uid: nominated.node for uid, nominated in snapshot.nominated.items()},
-            "claims": {key: id(thing) for key, thing in snapshot.store.claims.items()},
-            "volumes": {key: id(thing) for key, thing in snapshot.store.volumes.items()},
+            "claims": {key: id(obj) for key, obj in snapshot.store.claims.items()},
+            "volumes": {key: id(obj) for key, obj in snapshot.store.volumes.items()},
             "ledger": {name: (account.reserved, sorted(account.pods)) for name, account in ledger.accounts()},
         }
 
@@ -173,4 +173,4 @@ def _reports(rng: Random, parts: Components) -> None:
         room = () if rng.random() < 0.2 else (rng.uniform(0, 4), rng.uniform(0, 4 * GIB))
         age = 1000.0 if rng.random() < 0.1 else 0.0
         full = (8.0, 16 * GIB) if room else ()
-        parts.cluster.reported(make_report(node.name, rng.uniform(0, 12), counted, room=room, age=age, full=full))
+        parts.cluster.apply_report(make_report(node.name, rng.uniform(0, 12), counted, room=room, age=age, full=full))

@@ -28,10 +28,10 @@ CLASSES_AT_ONCE = 500  # pods whose classes are in one message
 class ReportHandler(Protocol):
     """The receiver of reports: the scheduler."""
 
-    def reported(self, report: NodeReport) -> None:
+    def on_report(self, report: NodeReport) -> None:
         """A valid report, newer than all before, with both sets in it. Its age is the one at its sending."""
 
-    def fell_silent(self, node: str) -> None:
+    def on_disconnect(self, node: str) -> None:
         """The node's newest stream broke."""
 
     def heartbeat(self) -> float:
@@ -147,12 +147,12 @@ class _Session:
             if self._outlet is not None:
                 self._service.outlets[report.node] = (self._stream, self._outlet)
         self._before = report
-        self._service.listener.reported(report)
+        self._service.listener.on_report(report)
         return None
 
     def on_close(self) -> None:
         if self._before is not None and self._service.order.stream_of(self._before.node) == self._stream:
-            self._service.listener.fell_silent(self._before.node)
+            self._service.listener.on_disconnect(self._before.node)
         self.on_return()
 
     def on_return(self) -> None:

@@ -38,9 +38,9 @@ ESTIMATE = make_estimate(
 
 def page(estimate: Estimate | None) -> str:
     registry = metrics.new_registry("agent")
-    beat = TickMetrics(registry)
-    beat.ticked([0.003, 0.001], 0)
-    beat.ticked([0.4], 3)
+    tick_metrics = TickMetrics(registry)
+    tick_metrics.ticked([0.003, 0.001], 0)
+    tick_metrics.ticked([0.4], 3)
     sources = {"stat": None, "pressure": "no PSI in this kernel"}
     registry.register(NodeCollector("node-1", ("cpu", "memory"), lambda: estimate, lambda: sources))
     registry.register(LinkCollector(lambda: {"aggregator": 1, "scheduler": 2}))

@@ -1,4 +1,4 @@
-"""The beat: samples are held back until a second is whole, and the estimate is the one of that moment."""
+"""The tick_metrics: samples are held back until a second is whole, and the estimate is the one of that moment."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Readings:
 def loop(
     values: Sequence[tuple[float, float] | None], pipeline: Pipeline, clock: ManualClock
 ) -> tuple[Loop, list[Estimate]]:
-    heard: list[Estimate] = []
+    received: list[Estimate] = []
     counts = lambda now: PodCount(running=4, churn=int(now) % 2 > 0, unsettled=0)  # noqa: E731
-    beat = TickMetrics(CollectorRegistry())
-    made = Loop(clock, 10.0, Readings(values), counts, pipeline, beat, heard.append)  # type: ignore[arg-type]
-    return made, heard
+    tick_metrics = TickMetrics(CollectorRegistry())
+    made = Loop(clock, 10.0, Readings(values), counts, pipeline, tick_metrics, received.append)  # type: ignore[arg-type]
+    return made, received
 
 
 def play(made: Loop, clock: ManualClock, ticks: int) -> None:
@@ -49,25 +49,25 @@ def play(made: Loop, clock: ManualClock, ticks: int) -> None:
 def test_the_estimates_are_those_of_samples_taken_one_by_one() -> None:
     values = [(0.1 + 0.001 * i, 0.3) for i in range(50)]
     clock = ManualClock()
-    made, heard = loop(values, Pipeline(EstimateSettings(), DIMENSIONS), clock)
+    made, received = loop(values, Pipeline(EstimateSettings(), DIMENSIONS), clock)
     play(made, clock, 50)
     alone, expected, now = Pipeline(EstimateSettings(), DIMENSIONS), [], 0.0
     for each in values:
         now += 0.1
         estimate = alone.update(Sample(now, each), PodCount(4, int(now) % 2 > 0, 0))
         expected += [estimate] if estimate else []
-    assert heard == expected
+    assert received == expected
     assert made.estimate == expected[-1]
 
 
 def test_a_missed_sample_delays_the_estimate_and_nothing_else() -> None:
     clock = ManualClock()
-    made, heard = loop([None] * 3 + [(0.2, 0.2)] * 10, Pipeline(EstimateSettings(), DIMENSIONS), clock)
+    made, received = loop([None] * 3 + [(0.2, 0.2)] * 10, Pipeline(EstimateSettings(), DIMENSIONS), clock)
     play(made, clock, 12)
-    assert heard == []
+    assert received == []
     assert made.why_not_ready() == "no estimate yet"
     play(made, clock, 1)
-    assert [estimate.at for estimate in heard] == [pytest.approx(1.3)]
+    assert [estimate.at for estimate in received] == [pytest.approx(1.3)]
 
 
 def test_after_a_restore_in_the_middle_of_a_batch_the_estimate_is_still_of_the_last_sample() -> None:
@@ -77,10 +77,10 @@ def test_after_a_restore_in_the_middle_of_a_batch_the_estimate_is_still_of_the_l
     restored = Pipeline(EstimateSettings(), DIMENSIONS)
     restored.restore(before.save())
     clock = ManualClock(now=10.0)
-    made, heard = loop([(0.2, 0.2)] * 13, restored, clock)
+    made, received = loop([(0.2, 0.2)] * 13, restored, clock)
     play(made, clock, 13)
-    assert [estimate.at for estimate in heard] == [pytest.approx(10.3), pytest.approx(11.3)]
-    assert [estimate.pods for estimate in heard] == [4, 4]
+    assert [estimate.at for estimate in received] == [pytest.approx(10.3), pytest.approx(11.3)]
+    assert [estimate.pods for estimate in received] == [4, 4]
 
 
 def test_silence_is_noticed() -> None:
@@ -105,19 +105,19 @@ def test_a_slow_beat_is_worked_off_tick_by_tick() -> None:
 
 def test_pods_that_come_or_go_are_reported_before_the_second_is_over() -> None:
     clock, running = ManualClock(), [0]
-    heard: list[Estimate] = []
+    received: list[Estimate] = []
     pipeline = Pipeline(EstimateSettings(), DIMENSIONS)
-    sampler, beat = Readings([(0.2, 0.2)] * 25), TickMetrics(CollectorRegistry())
-    made = Loop(clock, 10.0, sampler, lambda _: PodCount(running[0], True, 0), pipeline, beat, heard.append)  # type: ignore[arg-type]
+    sampler, tick_metrics = Readings([(0.2, 0.2)] * 25), TickMetrics(CollectorRegistry())
+    made = Loop(clock, 10.0, sampler, lambda _: PodCount(running[0], True, 0), pipeline, tick_metrics, received.append)  # type: ignore[arg-type]
     play(made, clock, 10)
     running[0] = 3
     play(made, clock, 2)
-    assert [(estimate.at, estimate.pods) for estimate in heard] == [(pytest.approx(1.0), 0), (pytest.approx(1.1), 3)]
-    assert (heard[0].pod_capacity, heard[1].pod_capacity) == (1.0, 0.0), (
+    assert [(estimate.at, estimate.pods) for estimate in received] == [(pytest.approx(1.0), 0), (pytest.approx(1.1), 3)]
+    assert (received[0].pod_capacity, received[1].pod_capacity) == (1.0, 0.0), (
         "one pod of unknown cost, and none beside the three"
     )
     play(made, clock, 8)
-    assert [estimate.at for estimate in heard[2:]] == [pytest.approx(2.0)], "and the seconds go on as they were"
+    assert [estimate.at for estimate in received[2:]] == [pytest.approx(2.0)], "and the seconds go on as they were"
 
 
 class Measured:
@@ -138,9 +138,9 @@ class Measured:
 def test_pods_are_measured_at_the_end_of_each_second_and_listed_again_where_they_changed_before() -> None:
     clock, running, measured = ManualClock(), [0], Measured()
     pipeline = Pipeline(EstimateSettings(), DIMENSIONS)
-    sampler, beat = Readings([(0.2, 0.2)] * 30), TickMetrics(CollectorRegistry())
+    sampler, tick_metrics = Readings([(0.2, 0.2)] * 30), TickMetrics(CollectorRegistry())
     counts = lambda _: PodCount(running[0], True, 0)  # noqa: E731
-    made = Loop(clock, 10.0, sampler, counts, pipeline, beat, lambda _: None, measured)  # type: ignore[arg-type]
+    made = Loop(clock, 10.0, sampler, counts, pipeline, tick_metrics, lambda _: None, measured)  # type: ignore[arg-type]
     play(made, clock, 13)
     running[0] = 3
     play(made, clock, 17)

@@ -162,10 +162,12 @@ def test_a_replica_that_is_killed_takes_no_signal_with_it_and_comes_back(files, 
             for replica in replicas:
                 await until(lambda: all(r.nodes() == 6 for r in replicas))
                 replica.end(signal.SIGKILL)
-                heard, said = [len(a.models) for a in agents], [len(a.estimates) for a in agents]
+                models, said = [len(a.models) for a in agents], [len(a.estimates) for a in agents]
                 await until(lambda said=said: all(len(a.estimates) > s + 5 for a, s in zip(agents, said, strict=True)))
                 replica.start()
-                await until(lambda heard=heard: all(len(a.models) > h for a, h in zip(agents, heard, strict=True)))
+                await until(
+                    lambda received=received: all(len(a.models) > h for a, h in zip(agents, received, strict=True))
+                )
                 await until(lambda replica=replica: listens(replica))
         finally:
             await ended(tasks)

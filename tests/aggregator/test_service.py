@@ -119,18 +119,18 @@ def caller(authority, name):
 
 def test_a_scheduler_may_listen_and_say_nothing(authority, node):
     async def play(_, address):
-        heard = asyncio.Queue()
+        received = asyncio.Queue()
         settings = AgentSettings(aggregator=address, **caller(authority, "carico:scheduler"))
-        client = ClassesClient(settings, SystemClock(), lambda costs, _: heard.put_nowait(costs))
+        client = ClassesClient(settings, SystemClock(), lambda costs, _: received.put_nowait(costs))
         task = asyncio.create_task(client.run())
-        assert await heard.get() == {}
+        assert await received.get() == {}
         talking = TlsFiles(**caller(authority, "node-1"))
         async with Dialer(address, talking, "a test").open(address) as channel:
             call = channel.stream_stream(f"{SERVICE}/Exchange")()
             model = node(1, size=NodeSize(8, 2.0**33), class_costs=(COST,))
             await call.write(local.encode(model))
             await call.read()
-            costs = await heard.get()
+            costs = await received.get()
             call.cancel()
         listening = TlsFiles(**caller(authority, "carico:scheduler"))
         async with Dialer(address, listening, "a test").open(address) as channel:
@@ -170,9 +170,9 @@ def test_a_listener_that_does_not_read_is_dropped_and_the_others_hear(authority,
     monkeypatch.setattr("carico.wire.server.READ_WITHIN", 3.0)
 
     async def play(aggregator, address):
-        heard = asyncio.Queue()
+        received = asyncio.Queue()
         settings = AgentSettings(aggregator=address, **caller(authority, "carico:scheduler"))
-        good = ClassesClient(settings, SystemClock(), lambda costs, _: heard.put_nowait(costs))
+        good = ClassesClient(settings, SystemClock(), lambda costs, _: received.put_nowait(costs))
         task = asyncio.create_task(good.run())
         dialer = Dialer(address, TlsFiles(**caller(authority, "node-9")), "a test")
         async with dialer.open(address) as channel:
@@ -188,12 +188,12 @@ def test_a_listener_that_does_not_read_is_dropped_and_the_others_hear(authority,
                 for start in range(0, 500, 50):
                     table.receive("n1", grown[start : start + 50], ("cpu", "memory"))
                 await asyncio.sleep(0.02)
-            while not heard.empty():
-                heard.get_nowait()
+            while not received.empty():
+                received.get_nowait()
             table.receive("n2", [with_name("last", 1.0)], ("cpu", "memory"))
-            costs = await heard.get()
+            costs = await received.get()
             while not any(key.family == "last" for key in costs):
-                costs = await heard.get()
+                costs = await received.get()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         return costs

@@ -370,11 +370,11 @@ def test_many_new_nodes_are_sent_to_peers_in_parts(new_state, node):
         named = dataclasses.replace(model, node=f"ip-10-123-{i:05d}.eu-central-1.compute.internal")
         state.accept(named, state.open_stream(), NOW)
     state.refresh(NOW)
-    told, heard, rounds = SentToPeer(), set(), 0
-    while len(heard) < 12_000:
+    told, received, rounds = SentToPeer(), set(), 0
+    while len(received) < 12_000:
         message = replica_codec.encode(state.own_model(NOW, told))
         assert len(message) < 2**19
-        heard |= replica_codec.decode(replica_codec.parse(message)).joined
+        received |= replica_codec.decode(replica_codec.parse(message)).joined
         rounds += 1
     assert rounds == 3
     assert state.own_model(NOW, told).joined, "and again from the start: a peer may still have had an open stream"

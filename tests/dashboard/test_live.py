@@ -33,7 +33,7 @@ class World:
         self.live = Publisher(self.parts, self.clock, lambda: self.standing)
         for i in range(nodes):
             self.parts.cluster.node_changed(None, make_node(f"n{i}"))
-        self.heard: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
 
     def report(self, node: str, capacity: float, **changes: Any) -> NodeReport:
         report = make_report(node, capacity, **changes)
@@ -43,30 +43,30 @@ class World:
         return report
 
     def listen(self) -> None:
-        writer = FakeWriter(self.heard)
+        writer = FakeWriter(self.received)
         reader = readers_module.SseClient(writer, readers_module.event("full", self.live.full()), 0.0)  # type: ignore[arg-type]
         self.live.readers._readers.add(reader)
 
     def tick(self, seconds: float = live_module.TICK) -> dict[str, Any]:
         """The next message; empty when there is none."""
         self.clock.advance(seconds)
-        known = len(self.heard)
+        known = len(self.received)
         self.live.tick()
-        return self.heard[-1] if len(self.heard) > known else {}
+        return self.received[-1] if len(self.received) > known else {}
 
 
 class FakeWriter:
     """A browser: takes everything at once, or, if it is `slow`, nothing at all."""
 
-    def __init__(self, heard: list[dict[str, Any]], slow: bool = False) -> None:
-        self.heard, self.slow, self.unsent, self.aborted = heard, slow, 0, False
+    def __init__(self, received: list[dict[str, Any]], slow: bool = False) -> None:
+        self.received, self.slow, self.unsent, self.aborted = received, slow, 0, False
         self.transport = self
 
     def write(self, data: bytes) -> None:
         if self.slow:
             self.unsent += len(data)
         else:
-            self.heard.append(json.loads(data.split(b"data: ", 1)[1]))
+            self.received.append(json.loads(data.split(b"data: ", 1)[1]))
 
     def get_write_buffer_size(self) -> int:
         return self.unsent
@@ -86,7 +86,7 @@ def test_a_reader_gets_everything_and_then_what_changed() -> None:
     world = World()
     world.report("n0", 8.0, usage=(0.25, 0.5))
     world.listen()
-    [full] = world.heard
+    [full] = world.received
     state = FRESH + REPORTED
     assert full["nodes"] == [[0, "n0", state, 8.0, 0.0, 0, 0, 0.25, 0.5], [1, "n1", 0, 0.0, 0.0, 0, 0, None, None]]
     assert full["dimensions"] == ["cpu", "memory"]
@@ -118,8 +118,8 @@ def test_a_quiet_scheduler_still_gives_a_sign_of_life() -> None:
     world = World()
     world.listen()
     world.tick()
-    heard = [bool(world.tick()) for _ in range(20)]
-    assert heard.count(True) == 2  # in ten seconds
+    received = [bool(world.tick()) for _ in range(20)]
+    assert received.count(True) == 2  # in ten seconds
 
 
 def test_nodes_come_go_and_change_names_within_one_row() -> None:
@@ -128,7 +128,7 @@ def test_nodes_come_go_and_change_names_within_one_row() -> None:
     world.listen()
     world.tick()
     world.parts.cluster.node_changed(make_node("n1"), None)
-    world.parts.ledger.fell_silent("n1")
+    world.parts.ledger.mark_disconnected("n1")
     world.parts.cluster.node_changed(None, make_node("other"))
     message = world.tick()
     assert [row[:4] for row in message["nodes"]] == [[1, "other", 0, 0.0]]
@@ -147,7 +147,7 @@ def test_states() -> None:
     world.parts.ledger.report(churning, world.clock.monotonic())
     world.live.columns.record(churning)
     world.listen()
-    assert world.heard[0]["nodes"][0][2] == FRESH + REPORTED + CHURN + CORDONED
+    assert world.received[0]["nodes"][0][2] == FRESH + REPORTED + CHURN + CORDONED
     world.tick()
     world.clock.advance(60.0)
     assert world.tick()["nodes"][0][2] == REPORTED + CHURN + CORDONED  # stale without any event of its own
@@ -162,8 +162,8 @@ def test_invented_dimensions_take_no_columns() -> None:
     world.live.columns.record(liar)
     world.report("n1", 4.0)
     world.listen()
-    assert world.heard[0]["dimensions"] == ["cpu", "memory"]
-    assert [row[7] for row in world.heard[0]["nodes"]] == [0.25, report.estimate.usage[0]]
+    assert world.received[0]["dimensions"] == ["cpu", "memory"]
+    assert [row[7] for row in world.received[0]["nodes"]] == [0.25, report.estimate.usage[0]]
 
 
 def test_who_waits_and_why_and_what_was_decided() -> None:
@@ -184,7 +184,7 @@ def test_who_waits_and_why_and_what_was_decided() -> None:
         if decision.refusal is not None:
             world.parts.queue.fail(queued, decision.refusal, world.clock.monotonic())
     world.listen()
-    [full] = world.heard
+    [full] = world.received
     assert [(d["pod"], d["node"]) for d in full["decisions"]] == [("default/waits", ""), ("default/fits", "n0")]
     assert "had no free capacity" in full["decisions"][0]["why"]
     [row] = [pod for pod in full["queue"]["pods"] if pod["place"] == "waiting"]
@@ -233,7 +233,7 @@ def test_nothing_secret_leaves() -> None:
         world.parts.cluster.pod_changed(None, pod)
     world.listen()
     world.tick()
-    told = json.dumps(world.heard) + json.dumps(world.live.node("n0"))
+    told = json.dumps(world.received) + json.dumps(world.live.node("n0"))
     assert "default/here" in told
     assert "s3cret" not in told
 

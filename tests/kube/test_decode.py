@@ -26,13 +26,13 @@ STRUCTS = sorted(
 )  # fmt: skip
 
 
-def shown(thing: KubeObject) -> Any:
+def shown(obj: KubeObject) -> Any:
     """A few parts of a pod are kept as they came, and may hold nulls."""
-    return without_nulls(msgspec.json.decode(msgspec.json.encode(thing)))
+    return without_nulls(msgspec.json.decode(msgspec.json.encode(obj)))
 
 
-def encoded(thing: Any) -> bytes:
-    return json.dumps(thing).encode()
+def encoded(obj: Any) -> bytes:
+    return json.dumps(obj).encode()
 
 
 @pytest.mark.parametrize("kind", STRUCTS, ids=lambda kind: kind.__name__)
@@ -42,8 +42,8 @@ def test_every_field_has_a_default(kind: type[KubeStruct]) -> None:
 
 @pytest.mark.parametrize("kind", RECORDED, ids=lambda kind: kind.__name__)
 def test_what_the_api_server_wrote_is_decoded(kind: type[KubeObject]) -> None:
-    thing = decode(kind, encoded(RECORDED[kind]))
-    assert thing.uid == RECORDED[kind]["metadata"]["uid"]
+    obj = decode(kind, encoded(RECORDED[kind]))
+    assert obj.uid == RECORDED[kind]["metadata"]["uid"]
 
 
 def test_an_image_without_a_name() -> None:
@@ -65,13 +65,13 @@ def test_null_in_any_field_is_the_same_as_no_such_field(kind: type[KubeObject]) 
 @given(st.data())
 def test_nulls_in_any_fields(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(sorted(RECORDED, key=lambda kind: kind.__name__)))
-    thing = copy.deepcopy(RECORDED[kind])
+    obj = copy.deepcopy(RECORDED[kind])
     for _ in range(data.draw(st.integers(1, 8))):
-        places = paths(thing)
+        places = paths(obj)
         if places:
             path = data.draw(st.sampled_from(places))
-            at(thing, path[:-1])[path[-1]] = None
-    assert shown(decode(kind, encoded(thing))) == shown(msgspec.convert(without_nulls(thing), kind))
+            at(obj, path[:-1])[path[-1]] = None
+    assert shown(decode(kind, encoded(obj))) == shown(msgspec.convert(without_nulls(obj), kind))
 
 
 def test_good_objects_do_not_take_the_patient_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,11 +97,11 @@ def test_good_objects_do_not_take_the_patient_way(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_a_value_of_a_wrong_type_is_an_error_and_leaves_its_name(path: tuple[str | int, ...], value: Any) -> None:
-    thing = copy.deepcopy(RECORDED[Pod])
-    at(thing, path[:-1])[path[-1]] = value
+    obj = copy.deepcopy(RECORDED[Pod])
+    at(obj, path[:-1])[path[-1]] = value
     with pytest.raises(msgspec.DecodeError):
-        decode(Pod, encoded(thing))
-    remains, meta = read_remains(encoded(thing)), thing["metadata"]
+        decode(Pod, encoded(obj))
+    remains, meta = read_remains(encoded(obj)), obj["metadata"]
     assert remains.metadata.key == "default/web-0"
     assert (remains.metadata.uid, remains.metadata.resource_version) == (meta["uid"], meta["resourceVersion"])
     assert text_at(remains.content, "status", "phase") == ("Running" if path != ("status",) else "")

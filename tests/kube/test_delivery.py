@@ -16,7 +16,7 @@ from carico.testing import ManualClock
 from harness.kube.played import PlayedServer
 
 
-def thing(uid: str, version: int) -> NamedObject:
+def obj(uid: str, version: int) -> NamedObject:
     return NamedObject(ObjectName("n", "", uid, str(version)))
 
 
@@ -57,7 +57,7 @@ def later(clock: ManualClock, seconds: float) -> None:
 
 def test_what_a_handler_did_not_take_is_delivered_again_after_a_pause(handler: Handler, clock: ManualClock) -> None:
     handler.works = lambda: False
-    handler.delivery.deliver("n", None, thing("a", 1))
+    handler.delivery.deliver("n", None, obj("a", 1))
     handler.works = lambda: True
     later(clock, FIRST_PAUSE / 2)
     assert handler.taken == []
@@ -67,37 +67,37 @@ def test_what_a_handler_did_not_take_is_delivered_again_after_a_pause(handler: H
 
 
 def test_the_next_change_starts_from_what_was_last_taken(handler: Handler, clock: ManualClock) -> None:
-    handler.delivery.deliver("n", None, thing("a", 1))
+    handler.delivery.deliver("n", None, obj("a", 1))
     handler.works = lambda: False
-    handler.delivery.deliver("n", thing("a", 1), thing("a", 2))
+    handler.delivery.deliver("n", obj("a", 1), obj("a", 2))
     handler.works = lambda: True
-    handler.delivery.deliver("n", thing("a", 2), thing("a", 3))
+    handler.delivery.deliver("n", obj("a", 2), obj("a", 3))
     later(clock, 10 * LONGEST_PAUSE)
     assert handler.taken == [("", "a1"), ("a1", "a3")]
 
 
 def test_a_deletion_is_delivered_even_of_what_was_never_taken(handler: Handler, clock: ManualClock) -> None:
     handler.works = lambda: False  # which may have done half of its work
-    handler.delivery.deliver("n", None, thing("a", 1))
+    handler.delivery.deliver("n", None, obj("a", 1))
     handler.works = lambda: True
-    handler.delivery.deliver("n", thing("a", 1), None)
+    handler.delivery.deliver("n", obj("a", 1), None)
     later(clock, 10 * LONGEST_PAUSE)
     assert handler.taken == [("a1", "")]
 
 
 def test_a_deletion_that_was_not_taken_is_delivered_again(handler: Handler, clock: ManualClock) -> None:
-    handler.delivery.deliver("n", None, thing("a", 1))
+    handler.delivery.deliver("n", None, obj("a", 1))
     handler.works = lambda: False
-    handler.delivery.deliver("n", thing("a", 1), None)
+    handler.delivery.deliver("n", obj("a", 1), None)
     handler.works = lambda: True
     later(clock, FIRST_PAUSE)
     assert handler.taken == [("", "a1"), ("a1", "")]
 
 
 def test_deleted_and_made_again_are_two_changes_also_when_delivered_late(handler: Handler, clock: ManualClock) -> None:
-    handler.delivery.deliver("n", None, thing("a", 1))
+    handler.delivery.deliver("n", None, obj("a", 1))
     handler.works = lambda: False
-    handler.delivery.deliver("n", thing("a", 1), thing("b", 2))
+    handler.delivery.deliver("n", obj("a", 1), obj("b", 2))
     handler.works = lambda: True
     later(clock, FIRST_PAUSE)
     assert handler.taken == [("", "a1"), ("a1", ""), ("", "b2")]
@@ -105,7 +105,7 @@ def test_deleted_and_made_again_are_two_changes_also_when_delivered_late(handler
 
 def test_a_handler_that_always_raises_is_called_ever_more_rarely(handler: Handler, clock: ManualClock) -> None:
     handler.works = lambda: False
-    handler.delivery.deliver("n", None, thing("a", 1))
+    handler.delivery.deliver("n", None, obj("a", 1))
     later(clock, 3600)
     assert 3600 / LONGEST_PAUSE < handler.asked < 3600 / LONGEST_PAUSE + 10
     assert handler.errors == handler.asked
@@ -114,7 +114,7 @@ def test_a_handler_that_always_raises_is_called_ever_more_rarely(handler: Handle
 def test_many_that_are_owed_do_not_hold_up_everything_else(handler: Handler, clock: ManualClock) -> None:
     handler.works = lambda: False
     for i in range(1000):
-        handler.delivery.deliver(f"n{i}", None, thing(f"a{i}", 1))
+        handler.delivery.deliver(f"n{i}", None, obj(f"a{i}", 1))
     handler.works = lambda: True
     later(clock, FIRST_PAUSE)
     assert len(handler.taken) == AT_ONCE
@@ -124,7 +124,7 @@ def test_many_that_are_owed_do_not_hold_up_everything_else(handler: Handler, clo
 
 def test_nothing_is_delivered_after_the_end(handler: Handler, clock: ManualClock) -> None:
     handler.works = lambda: False
-    handler.delivery.deliver("n", None, thing("a", 1))
+    handler.delivery.deliver("n", None, obj("a", 1))
     handler.works = lambda: True
     handler.delivery.stop()
     later(clock, 3600)
@@ -177,7 +177,7 @@ def test_a_watch_outlives_its_handler() -> None:
             count_handler_error=lambda: errors.append(1),
         )
         task = asyncio.create_task(pods.run())
-        await server.heard()
+        await server.received()
         assert not task.done()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

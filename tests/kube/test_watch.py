@@ -31,8 +31,8 @@ def unreadable(name: str, version: int, node: str = "") -> Tree:
     return pod(name, version, node, tolerations="none")
 
 
-def modified(thing: Tree) -> Tree:
-    return {"type": "MODIFIED", "object": thing}
+def modified(obj: Tree) -> Tree:
+    return {"type": "MODIFIED", "object": obj}
 
 
 class Follower:
@@ -68,7 +68,7 @@ def follow(server: PlayedServer, then: Callable[[Follower], Awaitable[None]] | N
         follower = Follower(server)
         task = asyncio.create_task(follower.reflector.run())
         try:
-            await server.heard()
+            await server.received()
             if then is not None:
                 await then(follower)
         finally:
@@ -121,7 +121,7 @@ def test_streams_that_end_at_once_are_no_hot_loop_and_a_long_one_makes_up_for_it
         short = follower.reflector.watches
         server._streams.clear()
         await clock.turn(60)
-        await server.heard()  # a stream that stays open now
+        await server.received()  # a stream that stays open now
         clock.advance(HEALTHY_AFTER)
         server._streams = [[]]  # type: ignore[list-item]
         server.say(modified(pod("a", 2)))  # and ends after this
@@ -159,11 +159,11 @@ def test_what_was_known_of_it_stands_until_it_can_be_decoded_again() -> None:
 
     async def then(told: Follower) -> None:
         server.say(modified(unreadable("a", 11, "n")))
-        await server.heard()
+        await server.received()
         assert told.reflector.store["default/a"].metadata.resource_version == "1"
         assert told.undecodable == [("uid-a", "n")]
         server.say(modified(pod("a", 12, "n")))
-        await server.heard()
+        await server.received()
         assert told.undecodable == [("uid-a", "n"), ("uid-a", None)]
 
     assert follow(server, then).changes == [("", "1"), ("1", "12")]
@@ -249,11 +249,11 @@ def test_a_list_without_a_version_is_not_taken_and_no_hot_loop() -> None:
     assert asyncio.run(scenario()) < 20
 
 
-def nested(thing: Tree, levels: int = 5000) -> bytes:
+def nested(obj: Tree, levels: int = 5000) -> bytes:
     """Deeper than msgspec goes, as Go's decoder allows; `json` cannot write it either."""
     deep = b'[{"fieldsV1": ' + b'{"f:a":' * levels + b"{}" + b"}" * levels + b"}]"
-    thing["metadata"]["managedFields"] = "HERE"
-    return json.dumps(thing).encode().replace(b'"HERE"', deep)
+    obj["metadata"]["managedFields"] = "HERE"
+    return json.dumps(obj).encode().replace(b'"HERE"', deep)
 
 
 class Deep(PlayedServer):

@@ -29,9 +29,9 @@ SETTINGS = RuntimeSettings(churn_after_start=0.1, churn_after_delete=0.3, settle
 def table_with_pod(uid: str = "u", workload: bool = True) -> PodTable:
     """A pod whose sandbox started at 0.0 and whose container started at 0.2."""
     table = PodTable(SETTINGS)
-    table.is_sandbox("box", Sandbox(uid, workload))
+    table.add_sandbox("box", Sandbox(uid, workload))
     table.started("box", 0.0)
-    table.is_container("one", "box")
+    table.add_container("one", "box")
     table.started("one", 0.2)
     return table
 
@@ -59,12 +59,12 @@ def test_a_pod_whose_containers_have_all_ended_has_no_load_to_come() -> None:
 
 def test_a_pod_that_cannot_pull_its_image_is_no_load_after_a_while() -> None:
     table = PodTable(SETTINGS)
-    table.is_sandbox("box", Sandbox("u", True))
+    table.add_sandbox("box", Sandbox("u", True))
     table.started("box", 0.0)
     assert table.count(STARTING_AT_MOST - 0.1) == PodCount(1, churn=False, unsettled=1)
     assert table.count(STARTING_AT_MOST) == PodCount(0, churn=False, unsettled=0)
     assert table.counted() == {"u"}
-    table.is_container("one", "box")
+    table.add_container("one", "box")
     table.started("one", 100.0)
     assert table.count(101.0) == PodCount(1, churn=False, unsettled=1)
     assert table.count(102.0) == PodCount(1, churn=False, unsettled=0)
@@ -83,7 +83,7 @@ def test_a_container_that_is_being_created_after_an_init_container_is_load_to_co
     table = table_with_pod()
     table.exited("one", 10.0)
     table.creating("two", 10.3)
-    table.is_container("two", "box")
+    table.add_container("two", "box")
     assert table.count(10.4) == PodCount(1, churn=True, unsettled=1)
     assert table.count(10.3 + STARTING_AT_MOST).running == 0  # its start failed, and no event reported that
 
@@ -95,9 +95,9 @@ def test_workload_has_starts_and_classes() -> None:
     table.count(50.0)
     assert table.workload() is before
     key = ClassKey("n", "n/web", "5d")
-    table.is_sandbox("box", Sandbox("u", True, "n", key, "/kubepods/podu"))
+    table.add_sandbox("box", Sandbox("u", True, "n", key, "/kubepods/podu"))
     table.exited("one", 60.0)
-    table.is_container("two", "box")
+    table.add_container("two", "box")
     assert table.workload()["u"] == WorkloadPod("u", key, started=0.2, running=False, cgroup="/kubepods/podu")
     table.started("two", 70.0)
     assert table.workload()["u"] == WorkloadPod("u", key, started=0.2, running=True, cgroup="/kubepods/podu")
@@ -108,11 +108,11 @@ def test_workload_has_starts_and_classes() -> None:
 
 def test_a_bare_pod_gets_its_class_when_its_images_are_known() -> None:
     table = PodTable(SETTINGS)
-    table.is_sandbox("box", Sandbox("u", True, "n"))
+    table.add_sandbox("box", Sandbox("u", True, "n"))
     table.started("box", 0.0)
     assert table.workload()["u"].key is None
-    table.is_container("one", "box", "docker.io/library/busybox:1.36")
-    table.is_container("two", "box", "tool:2")
+    table.add_container("one", "box", "docker.io/library/busybox:1.36")
+    table.add_container("two", "box", "tool:2")
     table.removed("two", 1.0)  # an ended init container that was cleared away was one of its containers
     assert table.workload()["u"].key == class_of("n", "p", {}, {}, ["tool:2", "busybox:1.36"])
 
@@ -130,12 +130,12 @@ def test_the_scheduler_sends_classes_where_no_labels_are_seen() -> None:
         9.0,
     )
     key = ClassKey("n", "n/web")
-    table.classified({"web": key, "daemon": None, "long gone": key})
+    table.set_classes({"web": key, "daemon": None, "long gone": key})
     assert {uid: pod.key for uid, pod in table.workload().items()} == {"web": key, "new": None}
     assert table.count(9.0).running == 2
     assert table.counted() == {"web", "daemon", "new"}
     table.removed("b", 10.0)
-    table.is_sandbox("b", Sandbox("daemon", True))  # no event named this one
+    table.add_sandbox("b", Sandbox("daemon", True))  # no event named this one
     table.started("b", 11.0)
     assert "daemon" in table.workload()
 
@@ -143,17 +143,17 @@ def test_the_scheduler_sends_classes_where_no_labels_are_seen() -> None:
 def test_what_labels_say_is_not_overruled() -> None:
     key = ClassKey("n", "n/web")
     table = PodTable(SETTINGS)
-    table.is_sandbox("box", Sandbox("u", True, "n", key))
+    table.add_sandbox("box", Sandbox("u", True, "n", key))
     table.started("box", 0.0)
-    table.classified({"u": ClassKey("n", "n/other")})
+    table.set_classes({"u": ClassKey("n", "n/other")})
     assert table.workload()["u"].key == key
-    table.classified({"u": None})
+    table.set_classes({"u": None})
     assert table.workload()["u"].key == key
 
 
 def test_a_restarted_container_unsettles_its_pod_again() -> None:
     table = table_with_pod()
-    table.is_container("two", "box")
+    table.add_container("two", "box")
     table.started("two", 50.0)
     assert table.count(51.0).unsettled == 1
     assert table.count(52.1).unsettled == 0
@@ -212,7 +212,7 @@ def test_an_ended_pod_is_finished_for_a_minute() -> None:
 def test_a_pod_with_a_new_sandbox_is_not_finished() -> None:
     table = table_with_pod()
     table.exited("box", 10.0)
-    table.is_sandbox("box2", Sandbox("u", True))
+    table.add_sandbox("box2", Sandbox("u", True))
     table.started("box2", 11.0)
     assert table.finished(12.0) == frozenset()
     assert table.count(12.0).running == 1
@@ -228,8 +228,8 @@ def test_what_a_container_is_may_be_known_after_it_started() -> None:
     table = PodTable(SETTINGS)
     table.started("one", 0.2)
     table.started("box", 0.0)
-    table.is_container("one", "box")
-    table.is_sandbox("box", Sandbox("u", True))
+    table.add_container("one", "box")
+    table.add_sandbox("box", Sandbox("u", True))
     assert table.count(2.21) == PodCount(1, False, 0)
 
 
@@ -274,9 +274,9 @@ def tell(table: PodTable, event: str, container: str, now: float) -> None:
     if event != "is":
         getattr(table, event)(container, now)
     elif container.startswith("box"):
-        table.is_sandbox(container, Sandbox(f"uid-{container}", container != "box2"))
+        table.add_sandbox(container, Sandbox(f"uid-{container}", container != "box2"))
     else:
-        table.is_container(container, container.replace("con", "box"))
+        table.add_container(container, container.replace("con", "box"))
 
 
 def listing_of(alive: set[str]) -> PodListing:

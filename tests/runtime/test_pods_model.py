@@ -40,7 +40,7 @@ class Naive:
         self.images: dict[str, set[str]] = {}
         self.told: dict[str, ClassKey | None] = {}
 
-    def hear(self, event: str, id: str, now: float) -> None:
+    def on_event(self, event: str, id: str, now: float) -> None:
         if event == "creating" and id not in self.running:
             self.created[id] = now
         elif event == "is":
@@ -63,7 +63,7 @@ class Naive:
         self.created = {id: at for id, at in self.created.items() if id not in alive}
         self._remember()
 
-    def classified(self, uid: str, key: ClassKey | None) -> None:
+    def set_classes(self, uid: str, key: ClassKey | None) -> None:
         if uid in self._known():
             self.told[uid] = key
 
@@ -123,9 +123,9 @@ def tell(table: PodTable, event: str, id: str, now: float) -> None:
     if event != "is":
         getattr(table, event)(id, now)
     elif id in UIDS:
-        table.is_sandbox(id, sandbox(id))
+        table.add_sandbox(id, sandbox(id))
     else:
-        table.is_container(id, CONTAINERS[id], image(id))
+        table.add_container(id, CONTAINERS[id], image(id))
 
 
 def listing(alive: dict[str, float]) -> PodListing:
@@ -154,11 +154,11 @@ def test_the_table_equals_the_model_of_all_events(steps: list[tuple[float, tuple
             table.replace_all(listing(alive), now)
             naive.replace_all(alive)
         elif event == "classified":
-            table.classified({what[0]: what[1]})
-            naive.classified(*what)
+            table.set_classes({what[0]: what[1]})
+            naive.set_classes(*what)
         else:
             tell(table, event, what, now)
-            naive.hear(event, what, now)
+            naive.on_event(event, what, now)
         for later in (now, now + 0.1):
             running, unsettled = naive.count(later)
             assert table.count(later) == PodCount(running, table.count(later).churn, unsettled)

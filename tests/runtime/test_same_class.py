@@ -76,7 +76,7 @@ def by_containerd(pod: Pod) -> ClassKey | None:
     box = containers_pb.Container(id="box", labels=config["labels"] | {KIND: "sandbox", "of.the.pause": "image"})
     stored = {"Version": "v1", "Metadata": {"Config": config}}
     box.extensions[SANDBOX_JSON].value = json.dumps(stored).encode()
-    table.is_sandbox("box", sandbox_of(box, config, DEFAULT_IGNORED))
+    table.add_sandbox("box", sandbox_of(box, config, DEFAULT_IGNORED))
     table.started("box", 0.0)
     for number, image in enumerate(pod["images"]):
         container = containers_pb.Container(id=str(number), labels={KIND: "container", "app": "of-the-image"})
@@ -85,7 +85,7 @@ def by_containerd(pod: Pod) -> ClassKey | None:
         container.extensions[CONTAINER_JSON].value = json.dumps(stored).encode()
         member = containerd_member_of(container)
         assert member is not None
-        table.is_container(container.id, *member)
+        table.add_container(container.id, *member)
     return table.workload()[pod["uid"]].key
 
 
@@ -94,12 +94,12 @@ def by_cri(pod: Pod) -> ClassKey | None:
     config = sandbox_config(pod)
     metadata = cri_pb.PodSandboxMetadata(**config["metadata"])
     box = cri_pb.PodSandbox(id="box", metadata=metadata, labels=config["labels"], annotations=config["annotations"])
-    table.is_sandbox("box", cri_sandbox_of(box, DEFAULT_IGNORED, None))
+    table.add_sandbox("box", cri_sandbox_of(box, DEFAULT_IGNORED, None))
     table.started("box", 0.0)
     for number, image in enumerate(pod["images"]):
         spec = cri_pb.ImageSpec(image=resolved(image), user_specified_image=image)
         container = cri_pb.Container(id=str(number), pod_sandbox_id="box", image=spec)
-        table.is_container(container.id, *cri_member_of(container))
+        table.add_container(container.id, *cri_member_of(container))
     return table.workload()[pod["uid"]].key
 
 

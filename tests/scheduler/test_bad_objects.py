@@ -50,16 +50,16 @@ NONSENSE: tuple[Any, ...] = (
 
 def recorded(kind: type[KubeObject], name: str = "") -> Tree:
     """As the API server sent it, or another one like it. A pod is bound, so that it counts."""
-    thing = copy.deepcopy(RECORDED[kind])
+    obj = copy.deepcopy(RECORDED[kind])
     if kind is Pod:
-        thing["spec"]["nodeName"] = "a"
+        obj["spec"]["nodeName"] = "a"
     if name:
-        thing["metadata"] |= {"name": name, "uid": f"uid-{name}"}
-    return thing
+        obj["metadata"] |= {"name": name, "uid": f"uid-{name}"}
+    return obj
 
 
-def spoilt(thing: Tree, path: Path, value: Any) -> Tree:
-    bad = copy.deepcopy(thing)
+def spoilt(obj: Tree, path: Path, value: Any) -> Tree:
+    bad = copy.deepcopy(obj)
     at(bad, path[:-1])[path[-1]] = value
     return bad
 
@@ -86,10 +86,10 @@ class Stage:
             queue.fail(queued, Diagnosis(names, profile.interests(names)), -1000.0)
         assert queue.counts()["waiting"] == 1
 
-    def say(self, thing: Tree, what: str = "MODIFIED") -> None:
+    def say(self, obj: Tree, what: str = "MODIFIED") -> None:
         self.version += 1
-        thing["metadata"]["resourceVersion"] = str(self.version)
-        self.server.say({"type": what, "object": thing})
+        obj["metadata"]["resourceVersion"] = str(self.version)
+        self.server.say({"type": what, "object": obj})
 
     def witness(self) -> None:
         """Another object changes; the handler must be called for it."""
@@ -123,17 +123,17 @@ def play(kind: type[KubeObject], objects: Iterator[Tree]) -> Stage:
     async def scenario() -> Stage:
         stage = Stage(kind)
         task = asyncio.create_task(stage.reflector.run())
-        await stage.server.heard()
-        for thing in objects:
-            stage.say(thing)
+        await stage.server.received()
+        for obj in objects:
+            stage.say(obj)
             stage.witness()
-            await stage.server.heard()
-            assert stage.seen() == str(stage.version), thing
+            await stage.server.received()
+            assert stage.seen() == str(stage.version), obj
             stage.refuse()
         stage.say(recorded(kind))
         stage.say(recorded(kind), "DELETED")
         stage.witness()
-        await stage.server.heard()
+        await stage.server.received()
         assert stage.seen() == str(stage.version)
         assert (stage.server.lists, len(stage.server.watched_from)) == (1, 1)  # the watch never ended
         task.cancel()
@@ -145,17 +145,17 @@ def play(kind: type[KubeObject], objects: Iterator[Tree]) -> Stage:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_null_in_any_field(kind: type[KubeObject]) -> None:
-    thing = recorded(kind)
-    stage = play(kind, (spoilt(thing, path, None) for path in paths(thing)))
+    obj = recorded(kind)
+    stage = play(kind, (spoilt(obj, path, None) for path in paths(obj)))
     assert stage.errors == 0
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_nonsense_in_any_field(kind: type[KubeObject]) -> None:
     """One object of a kind, spoilt in every place; every seventh value there, so that it does not take minutes."""
-    thing = recorded(kind)
-    places = [(path, value) for path in paths(thing) for value in NONSENSE]
-    stage = play(kind, (spoilt(thing, path, value) for path, value in places[:: 7 if kind is Pod else 1]))
+    obj = recorded(kind)
+    places = [(path, value) for path in paths(obj) for value in NONSENSE]
+    stage = play(kind, (spoilt(obj, path, value) for path, value in places[:: 7 if kind is Pod else 1]))
     assert stage.errors == 0
 
 
@@ -165,10 +165,10 @@ def test_nonsense_in_many_fields(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from((Pod, Node)))
     things = []
     for _ in range(5):
-        thing = recorded(kind)
+        obj = recorded(kind)
         for _ in range(data.draw(st.integers(1, 5))):
-            if places := paths(thing):
-                thing = spoilt(thing, data.draw(st.sampled_from(places)), data.draw(st.sampled_from(NONSENSE)))
-        if isinstance(thing.get("metadata"), dict):
-            things.append(thing)
+            if places := paths(obj):
+                obj = spoilt(obj, data.draw(st.sampled_from(places)), data.draw(st.sampled_from(NONSENSE)))
+        if isinstance(obj.get("metadata"), dict):
+            things.append(obj)
     assert play(kind, iter(things)).errors == 0

@@ -35,19 +35,19 @@ def entries(root: Any) -> int:
     seen: set[int] = set()
     ahead, count = [root], 0
     while ahead:
-        thing = ahead.pop()
-        if id(thing) in seen or isinstance(thing, NOT_COUNTED):
+        obj = ahead.pop()
+        if id(obj) in seen or isinstance(obj, NOT_COUNTED):
             continue
-        seen.add(id(thing))
-        if isinstance(thing, np.ndarray):
-            count += thing.size
+        seen.add(id(obj))
+        if isinstance(obj, np.ndarray):
+            count += obj.size
             continue
-        if isinstance(thing, dict | list | set | frozenset | tuple):
-            count += len(thing)
-        if isinstance(thing, MethodType):
-            ahead.append(thing.__self__)
+        if isinstance(obj, dict | list | set | frozenset | tuple):
+            count += len(obj)
+        if isinstance(obj, MethodType):
+            ahead.append(obj.__self__)
         else:
-            ahead += gc.get_referents(thing)
+            ahead += gc.get_referents(obj)
     return count
 
 

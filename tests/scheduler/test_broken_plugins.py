@@ -184,8 +184,8 @@ def test_a_reserve_that_raises_takes_back_those_before_it(monkeypatch: pytest.Mo
         SchedulerSettings(on_stale="requests", profiles={"carico": {"enable": ["Fragile"]}}), ManualClock(), None
     )
     parts.cluster.node_changed(None, make_node("a"))
-    for thing in (a_class("kubernetes.io/no-provisioner"), a_claim("one"), a_claim("two"), a_volume("v")):
-        parts.cluster.thing_changed(None, thing)
+    for obj in (a_class("kubernetes.io/no-provisioner"), a_claim("one"), a_claim("two"), a_volume("v")):
+        parts.cluster.thing_changed(None, obj)
     profile, rng = parts.profiles["carico"], np.random.default_rng(1)
     first, second = (PodInfo(make_pod(name, volumes=of_claim(name))) for name in ("one", "two"))
     with pytest.raises(RuntimeError, match="a bug in a reserve"):

@@ -114,8 +114,8 @@ class Churn:
                 self.lived.remove_pod(args[0])
             case "namespace":
                 plain = {"metadata": {"name": args[0], "labels": args[1]}}
-                thing = self.namespaces[args[0]] = msgspec.convert(plain, Namespace)
-                self.lived.put(thing)
+                obj = self.namespaces[args[0]] = msgspec.convert(plain, Namespace)
+                self.lived.put(obj)
             case "no namespace":
                 if (gone := self.namespaces.pop(args[0], None)) is not None:
                     self.lived.remove(gone)

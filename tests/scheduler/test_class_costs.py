@@ -42,9 +42,9 @@ def test_an_unmeasured_class_is_charged_the_first_guess_raised_by_requests() -> 
 
 def test_the_first_guess_is_at_most_half_of_the_largest_node() -> None:
     table = ClassCostTable(first_cores=1.0, first_memory=4e9)
-    table.reported(report("small", full=(1.0, 2e9)), now=0)
+    table.apply_report(report("small", full=(1.0, 2e9)), now=0)
     assert charged(table) == [0.5, 1e9]
-    table.reported(report("large", full=(8.0, 6e9)), now=0)
+    table.apply_report(report("large", full=(8.0, 6e9)), now=0)
     assert charged(table) == [1.0, 3e9]
 
 
@@ -57,12 +57,12 @@ def test_units_take_no_notice_of_the_class() -> None:
 
 def test_the_aggregators_cost_goes_before_the_nodes_costs() -> None:
     table = ClassCostTable()
-    assert table.reported(report("a", web(2.0, 1e9)), now=0) == {"default/web"}
+    assert table.apply_report(report("a", web(2.0, 1e9)), now=0) == {"default/web"}
     assert charged(table) == [2.0, 1e9]
     assert table.charge(Claim(WEB)).probe is None
     assert table.aggregated({WEB: web(0.5, 3e9)}, RESOURCES, now=1) == {"default/web"}
     assert charged(table) == [0.5, 3e9]
-    assert table.reported(report("a", web(2.0, 1e9)), now=2) == set()
+    assert table.apply_report(report("a", web(2.0, 1e9)), now=2) == set()
 
 
 def test_what_the_aggregator_no_longer_knows_is_unknown_until_a_node_reports() -> None:
@@ -70,7 +70,7 @@ def test_what_the_aggregator_no_longer_knows_is_unknown_until_a_node_reports() -
     table.aggregated({WEB: web(0.5, 3e9)}, RESOURCES, now=0)
     assert table.aggregated({}, RESOURCES, now=1) == {"default/web"}
     assert table.charge(Claim(WEB)).probe == WEB
-    table.reported(report("a", web(2.0, 1e9)), now=2)
+    table.apply_report(report("a", web(2.0, 1e9)), now=2)
     assert charged(table) == [2.0, 1e9]
 
 
@@ -85,8 +85,8 @@ def test_costs_survive_the_aggregator_for_their_greatest_age() -> None:
 
 def test_so_do_those_of_reports() -> None:
     table = ClassCostTable(max_age=100)
-    table.reported(report("a", web(2.0, 1e9)), now=0)
-    table.reported(report("b", make_cost("default/batch", 1.0, 1e9)), now=50)
+    table.apply_report(report("a", web(2.0, 1e9)), now=0)
+    table.apply_report(report("b", make_cost("default/batch", 1.0, 1e9)), now=50)
     assert table.tick(101) == {"default/web"}
     assert table.tick(151) == {"default/batch"}
 
@@ -112,9 +112,9 @@ def test_small_moves_change_no_charge_and_do_not_add_up() -> None:
 
 def test_figures_of_a_known_class_are_merged_once_a_second() -> None:
     table = ClassCostTable()
-    table.reported(report("a", web(1.0, 1e9)), now=0)
+    table.apply_report(report("a", web(1.0, 1e9)), now=0)
     for number in range(20):
-        assert table.reported(report(f"n{number}", web(2.0, 1e9)), now=0.1) == set()
+        assert table.apply_report(report(f"n{number}", web(2.0, 1e9)), now=0.1) == set()
     assert table.tick(1.0) == {"default/web"}
     assert charged(table) == [2.0, 1e9]
 
@@ -132,7 +132,7 @@ def test_of_two_nodes_the_higher_cost_is_clipped() -> None:
 
 def test_a_node_can_claim_at_most_its_own_size() -> None:
     table = ClassCostTable()
-    table.reported(report("a", web(1000.0, 1e15), full=(4.0, 8e9)), now=0)
+    table.apply_report(report("a", web(1000.0, 1e15), full=(4.0, 8e9)), now=0)
     assert charged(table) == [4.0, 8e9]
 
 
@@ -140,7 +140,7 @@ def test_what_is_kept_of_reports_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("carico.scheduler.cache.class_costs.CLASSES", 3)
     table = ClassCostTable()
     for number in range(10):
-        table.reported(report("a", make_cost(f"default/c{number}", 1.0, 1e9)), now=float(number))
+        table.apply_report(report("a", make_cost(f"default/c{number}", 1.0, 1e9)), now=float(number))
     table.tick(20)
     assert {key.family for key, _ in table} == {"default/c7", "default/c8", "default/c9"}
 
@@ -170,5 +170,5 @@ def test_labels_that_tell_no_classes_apart_are_a_setting() -> None:
 
 def test_a_class_measured_with_no_weight_is_not_known() -> None:
     table = ClassCostTable()
-    assert table.reported(report("a", dataclasses.replace(web(1.0, 1e9), weight=0.0)), now=0) == set()
+    assert table.apply_report(report("a", dataclasses.replace(web(1.0, 1e9), weight=0.0)), now=0) == set()
     assert table.charge(Claim(WEB)).probe == WEB

@@ -76,7 +76,7 @@ def test_metrics_name_the_hundred_dearest_classes_only() -> None:
     cluster = scheduler.parts.cluster
     costs = [make_cost(f"default/c{number}", 0.1 + number, 1e9) for number in range(150)]
     cluster.aggregated({cost.key: cost for cost in costs}, ("cpu", "memory"))
-    cluster.reported(make_report("a", 5.0, room=(4.0, 8e9), full=(8.0, 16e9)))
+    cluster.apply_report(make_report("a", 5.0, room=(4.0, 8e9), full=(8.0, 16e9)))
     for number in range(150):
         cluster.pod_changed(None, make_pod(f"p{number}", labels={"app": f"c{number}"}, node="a"))
     families = {family.name: family for family in routes._present(scheduler)}

@@ -41,8 +41,8 @@ class Changing:
         self.pods: dict[str, Pod] = {}
         self.waiting = [self._pod(item) for item in self.drawn.waiting]
         self.snapshot = Snapshot(RowIndex())
-        for thing in self.things:
-            self.snapshot.put(thing)
+        for obj in self.things:
+            self.snapshot.put(obj)
         self._fresh_names = itertools.count()
 
     def _others(self) -> list[dict[str, Any]]:
@@ -99,8 +99,8 @@ class Changing:
 
     def rebuilt(self) -> Snapshot:
         snapshot = Snapshot(RowIndex())
-        for thing in self.things:
-            snapshot.put(thing)
+        for obj in self.things:
+            snapshot.put(obj)
         for node in self.nodes.values():
             snapshot.set_node(node)
         for pod in self.pods.values():

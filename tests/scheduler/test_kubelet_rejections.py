@@ -27,11 +27,11 @@ def failed(name: str, reason: str, scheduler: str = "carico", node: str = "n") -
 def counted(listed: list[dict[str, Any]], added: list[dict[str, Any]]) -> tuple[KubeletRejections, str]:
     async def scenario() -> tuple[KubeletRejections, str]:
         registry = CollectorRegistry()
-        server = PlayedServer([listed], [[{"type": "ADDED", "object": thing} for thing in added]])
+        server = PlayedServer([listed], [[{"type": "ADDED", "object": obj} for obj in added]])
         metrics = SchedulerMetrics(registry)
         rejections = KubeletRejections(server.client, metrics, ManualClock(), {"carico": 1})
         task = asyncio.create_task(rejections.run())
-        await server.heard()
+        await server.received()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         return rejections, generate_latest(registry).decode()
@@ -66,6 +66,6 @@ def test_what_failed_before_or_for_other_reasons_or_nowhere_is_not_counted() -> 
 def test_of_each_pod_only_names_are_kept() -> None:
     rejections, _ = counted([failed("a", "OutOfcpu")], [failed("b", "Error")])
     kept = rejections.reflector.store
-    assert {key: type(thing) for key, thing in kept.items()} == {"d/a": FailedPod, "d/b": FailedPod}
-    assert all(len(msgspec.json.encode(thing)) < 300 for thing in kept.values())
+    assert {key: type(obj) for key, obj in kept.items()} == {"d/a": FailedPod, "d/b": FailedPod}
+    assert all(len(msgspec.json.encode(obj)) < 300 for obj in kept.values())
     assert FAILED.kind == "FailedPod"

@@ -122,7 +122,7 @@ def test_a_node_is_stale_without_a_report_after_silence_and_when_its_stream_brea
     assert fresh(book, "a", 20.5)
     assert not fresh(book, "a", 20.6)
     book.report(make_report("a", 5.0), now=30)
-    book.fell_silent("a")
+    book.mark_disconnected("a")
     assert not fresh(book, "a", 30)
     book.set_heartbeat(20)
     book.report(make_report("a", 5.0), now=40)

@@ -27,11 +27,11 @@ class Listener:
     def __init__(self, parts: Components) -> None:
         self._parts = parts
 
-    def reported(self, report: NodeReport) -> None:
-        self._parts.cluster.reported(report)
+    def on_report(self, report: NodeReport) -> None:
+        self._parts.cluster.apply_report(report)
 
-    def fell_silent(self, node: str) -> None:
-        self._parts.ledger.fell_silent(node)
+    def on_disconnect(self, node: str) -> None:
+        self._parts.ledger.mark_disconnected(node)
 
     def heartbeat(self) -> float:
         return 5.0
@@ -40,7 +40,7 @@ class Listener:
         return True
 
 
-def heard(*names: str) -> tuple[Components, ManualClock]:
+def received(*names: str) -> tuple[Components, ManualClock]:
     """A scheduler that got these reports over the wire, beside a node of a new agent that is full."""
     clock = ManualClock(now=100.0)
     parts = assemble(SchedulerSettings(validate=True), clock, None)
@@ -52,7 +52,7 @@ def heard(*names: str) -> tuple[Components, ManualClock]:
     for name in names:
         assert session.answer((RECORDED / f"{name}.bin").read_bytes()) is None
     assert refused == []
-    parts.cluster.reported(make_report("new", 0.0, room=(0.0, 0.0), full=(8.0, 16e9)))
+    parts.cluster.apply_report(make_report("new", 0.0, room=(0.0, 0.0), full=(8.0, 16e9)))
     costs = [make_cost("default/web", 50.0, 1e12)]  # on a node with room it would fit nowhere
     parts.cluster.aggregated({cost.key: cost for cost in costs}, ("cpu", "memory"))
     return parts, clock
@@ -64,12 +64,12 @@ def place(parts: Components, name: str) -> str:
 
 
 def test_a_node_that_reports_pod_capacity_3_takes_three_pods_whatever_their_class() -> None:
-    parts, _ = heard("first", "second")
+    parts, _ = received("first", "second")
     assert [place(parts, f"p{i}") for i in range(4)] == ["node-7"] * 3 + [""]
 
 
 def test_pods_that_it_counted_are_handed_over() -> None:
-    parts, _ = heard("first")
+    parts, _ = received("first")
     parts.cluster.pod_changed(None, make_pod("a", uid="5f2c1a54-0001", node="node-7", phase="Running"))
     account = parts.ledger.account("node-7")
     assert account is not None
@@ -77,6 +77,6 @@ def test_pods_that_it_counted_are_handed_over() -> None:
 
 
 def test_explain_says_no_room_of_it() -> None:
-    parts, clock = heard("first")
+    parts, clock = received("first")
     found = {verdict.node: verdict for verdict in explain(parts, make_pod("p"), clock.monotonic()).nodes}
     assert (found["node-7"].room, found["node-7"].left, found["node-7"].free) == ("", {}, 3.25)

@@ -278,7 +278,7 @@ def test_a_node_whose_agent_falls_silent_stays_nominated() -> None:
         async with World() as world:
             first = await nominated_by_room(world)
             (other,) = {"n0", "n1"} - {first}
-            world.parts.ledger.fell_silent(first)
+            world.parts.ledger.mark_disconnected(first)
             world.parts.cluster.capacity_changed()
             for step in range(60):
                 world.report(other)

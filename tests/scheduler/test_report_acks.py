@@ -36,7 +36,7 @@ class Stage:
 
     def report(self, *counted: str, **changes: Any) -> list[tuple[NodeSize | None, dict[str, str]]]:
         """What is told to the agent in return."""
-        self.listener.reported(report(*counted, **changes))
+        self.listener.on_report(report(*counted, **changes))
         told, self.told = self.told, []
         return told
 
@@ -63,7 +63,7 @@ def test_they_are_sent_again_when_the_node_object_changes_and_on_a_new_stream() 
     stage.cluster.node_changed(old, new)
     assert stage.told == [(NodeSize(6.0, 16 * GIB), {})]
     stage.told.clear()
-    stage.listener.fell_silent("a")
+    stage.listener.on_disconnect("a")
     assert stage.report() == [(NodeSize(6.0, 16 * GIB), {})]
 
 

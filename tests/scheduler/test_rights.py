@@ -39,9 +39,9 @@ ALL_PARTS = {NeededBy.SCHEDULER, NeededBy.ELECTION, NeededBy.EXTENDER, NeededBy.
 NOT_SERVED = ApiRequestName("watch", "resource.k8s.io", "deviceclasses")
 
 
-def new(thing: KubeObject) -> bytes:
-    meta = msgspec.structs.replace(thing.metadata, uid="", resource_version="")
-    return msgspec.json.encode(msgspec.structs.replace(thing, metadata=meta))
+def new(obj: KubeObject) -> bytes:
+    meta = msgspec.structs.replace(obj.metadata, uid="", resource_version="")
+    return msgspec.json.encode(msgspec.structs.replace(obj, metadata=meta))
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -64,8 +64,8 @@ class World:
         )  # fmt: skip
         self.scheduler = Scheduler(settings, client=self.client)
 
-    async def make(self, path: str, thing: KubeObject) -> None:
-        await self.user.call("POST", path, new(thing))
+    async def make(self, path: str, obj: KubeObject) -> None:
+        await self.user.call("POST", path, new(obj))
 
     async def pod(self, name: str, **changes: Any) -> None:
         await self.make("/api/v1/namespaces/default/pods", make_pod(name, **changes))

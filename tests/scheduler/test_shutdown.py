@@ -64,9 +64,9 @@ class _Recorded(Client):
         return answer
 
 
-def new(thing: KubeObject) -> bytes:
-    meta = msgspec.structs.replace(thing.metadata, uid="", resource_version="")
-    return msgspec.json.encode(msgspec.structs.replace(thing, metadata=meta))
+def new(obj: KubeObject) -> bytes:
+    meta = msgspec.structs.replace(obj.metadata, uid="", resource_version="")
+    return msgspec.json.encode(msgspec.structs.replace(obj, metadata=meta))
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -173,8 +173,8 @@ def test_events_that_cannot_be_written_do_not_hold_the_lease(tmp_path: Path, mon
 def test_pods_that_wait_are_left_to_the_next_leader() -> None:
     async def scenario() -> None:
         world = BindingWorld({"a": 5.0})
-        world.see_thing(a_class())
-        world.see_thing(a_claim("c"))
+        world.see_object(a_class())
+        world.see_object(a_claim("c"))
         world.see(make_pod("db", volumes=of_claim("c")))
         world.decide()
         await world.clock.turn(0)

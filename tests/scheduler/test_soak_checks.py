@@ -433,8 +433,8 @@ def test_the_observer_sees_a_changed_number_of_units() -> None:
 
 
 def test_null_takes_the_place_of_what_is_empty_and_of_nothing_else() -> None:
-    thing = seen_pod(spec={"nodeSelector": {"pool": "open"}})
-    line = json.dumps({"type": "MODIFIED", "object": thing}).encode()
+    obj = seen_pod(spec={"nodeSelector": {"pool": "open"}})
+    line = json.dumps({"type": "MODIFIED", "object": obj}).encode()
     changed = json.loads(objects.with_nulls("/api/v1/pods?watch=1", line))["object"]
     assert changed["spec"]["nodeSelector"] == {"pool": "open"}
     assert changed["spec"]["volumes"] is None

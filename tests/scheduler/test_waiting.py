@@ -33,9 +33,9 @@ def playing(scenario: Callable[[BindingWorld], Awaitable[None]], nodes: dict[str
 
 async def hang(world: BindingWorld, count: int = MANY) -> None:
     """So many pods get a node and wait for a provisioner that does nothing."""
-    world.see_thing(a_class())
+    world.see_object(a_class())
     for i in range(count):
-        world.see_thing(a_claim(f"c{i}"))
+        world.see_object(a_claim(f"c{i}"))
         world.see(make_pod(f"db{i}", volumes=of_claim(f"c{i}")))
     while world.decide():
         await world.clock.turn(0)
@@ -120,7 +120,7 @@ def test_a_pod_whose_claim_is_deleted_while_it_waits_is_tried_again(recreated: b
     async def scenario(world: BindingWorld) -> None:
         await hang(world, 1)
         if recreated:
-            world.see_thing(a_claim("c0", node="a", version="9", uid="another"))
+            world.see_object(a_claim("c0", node="a", version="9", uid="another"))
         else:
             world.see_thing_deleted(a_claim("c0"))
         await world.clock.turn(0)
@@ -134,10 +134,10 @@ def test_volumes_that_come_are_noticed_at_once() -> None:
 
     async def scenario(world: BindingWorld) -> None:
         await hang(world, 2)
-        world.see_thing(a_claim("c0", bound="v", node="a", version="9"))
+        world.see_object(a_claim("c0", bound="v", node="a", version="9"))
         await world.clock.turn(0)
         assert world.server.posts == []  # the claim is bound, and its volume not known yet
-        world.see_thing(a_volume("v", claim="c0"))
+        world.see_object(a_volume("v", claim="c0"))
         await world.clock.turn(0)
         assert world.server.posts == ["db0"]
         assert world.binder.in_flight == 1
@@ -150,8 +150,8 @@ def test_a_provisioner_that_made_the_volume_in_another_zone() -> None:
 
     async def scenario(world: BindingWorld) -> None:
         await hang(world, 1)
-        world.see_thing(a_volume("v", zone="2", claim="c0"))
-        world.see_thing(a_claim("c0", bound="v", node="a", version="9"))
+        world.see_object(a_volume("v", zone="2", claim="c0"))
+        world.see_object(a_claim("c0", bound="v", node="a", version="9"))
         await world.clock.turn(0)
         why = "binding volumes: volume v of claim default/c0 cannot be used from the node (node affinity)"
         assert world.last("db0") == ("failed", why)
@@ -174,19 +174,19 @@ def test_a_provisioner_that_made_the_volume_in_another_zone() -> None:
 )
 def test_the_volume_controller_takes_the_volume_back(claimed: str | None, why: str) -> None:
     async def scenario(world: BindingWorld) -> None:
-        world.see_thing(a_class("kubernetes.io/no-provisioner"))
-        world.see_thing(a_volume("v"))
-        world.see_thing(a_claim("c"))
+        world.see_object(a_class("kubernetes.io/no-provisioner"))
+        world.see_object(a_volume("v"))
+        world.see_object(a_claim("c"))
         world.see(make_pod("db", volumes=of_claim("c")))
         world.decide()
         await world.clock.turn(0)
-        world.see_thing(a_volume("v", claim="c", version="4"))  # what was written comes back
+        world.see_object(a_volume("v", claim="c", version="4"))  # what was written comes back
         await world.clock.turn(0)
         assert world.binder.in_flight == 1
         if claimed is None:
             world.see_thing_deleted(a_volume("v"))
         else:
-            world.see_thing(a_volume("v", claim=claimed, version="5"))
+            world.see_object(a_volume("v", claim=claimed, version="5"))
         await world.clock.turn(0)
         assert world.last("db") == ("failed", f"binding volumes: {why}")
 
@@ -224,8 +224,8 @@ def test_pods_that_all_stop_waiting_at_once_still_take_slots() -> None:
         await hang(world, 30)
         world.server.open.clear()
         for i in range(30):
-            world.see_thing(a_volume(f"v{i}", claim=f"c{i}"))
-            world.see_thing(a_claim(f"c{i}", bound=f"v{i}", node="a", version="9"))
+            world.see_object(a_volume(f"v{i}", claim=f"c{i}"))
+            world.see_object(a_claim(f"c{i}", bound=f"v{i}", node="a", version="9"))
         await world.clock.turn(0)
         assert (world.server.most, world.binder.has_place) == (4, False)
         world.server.open.set()
@@ -240,8 +240,8 @@ def test_what_happens_while_a_pod_waits_for_a_slot_counts() -> None:
         await hang(world, 8)
         world.server.open.clear()
         for i in range(8):
-            world.see_thing(a_volume(f"v{i}", claim=f"c{i}"))
-            world.see_thing(a_claim(f"c{i}", bound=f"v{i}", node="a", version="9"))
+            world.see_object(a_volume(f"v{i}", claim=f"c{i}"))
+            world.see_object(a_claim(f"c{i}", bound=f"v{i}", node="a", version="9"))
         await world.clock.turn(0)
         sent = set(world.server.posts)
         late = sorted({f"db{i}" for i in range(8)} - sent)

@@ -74,7 +74,7 @@ def test_a_node_whose_stream_breaks_takes_pods_by_requests_at_once() -> None:
     world = World({"a": 0.0}, on_stale="requests")
     world.refuse(make_pod("p"))
     world.clock.advance(2)
-    world.ledger.fell_silent("a")
+    world.ledger.mark_disconnected("a")
     world.cluster.capacity_changed()
     assert world.drain() == ["p"]
 

@@ -58,7 +58,7 @@ def test_the_limit_of_the_group_that_holds_all_pods(tmp_path: Path, version: int
     assert limit_above(tmp_path, []) is None
 
 
-class Heard:
+class Received:
     def __init__(self) -> None:
         self.calls: list[tuple[float, ...]] = []
 
@@ -67,20 +67,20 @@ class Heard:
 
 
 def test_the_pipeline_gets_every_change_once(tmp_path: Path) -> None:
-    settings, heard = AgentSettings(cgroup_root=tmp_path), Heard()
-    full = FullAmounts(settings, PodTable(settings), heard)
+    settings, received = AgentSettings(cgroup_root=tmp_path), Received()
+    full = FullAmounts(settings, PodTable(settings), received)
     full.update(EIGHT)
     full.update(EIGHT)
     full.allocatable(NodeSize(cores=3.5, memory_bytes=7 * GIB))
     full.allocatable(NodeSize(cores=3.5, memory_bytes=7 * GIB))
-    assert [round(amounts[1] / GIB, 2) for amounts in heard.calls] == [7.82, 7.0]
-    assert heard.calls[-1][0] == pytest.approx(2 * 4 * 0.99)
+    assert [round(amounts[1] / GIB, 2) for amounts in received.calls] == [7.82, 7.0]
+    assert received.calls[-1][0] == pytest.approx(2 * 4 * 0.99)
     assert full.memory == (7 * GIB, "allocatable")
 
 
 def test_cpu_by_utilisation_alone_holds_one_thread_per_core(tmp_path: Path) -> None:
     settings = AgentSettings(cgroup_root=tmp_path, cpu="utilisation", full={"cpu": 0.5})
-    full = FullAmounts(settings, PodTable(settings), Heard())
+    full = FullAmounts(settings, PodTable(settings), Received())
     full.update(EIGHT)
     assert full.amounts[0] == 2.0
 
@@ -92,6 +92,6 @@ def test_pods_with_cgroups_tell_the_limit_above_them(tmp_path: Path) -> None:
     settings = AgentSettings(cgroup_root=tmp_path)
     table = PodTable(settings)
     table.replace_all(PodListing({"s": Sandbox("u", workload=True, cgroup="/kubepods/podu")}, {}, {"s": 0.0}), 0.0)
-    full = FullAmounts(settings, table, Heard())
+    full = FullAmounts(settings, table, Received())
     full.update(EIGHT)
     assert full.memory == (5 * GIB, "kubepods")

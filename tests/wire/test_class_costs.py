@@ -148,9 +148,9 @@ def test_messages_of_the_first_version_mean_the_same(local_model, node_report):
     assert (said.estimate.room, said.full, said.class_costs) == ((), (), ())
     peer = replica.decode(replica.parse(recorded("replica")))
     assert (peer.replica, peer.nodes, peer.joined, peer.class_costs) == ("r1", 2, frozenset({"n9"}), ())
-    heard = cluster.decode(recorded("cluster"))
-    assert isinstance(heard, ClusterModel)
-    assert heard.cost == CostBelief((0.5, 0.0), (0.01, math.inf))
+    received = cluster.decode(recorded("cluster"))
+    assert isinstance(received, ClusterModel)
+    assert received.cost == CostBelief((0.5, 0.0), (0.01, math.inf))
     assert cluster.decode_next_ask(recorded("cluster")) == 0.0
     assert cluster.decode(recorded("none_yet")) is None
     assert report.decode_ack(recorded("ack")) == report.Ack(8.5, True, cluster.RejectedMessage(4, "range", "no"))
@@ -223,13 +223,13 @@ def test_an_ack_that_cannot_be_is_refused(reason, message):
 def test_class_costs_are_streamed_in_parts(class_cost):
     many = [class_cost(f"c{i}", nodes=3) for i in range(2_500)]
     parts = classes.encode(77, ("cpu", "memory"), [classes.chunk(cost) for cost in many], whole=True)
-    heard = [classes.decode(part) for part in parts]
-    assert [(part.version, part.whole, len(part.costs)) for part in heard] == [
+    received = [classes.decode(part) for part in parts]
+    assert [(part.version, part.whole, len(part.costs)) for part in received] == [
         (0, True, 1000),
         (0, False, 1000),
         (77, False, 500),
     ]
-    assert [cost for part in heard for cost in part.costs] == many
+    assert [cost for part in received for cost in part.costs] == many
     gone = [ClassName("team-a/old", "")]
     (delta,) = classes.encode(78, ("cpu", "memory"), [], gone, whole=False)
     assert classes.decode(delta) == Costs(78, False, ("cpu", "memory"), (), tuple(gone))

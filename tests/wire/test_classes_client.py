@@ -26,13 +26,13 @@ RESOURCES = ("cpu", "memory")
 
 
 @pytest.fixture
-def heard():
+def received():
     return []
 
 
 @pytest.fixture
-def policy(heard):
-    policy = ClassesPolicy(lambda costs, resources: heard.append((costs, resources)), limit=256)
+def policy(received):
+    policy = ClassesPolicy(lambda costs, resources: received.append((costs, resources)), limit=256)
     policy.on_open(0.0)
     return policy
 
@@ -51,35 +51,35 @@ def test_the_first_message_has_the_clients_version(policy, class_cost):
     assert classes.decode_query(policy.next_message(5.0)).version == 12
 
 
-def test_changes_are_put_into_the_table(policy, heard, class_cost):
+def test_changes_are_put_into_the_table(policy, received, class_cost):
     tell(policy, 10, [class_cost("web"), class_cost("db")], whole=True)
     tell(policy, 11, [class_cost("web", mean=(0.9, 1.0))], [ClassName("team-a/db", "5d9c")])
-    costs, resources = heard[-1]
+    costs, resources = received[-1]
     assert {key.family: cost.mean for key, cost in costs.items()} == {"team-a/web": (0.9, 1.0)}
     assert resources == RESOURCES
     tell(policy, 3, [class_cost("other")], whole=True)
-    assert [key.family for key in heard[-1][0]] == ["team-a/other"], "another replica, another table"
+    assert [key.family for key in received[-1][0]] == ["team-a/other"], "another replica, another table"
 
 
-def test_what_a_rejected_part_held_is_requested_again(policy, heard, class_cost):
+def test_what_a_rejected_part_held_is_requested_again(policy, received, class_cost):
     tell(policy, 10, [class_cost("web")], whole=True)
     parts = classes.encode(20, RESOURCES, [classes.chunk(class_cost(f"c{i}")) for i in range(1500)], whole=True)
     wrong = classes.encode(0, RESOURCES, [classes.chunk(class_cost(mean=(-1.0, 1.0)))], whole=True)
     with pytest.raises(InvalidMessage):
         policy.on_message(wrong[0], 2.0)
     policy.on_message(parts[1], 2.0)
-    assert len(heard[-1][0]) == 501, "what is known stays"
+    assert len(received[-1][0]) == 501, "what is known stays"
     policy.on_open(3.0)
     assert classes.decode_query(policy.next_message(3.0)).version == 10
 
 
-def test_a_table_in_parts_is_shown_when_it_is_complete(policy, heard, class_cost):
+def test_a_table_in_parts_is_shown_when_it_is_complete(policy, received, class_cost):
     tell(policy, 10, [class_cost("web")], whole=True)
     parts = classes.encode(20, RESOURCES, [classes.chunk(class_cost(f"c{i}")) for i in range(1500)], whole=True)
     policy.on_message(parts[0], 2.0)
-    assert len(heard) == 1, "the classes of the second part are not gone meanwhile"
+    assert len(received) == 1, "the classes of the second part are not gone meanwhile"
     policy.on_message(parts[1], 2.0)
-    assert len(heard[-1][0]) == 1500
+    assert len(received[-1][0]) == 1500
 
 
 def test_classes_of_new_pods_are_named_at_most_once_a_second(policy):
@@ -91,11 +91,11 @@ def test_classes_of_new_pods_are_named_at_most_once_a_second(policy):
     assert policy.delay(1.0) == math.inf
 
 
-def test_nonsense_leaves_the_table_as_it_was(policy, heard, class_cost):
+def test_nonsense_leaves_the_table_as_it_was(policy, received, class_cost):
     tell(policy, 10, [class_cost()], whole=True)
     with pytest.raises(InvalidMessage):
         tell(policy, 11, [class_cost(mean=(math.nan, 1.0))])
-    assert len(heard) == 1
+    assert len(received) == 1
 
 
 class Echo:

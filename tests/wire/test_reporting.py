@@ -90,10 +90,10 @@ class Remembering:
     def __init__(self):
         self.reports = []
 
-    def reported(self, report):
+    def on_report(self, report):
         self.reports.append(report)
 
-    def fell_silent(self, node):
+    def on_disconnect(self, node):
         pass
 
     def heartbeat(self):

@@ -233,10 +233,10 @@ def test_forgetting_lets_no_ghost_in(steps):
 class Deaf:
     """A listener that does not care."""
 
-    def reported(self, report):
+    def on_report(self, report):
         pass
 
-    def fell_silent(self, node):
+    def on_disconnect(self, node):
         pass
 
     def heartbeat(self):

@@ -229,7 +229,7 @@ async def test_a_client_that_pings_all_the_time_loses_its_connection():
     scheduler = Scheduler(PLAIN)
     port = await scheduler.start()
 
-    def heard():
+    def received():
         with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
             connection.sendall(PREFACE + 10 * PING)
             data = b""
@@ -237,5 +237,5 @@ async def test_a_client_that_pings_all_the_time_loses_its_connection():
                 data += more
             return frames(data)
 
-    assert GOAWAY in await asyncio.to_thread(heard)
+    assert GOAWAY in await asyncio.to_thread(received)
     await scheduler.server.stop()

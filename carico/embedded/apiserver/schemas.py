@@ -75,29 +75,29 @@ def _checked(kind: ApiKind, plain: Plain) -> Plain:
     return plain
 
 
-def without_nulls(thing: Any) -> Any:
+def without_nulls(tree: Any) -> Any:
     """
     >>> without_nulls({"a": None, "b": [{"c": None}]})
     {'b': [{}]}
     """
-    if isinstance(thing, dict):
-        return {key: without_nulls(value) for key, value in thing.items() if value is not None}
-    return [without_nulls(value) for value in thing] if isinstance(thing, list) else thing
+    if isinstance(tree, dict):
+        return {key: without_nulls(value) for key, value in tree.items() if value is not None}
+    return [without_nulls(value) for value in tree] if isinstance(tree, list) else tree
 
 
-def _quantities(thing: Any) -> Any:
+def _quantities(tree: Any) -> Any:
     """Convert numbers to quantities: YAML's `cpu: 1` means the quantity "1"."""
-    if isinstance(thing, list):
-        return [_quantities(value) for value in thing] if thing and isinstance(thing[0], dict) else thing
-    if not isinstance(thing, dict):
-        return thing
+    if isinstance(tree, list):
+        return [_quantities(value) for value in tree] if tree and isinstance(tree[0], dict) else tree
+    if not isinstance(tree, dict):
+        return tree
     return {
         key: {name: _quantity(amount) for name, amount in value.items()}
         if key in _ROOMS and isinstance(value, dict)
         else _quantities(value)
         if isinstance(value, (dict, list))
         else value
-        for key, value in thing.items()
+        for key, value in tree.items()
     }
 
 

@@ -120,8 +120,8 @@ def _identity(member: Any, name: str | None) -> str:
     return repr(member.get(name) if isinstance(member, dict) and name is not None else member)
 
 
-def _list(thing: Any) -> list[Any]:
-    return thing if isinstance(thing, list) else []
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _in_order(members: list[Any], wanted: list[Any], name: str | None, before: list[Any]) -> list[Any]:

@@ -122,7 +122,7 @@ class ClassCostTable:
             self._reported.pop(key, None)
         return self._settle(changed)
 
-    def reported(self, report: NodeReport, now: float) -> set[str]:
+    def apply_report(self, report: NodeReport, now: float) -> set[str]:
         """A node's figures; applied at once where the class was unknown, else at the next tick."""
         fresh: set[ClassKey] = set()
         if report.full:

@@ -156,7 +156,7 @@ class Ledger(RoomColumns):
             account.in_cluster = False
             self._close_if_unused(node, account)
 
-    def fell_silent(self, node: str) -> None:
+    def mark_disconnected(self, node: str) -> None:
         """The report stream broke: the node is stale from now until the first report of a new stream."""
         if (account := self._accounts.get(node)) is not None:
             account.connected = False

@@ -92,28 +92,28 @@ class ObjectStore:
             "VolumeAttachment": self.attachments,
         }
 
-    def put(self, thing: KubeObject) -> None:
-        kind = type(thing).__name__
-        assumed = self._assumed.get((kind, thing.key))
+    def put(self, obj: KubeObject) -> None:
+        kind = type(obj).__name__
+        assumed = self._assumed.get((kind, obj.key))
         if assumed is not None:
-            if assumed[0].metadata.resource_version == thing.metadata.resource_version:
+            if assumed[0].metadata.resource_version == obj.metadata.resource_version:
                 return  # the version before the assumption: what was assumed since then stays
-            del self._assumed[kind, thing.key]
-        self._tables[kind][thing.key] = thing
-        if isinstance(thing, Service):
-            self.services_in[thing.namespace][thing.key] = thing
-        elif isinstance(thing, VolumeAttachment):
-            self.attachments_on[thing.spec.node_name][thing.key] = thing
-        self._notify(thing)
+            del self._assumed[kind, obj.key]
+        self._tables[kind][obj.key] = obj
+        if isinstance(obj, Service):
+            self.services_in[obj.namespace][obj.key] = obj
+        elif isinstance(obj, VolumeAttachment):
+            self.attachments_on[obj.spec.node_name][obj.key] = obj
+        self._notify(obj)
 
-    def remove(self, thing: KubeObject) -> None:
-        self._assumed.pop((type(thing).__name__, thing.key), None)
-        self._tables[type(thing).__name__].pop(thing.key, None)
-        if isinstance(thing, Service):
-            _drop(self.services_in, thing.namespace, thing.key)
-        elif isinstance(thing, VolumeAttachment):
-            _drop(self.attachments_on, thing.spec.node_name, thing.key)
-        self._notify(thing)
+    def remove(self, obj: KubeObject) -> None:
+        self._assumed.pop((type(obj).__name__, obj.key), None)
+        self._tables[type(obj).__name__].pop(obj.key, None)
+        if isinstance(obj, Service):
+            _drop(self.services_in, obj.namespace, obj.key)
+        elif isinstance(obj, VolumeAttachment):
+            _drop(self.attachments_on, obj.spec.node_name, obj.key)
+        self._notify(obj)
 
     @contextmanager
     def listening(self, names: Iterable[tuple[str, str]], on_change: Callable[[], None]) -> Iterator[None]:
@@ -132,30 +132,30 @@ class ObjectStore:
                 if not self._listeners[name]:
                     del self._listeners[name]
 
-    def assume(self, thing: KubeObject) -> None:
+    def assume(self, obj: KubeObject) -> None:
         """Assumes an update of this object, until the watch delivers a new version or `restore` is called."""
-        kind = type(thing).__name__
-        present = self._tables[kind].get(thing.key)
+        kind = type(obj).__name__
+        present = self._tables[kind].get(obj.key)
         if present is not None:
-            self._assumed.setdefault((kind, thing.key), (present, []))[1].append(thing)
-            self._tables[kind][thing.key] = thing
+            self._assumed.setdefault((kind, obj.key), (present, []))[1].append(obj)
+            self._tables[kind][obj.key] = obj
 
-    def restore(self, thing: KubeObject) -> None:
+    def restore(self, obj: KubeObject) -> None:
         """Undoes `assume` of this object, and of no other; no effect if a watch event came first."""
-        name = type(thing).__name__, thing.key
-        real, assumed = self._assumed.get(name, (thing, []))
-        if thing in assumed:
-            assumed.remove(thing)
-            present = self._tables[name[0]][thing.key] = assumed[-1] if assumed else real
+        name = type(obj).__name__, obj.key
+        real, assumed = self._assumed.get(name, (obj, []))
+        if obj in assumed:
+            assumed.remove(obj)
+            present = self._tables[name[0]][obj.key] = assumed[-1] if assumed else real
             if not assumed:
                 del self._assumed[name]
-            self.on_restore(thing, present)
+            self.on_restore(obj, present)
 
-    def _notify(self, thing: KubeObject) -> None:
+    def _notify(self, obj: KubeObject) -> None:
         if not self._listeners:
             return
-        concerned = [(type(thing).__name__, thing.key)]
-        if isinstance(thing, PersistentVolume) and (ref := thing.spec.claim_ref) is not None:
+        concerned = [(type(obj).__name__, obj.key)]
+        if isinstance(obj, PersistentVolume) and (ref := obj.spec.claim_ref) is not None:
             concerned.append(("PersistentVolumeClaim", f"{ref.namespace}/{ref.name}"))
         for name in concerned:
             for on_change in list(self._listeners.get(name, ())):

@@ -28,29 +28,29 @@ class AudienceIndex(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._things: dict[Place, dict[T, None]] = {}
+        self._members: dict[Place, dict[T, None]] = {}
         self._places: dict[T, tuple[Place, ...]] = {}
 
     def __len__(self) -> int:
         return len(self._places)
 
-    def add(self, audience: PodSet, thing: T) -> None:
-        places = self._places[thing] = self._chosen(audience)
+    def add(self, audience: PodSet, member: T) -> None:
+        places = self._places[member] = self._chosen(audience)
         for place in places:
-            self._things.setdefault(place, {})[thing] = None
+            self._members.setdefault(place, {})[member] = None
 
-    def remove(self, thing: T) -> None:
-        for place in self._places.pop(thing):
-            del self._things[place][thing]
-            if not self._things[place]:
-                del self._things[place]
+    def remove(self, member: T) -> None:
+        for place in self._places.pop(member):
+            del self._members[place][member]
+            if not self._members[place]:
+                del self._members[place]
 
     def candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterator[T]:
         """The objects whose audience may contain such a pod, each once."""
         for name in (namespace, ANY):
-            yield from self._things.get((name, "", ""), ())
+            yield from self._members.get((name, "", ""), ())
             for key, value in labels.items():
-                yield from self._things.get((name, key, value), ())
+                yield from self._members.get((name, key, value), ())
 
     def _chosen(self, audience: PodSet) -> tuple[Place, ...]:
         """The keys of one required label: of several, the one with the fewest entries in the index."""
@@ -61,4 +61,4 @@ class AudienceIndex(Generic[T]):
         if not demanded:
             return tuple((name, "", "") for name in names)
         options = [tuple((name, r.key, value) for name in names for value in r.values) for r in demanded]
-        return min(options, key=lambda places: sum(len(self._things.get(place, ())) for place in places))
+        return min(options, key=lambda places: sum(len(self._members.get(place, ())) for place in places))

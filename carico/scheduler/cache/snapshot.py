@@ -162,16 +162,16 @@ class Snapshot:
         if row is not None and row < len(self):
             self.pod_changes.note(row)
 
-    def put(self, thing: KubeObject) -> None:
+    def put(self, obj: KubeObject) -> None:
         """Adds or updates an object that is neither a pod nor a node."""
-        if isinstance(thing, Namespace):
-            self.match_counts.namespace_changed(self.store.namespace_labels(thing.name), thing.metadata.labels)
-        self.store.put(thing)
+        if isinstance(obj, Namespace):
+            self.match_counts.namespace_changed(self.store.namespace_labels(obj.name), obj.metadata.labels)
+        self.store.put(obj)
 
-    def remove(self, thing: KubeObject) -> None:
-        if isinstance(thing, Namespace):
-            self.match_counts.namespace_changed(self.store.namespace_labels(thing.name), {})
-        self.store.remove(thing)
+    def remove(self, obj: KubeObject) -> None:
+        if isinstance(obj, Namespace):
+            self.match_counts.namespace_changed(self.store.namespace_labels(obj.name), {})
+        self.store.remove(obj)
 
     def nominate(self, pod: PodInfo, node: str, victims: Iterable[PodInfo] = ()) -> None:
         """Nominates the node for the pod: pods of lower priority must not take the room."""

@@ -235,7 +235,7 @@ class Unschedulable:
                 found += reaching
         return found
 
-    def reported(self, row: int, room: Room) -> list[WaitingGroup]:
+    def groups_for_report(self, row: int, room: Room) -> list[WaitingGroup]:
         """Groups for which only the row's report prevented preemption, and does not any more."""
         groups = [
             group

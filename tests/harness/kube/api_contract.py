@@ -79,41 +79,41 @@ def _at(answer: Any, path: str) -> Any:
     return answer
 
 
-def _filled(thing: Any, kept: dict[str, str]) -> Any:
-    if isinstance(thing, str):
+def _filled(obj: Any, kept: dict[str, str]) -> Any:
+    if isinstance(obj, str):
         for key, value in kept.items():
-            thing = thing.replace("{" + key + "}", value)
-        return thing
-    if isinstance(thing, dict):
-        return {key: _filled(value, kept) for key, value in thing.items()}
-    return [_filled(value, kept) for value in thing] if isinstance(thing, list) else thing
+            obj = obj.replace("{" + key + "}", value)
+        return obj
+    if isinstance(obj, dict):
+        return {key: _filled(value, kept) for key, value in obj.items()}
+    return [_filled(value, kept) for value in obj] if isinstance(obj, list) else obj
 
 
 def _event(event: Any) -> Any:
     return [event["type"], event["object"].get("metadata", {}).get("name"), normal(event["object"])]
 
 
-def normal(thing: Any) -> Any:
+def normal(obj: Any) -> Any:
     """Without what always differs."""
-    if isinstance(thing, dict):
-        if "items" in thing:  # the real server omits kind and apiVersion of items, the embedded one includes them
-            known = {"kind": thing["kind"].removesuffix("List"), "apiVersion": thing["apiVersion"]}
-            thing = thing | {"items": [known | one for one in thing["items"] or []]}
-        if "metadata" in thing and thing.get("kind") in KINDS_TRIMMED:
-            thing = KINDS_TRIMMED[thing["kind"]](dict(thing))
-        if "causes" in thing:  # the real server repeats some of them
-            thing = thing | {"causes": [one for i, one in enumerate(thing["causes"]) if one not in thing["causes"][:i]]}
-        if thing.get("continue"):
-            thing = thing | {"continue": "NEXT"}
-        return {key: normal(value) for key, value in thing.items() if key not in LEFT_OUT and value not in EMPTY}
-    if isinstance(thing, list):
-        return [normal(value) for value in thing]
-    if isinstance(thing, str):
+    if isinstance(obj, dict):
+        if "items" in obj:  # the real server omits kind and apiVersion of items, the embedded one includes them
+            known = {"kind": obj["kind"].removesuffix("List"), "apiVersion": obj["apiVersion"]}
+            obj = obj | {"items": [known | one for one in obj["items"] or []]}
+        if "metadata" in obj and obj.get("kind") in KINDS_TRIMMED:
+            obj = KINDS_TRIMMED[obj["kind"]](dict(obj))
+        if "causes" in obj:  # the real server repeats some of them
+            obj = obj | {"causes": [one for i, one in enumerate(obj["causes"]) if one not in obj["causes"][:i]]}
+        if obj.get("continue"):
+            obj = obj | {"continue": "NEXT"}
+        return {key: normal(value) for key, value in obj.items() if key not in LEFT_OUT and value not in EMPTY}
+    if isinstance(obj, list):
+        return [normal(value) for value in obj]
+    if isinstance(obj, str):
         for tail in TAILS:
-            thing = tail.sub("", thing)
-        thing = _PLACE.sub("NS", _UID.sub("UID", _TIME.sub("TIME", thing)))
-        return _MADE_UP.sub(r"\1NEW", thing)
-    return thing
+            obj = tail.sub("", obj)
+        obj = _PLACE.sub("NS", _UID.sub("UID", _TIME.sub("TIME", obj)))
+        return _MADE_UP.sub(r"\1NEW", obj)
+    return obj
 
 
 # What the real server adds to a message and the embedded one does not: internal error texts, and a diff.

@@ -31,7 +31,7 @@ class PlayedServer:
         for event in events:
             self._said.put_nowait(event)
 
-    async def heard(self) -> None:
+    async def received(self) -> None:
         """Wait until all events were handled."""
         await asyncio.wait_for(self.quiet.wait(), 60)
 

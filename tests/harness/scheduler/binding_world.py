@@ -63,23 +63,23 @@ class PlayedServer:
             return msgspec.json.encode(pod)
         return b"{}"
 
-    async def _binding(self, name: str, thing: Any) -> None:
+    async def _binding(self, name: str, obj: Any) -> None:
         self.posts.append(name)
         self.now += 1
         self.most = max(self.most, self.now)
         try:
             await self.open.wait()
-            self._bind(name, thing)
+            self._bind(name, obj)
         finally:
             self.now -= 1
 
-    def _bind(self, name: str, thing: Any) -> None:
+    def _bind(self, name: str, obj: Any) -> None:
         mode = self.modes.get(name, self.mode)
         if mode == DROP:
             raise HttpError("the connection was closed")
         if isinstance(mode, int):
             raise ApiError(mode, "", "made up by a test")
-        self.store(name, thing["metadata"]["uid"], thing["target"]["name"])
+        self.store(name, obj["metadata"]["uid"], obj["target"]["name"])
         if mode == LOSE:
             raise HttpError("the connection was closed")
 
@@ -127,13 +127,13 @@ class BindingWorld:
         self.server.pods.pop(name, None)
         self.cluster.pod_changed(self._seen.pop(f"default/{name}"), None)
 
-    def see_thing(self, thing: Any) -> None:
-        key = (type(thing), thing.key)
-        self.cluster.thing_changed(self._things.get(key), thing)
-        self._things[key] = thing
+    def see_object(self, obj: Any) -> None:
+        key = (type(obj), obj.key)
+        self.cluster.thing_changed(self._things.get(key), obj)
+        self._things[key] = obj
 
-    def see_thing_deleted(self, thing: Any) -> None:
-        self.cluster.thing_changed(self._things.pop((type(thing), thing.key)), None)
+    def see_thing_deleted(self, obj: Any) -> None:
+        self.cluster.thing_changed(self._things.pop((type(obj), obj.key)), None)
 
     # --- the scheduler ---
 

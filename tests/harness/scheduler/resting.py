@@ -82,8 +82,8 @@ class Api:
             self.delete(name)
         return msgspec.json.encode(self.pods.get(name))
 
-    def _binding(self, thing: dict[str, Any]) -> None:
-        name, node = thing["metadata"]["name"], thing["target"]["name"]
+    def _binding(self, obj: dict[str, Any]) -> None:
+        name, node = obj["metadata"]["name"], obj["target"]["name"]
         fault = self.faults.popleft() if self.faults else ""
         if fault == "refused":
             raise ApiError(403, "Forbidden", "a webhook says no")
@@ -94,7 +94,7 @@ class Api:
         if fault == "broken":
             raise HttpError("the connection broke before the request was sent")
         pod = self.pods.get(name)
-        if pod is None or pod["metadata"]["uid"] != thing["metadata"]["uid"]:
+        if pod is None or pod["metadata"]["uid"] != obj["metadata"]["uid"]:
             raise ApiError(404, "NotFound", f"pods {name!r} not found")
         if pod["spec"].get("nodeName"):
             raise ApiError(409, "Conflict", "pod is already assigned to a node")
@@ -254,7 +254,7 @@ class World:
             most -= 1
             if kind == "node":
                 cluster.node_changed(old, new)
-            elif kind == "thing":
+            elif kind == "obj":
                 cluster.thing_changed(old, new)
             elif new is not None:
                 self._mirror.put(self._mirror.decode(msgspec.Raw(msgspec.json.encode(new))))
@@ -286,7 +286,7 @@ class World:
         else:
             report = make_report(node, CAPACITY - sum(map(units_of, pods)), uids)
         self.reports[node] = report
-        self.parts.cluster.reported(report)
+        self.parts.cluster.apply_report(report)
 
     def _with_room(self, node: str, pods: list[Pod], uids: tuple[str, ...]) -> NodeReport:
         room = [full - sum(_real_cost(pod)[i] for pod in pods) for i, full in enumerate(FULL)]

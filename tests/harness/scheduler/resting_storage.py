@@ -49,27 +49,27 @@ class StorageApi(Api):
         if self.volumes_refuse:
             self.volumes_refuse -= 1
             raise ApiError(503, "ServiceUnavailable", "etcd is away")
-        patch, thing = asked.body, self.things.get((kind, name))
-        if thing is None:
+        patch, obj = asked.body, self.things.get((kind, name))
+        if obj is None:
             raise ApiError(404, "NotFound", f"{kind} {name!r} not found")
-        if patch["metadata"].pop("resourceVersion") != thing["metadata"]["resourceVersion"]:
+        if patch["metadata"].pop("resourceVersion") != obj["metadata"]["resourceVersion"]:
             raise ApiError(409, "Conflict", "the object has been modified")
-        self.put(kind, name, _merged(thing, patch))
+        self.put(kind, name, _merged(obj, patch))
         return b"{}"
 
-    def put(self, kind: str, name: str, thing: dict[str, Any] | None) -> None:
+    def put(self, kind: str, name: str, obj: dict[str, Any] | None) -> None:
         old = self.things.get((kind, name))
-        if thing is None:
+        if obj is None:
             self.things.pop((kind, name), None)
         else:
             self._version += 1
-            meta = thing["metadata"] | {"resourceVersion": str(self._version)}
-            thing = self.things[kind, name] = json.loads(json.dumps(thing | {"metadata": meta}))
-        if old is not None or thing is not None:
-            self.news.append(("thing", _decoded(kind, old), _decoded(kind, thing)))
+            meta = obj["metadata"] | {"resourceVersion": str(self._version)}
+            obj = self.things[kind, name] = json.loads(json.dumps(obj | {"metadata": meta}))
+        if old is not None or obj is not None:
+            self.news.append(("obj", _decoded(kind, old), _decoded(kind, obj)))
 
     def of_kind(self, kind: str) -> dict[str, dict[str, Any]]:
-        return {name: thing for (one, name), thing in list(self.things.items()) if one == kind}
+        return {name: obj for (one, name), obj in list(self.things.items()) if one == kind}
 
     # --- what tests make ---
 
@@ -77,8 +77,8 @@ class StorageApi(Api):
         mode = "Immediate" if name == "now" else "WaitForFirstConsumer"
         terms = [{"matchLabelExpressions": [{"key": ZONE, "values": list(zones)}]}] if zones else []
         meta = {"name": name, "uid": f"class {name}"}
-        thing = {"metadata": meta, "provisioner": CLASSES[name], "volumeBindingMode": mode, "allowedTopologies": terms}
-        self.put("StorageClass", name, thing)
+        obj = {"metadata": meta, "provisioner": CLASSES[name], "volumeBindingMode": mode, "allowedTopologies": terms}
+        self.put("StorageClass", name, obj)
 
     def make_claim(self, name: str, serial: int, storage_class: str) -> None:
         if ("PersistentVolumeClaim", name) in self.things:
@@ -105,12 +105,12 @@ class StorageApi(Api):
         self.put("PersistentVolume", name, {"metadata": meta, "spec": spec, "status": {"phase": "Available"}})
 
     def make_budget(self, allowed: int) -> None:
-        thing = {
+        obj = {
             "metadata": {"name": "budget", "namespace": "default", "uid": "budget"},
             "spec": {"selector": {"matchLabels": {"app": "a"}}},
             "status": {"disruptionsAllowed": allowed},
         }
-        self.put("PodDisruptionBudget", "budget", thing)
+        self.put("PodDisruptionBudget", "budget", obj)
 
     def delete_claim(self, name: str) -> None:
         """Claims of pods on nodes are protected; volumes that were made for a claim go with it."""
@@ -139,8 +139,8 @@ class StorageApi(Api):
 
     def _serve(self, name: str, claim: dict[str, Any]) -> None:
         uid, storage_class = claim["metadata"]["uid"], claim["spec"]["storageClassName"]
-        for volume, thing in self.of_kind("PersistentVolume").items():
-            if (thing["spec"].get("claimRef") or {}).get("uid") == uid:
+        for volume, obj in self.of_kind("PersistentVolume").items():
+            if (obj["spec"].get("claimRef") or {}).get("uid") == uid:
                 self.bind_claim(name, volume)
                 return
         node = claim["metadata"]["annotations"].get(SELECTED_NODE)
@@ -159,9 +159,9 @@ class StorageApi(Api):
         self.bind_claim(name, volume)
 
     def bind_claim(self, name: str, volume: str) -> None:
-        claim, thing = self.things["PersistentVolumeClaim", name], self.things["PersistentVolume", volume]
+        claim, obj = self.things["PersistentVolumeClaim", name], self.things["PersistentVolume", volume]
         ref = {"name": name, "namespace": "default", "uid": claim["metadata"]["uid"]}
-        bound = _merged(thing, {"spec": {"claimRef": ref}, "status": {"phase": "Bound"}})
+        bound = _merged(obj, {"spec": {"claimRef": ref}, "status": {"phase": "Bound"}})
         self.put("PersistentVolume", volume, bound)
         notes = {"annotations": {BIND_COMPLETED: "yes"}}
         done = {"metadata": notes, "spec": {"volumeName": volume}, "status": {"phase": "Bound"}}
@@ -212,14 +212,14 @@ class StorageWorld(World):
         store = self.parts.snapshot.store
         assert not store._assumed, store._assumed
         for kind in ("PersistentVolume", "PersistentVolumeClaim", "StorageClass", "PodDisruptionBudget"):
-            stored = {thing.name: thing for thing in store._tables[kind].values()}
-            assert stored == {name: _decoded(kind, thing) for name, thing in self.api.of_kind(kind).items()}
+            stored = {obj.name: obj for obj in store._tables[kind].values()}
+            assert stored == {name: _decoded(kind, obj) for name, obj in self.api.of_kind(kind).items()}
 
 
-def _decoded(kind: str, thing: dict[str, Any] | None) -> Any:
+def _decoded(kind: str, obj: dict[str, Any] | None) -> Any:
     known: tuple[type[KubeObject], ...] = (PersistentVolume, PersistentVolumeClaim, StorageClass, PodDisruptionBudget)
     assert KINDS[kind] in known
-    return None if thing is None else msgspec.convert(thing, KINDS[kind])
+    return None if obj is None else msgspec.convert(obj, KINDS[kind])
 
 
 def _claims(pod: dict[str, Any]) -> list[str]:

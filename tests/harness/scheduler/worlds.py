@@ -29,8 +29,8 @@ class World:
         self.snapshot = Snapshot(RowIndex())
         self.plugins = registry.make(names, registry.PluginTools(self.snapshot, ManualClock()))
         self.filters = FilterRunner(self.plugins)
-        for thing in things:
-            self.snapshot.put(thing)
+        for obj in things:
+            self.snapshot.put(obj)
         for node in nodes:
             self.snapshot.set_node(node)
         for pod in pods:

@@ -52,12 +52,12 @@ WRONG: dict[str, tuple[tuple[tuple[str, ...], Any], ...]] = {
 }
 
 
-def put(thing: Object, path: tuple[str, ...], value: Any, *, absent_only: bool) -> None:
+def put(obj: Object, path: tuple[str, ...], value: Any, *, absent_only: bool) -> None:
     *way, last = path
     for step in way:
-        thing = thing.setdefault(step, {})
-    if not absent_only or not thing.get(last):
-        thing[last] = value
+        obj = obj.setdefault(step, {})
+    if not absent_only or not obj.get(last):
+        obj[last] = value
 
 
 def kind_of(path: str) -> str:

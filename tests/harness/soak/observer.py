@@ -81,15 +81,15 @@ class Watch(threading.Thread):
             except (OSError, http.client.HTTPException, ValueError):
                 time.sleep(0.2)
 
-    def _record(self, kind: str, thing: Object) -> None:
-        uid = thing["metadata"]["uid"]
+    def _record(self, kind: str, obj: Object) -> None:
+        uid = obj["metadata"]["uid"]
         if kind == "DELETED":
             self._known.pop(uid, None)
         else:
             kept = ("uid", "name", "namespace")
-            self._known[uid] = {"metadata": {k: v for k, v in thing["metadata"].items() if k in kept}}
+            self._known[uid] = {"metadata": {k: v for k, v in obj["metadata"].items() if k in kept}}
         with contextlib.suppress(RuntimeError):  # the event loop has ended
-            self._loop.call_soon_threadsafe(self._handle, kind, thing)
+            self._loop.call_soon_threadsafe(self._handle, kind, obj)
 
     def _list(self) -> str:
         found = self._get(f"{self._path}?{self._selector}")

@@ -60,12 +60,12 @@ class ListeningScheduler:
 
     # The protocol carico.wire.report_server.Listener:
 
-    def reported(self, report: NodeReport) -> None:
+    def on_report(self, report: NodeReport) -> None:
         with self._arrived:
             self.reports.append(report)
             self._arrived.notify_all()
 
-    def fell_silent(self, node: str) -> None:
+    def on_disconnect(self, node: str) -> None:
         self.silent.append(node)
 
     def heartbeat(self) -> float:

@@ -34,11 +34,11 @@ class Scheduler:
         self.server = GrpcServer(f"127.0.0.1:{port}", self._files, {METHOD: self.service.method})
         return await self.server.start()
 
-    def reported(self, report: NodeReport) -> None:
+    def on_report(self, report: NodeReport) -> None:
         self.reports.append(report)
         self.news.set()
 
-    def fell_silent(self, node: str) -> None:
+    def on_disconnect(self, node: str) -> None:
         self.silent.append(node)
         self.news.set()
 

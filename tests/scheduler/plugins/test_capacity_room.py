@@ -30,7 +30,7 @@ class World:
             self.parts.cluster.node_changed(None, make_node(name, cpu="4"))
 
     def report(self, node: str, cores: float, memory: float, counted: Any = (), **more: Any) -> None:
-        self.parts.cluster.reported(room(node, cores, memory, counted, **more))
+        self.parts.cluster.apply_report(room(node, cores, memory, counted, **more))
 
     def aggregate(self, **mean: tuple[float, float]) -> None:
         costs = [make_cost(f"default/{name}", *amounts, weight=212.0) for name, amounts in mean.items()]
@@ -135,14 +135,14 @@ def test_pods_that_wait_beside_an_unmeasured_pod_are_tried_when_it_is_measured()
 
 def test_an_older_agent_never_measures_so_nothing_waits_for_it() -> None:
     world = World("old", startup_limit=2, startup_limit_idle=20)
-    world.parts.cluster.reported(make_report("old", 100.0, usage=(0.0, 0.0)))
+    world.parts.cluster.apply_report(make_report("old", 100.0, usage=(0.0, 0.0)))
     assert world.decide(make_pod("new", labels={"app": "new"})).node == "old"
     assert [world.decide(web()).node for _ in range(5)] == ["old"] * 5
 
 
 def test_a_node_of_an_older_agent_takes_pods_by_pod_capacity() -> None:
     world = World("old")
-    world.parts.cluster.reported(make_report("old", 2.0))
+    world.parts.cluster.apply_report(make_report("old", 2.0))
     world.aggregate(web=(100.0, GIB))
     assert [world.decide(web()).node for _ in range(2)] == ["old", "old"]
     assert world.decide(web()).message == "0/1 nodes are available: 1 had no free capacity."

@@ -202,7 +202,7 @@ def test_a_search_leaves_nothing_behind_that_later_filters_would_recompute() -> 
     for name in ("a", "b", "c"):
         parts.cluster.node_changed(None, make_node(name, cpu="2"))
         parts.cluster.pod_changed(None, make_pod(f"low-{name}", node=name, cpu="2", units=0.3))
-        parts.cluster.reported(make_report(name, 5.0))
+        parts.cluster.apply_report(make_report(name, 5.0))
     pod = PodInfo(make_pod("urgent", cpu="1", priority=10))
     decision = decide(parts.profiles["carico"], parts.cluster, pod, np.random.default_rng(1))
     assert isinstance(decision.preemption, Nomination)

@@ -89,8 +89,8 @@ def test_pods_of_a_workload_are_spread_without_asking() -> None:
     service = msgspec.convert(
         {"metadata": {"name": "s", "namespace": "default"}, "spec": {"selector": labels}}, Service
     )
-    for thing, more in ((replica_set, {"ownerReferences": owner}), (service, {})):
-        scores = World(nodes, pods, [thing]).scores(make_pod("p", labels=labels, metadata=more), "PodTopologySpread")
+    for obj, more in ((replica_set, {"ownerReferences": owner}), (service, {})):
+        scores = World(nodes, pods, [obj]).scores(make_pod("p", labels=labels, metadata=more), "PodTopologySpread")
         # per host 3 ln 4 + 2 and per zone 3 ln 4 + 4 make 14 on a, 6 on b: 100·(14+6−14)/14 and 100
         assert scores == {"a": pytest.approx(42.9), "b": 100}
     assert World(nodes, pods).scores(make_pod("p", labels=labels), "PodTopologySpread") == {}

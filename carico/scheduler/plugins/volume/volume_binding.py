@@ -137,15 +137,15 @@ class VolumeBinding(PreFilter, Filter, Reserve, PreBind):
             return OK
         row = np.array([cycle.snapshot.rows.number[node]], dtype=np.intp)
         claims.match = matching.match(_wishes(cycle.snapshot, claims.waiting, row), 0)
-        for thing in changed(claims.match, node):
-            cycle.snapshot.store.assume(thing)
+        for obj in changed(claims.match, node):
+            cycle.snapshot.store.assume(obj)
         return OK
 
     def unreserve(self, cycle: Cycle, node: str) -> None:
         claims: _Claims | None = cycle.state.get(self.name)
         if claims is not None and claims.match is not None:
-            for thing in changed(claims.match, node):
-                cycle.snapshot.store.restore(thing)
+            for obj in changed(claims.match, node):
+                cycle.snapshot.store.restore(obj)
             claims.match = None
 
     async def pre_bind(self, cycle: Cycle, node: str) -> Status:
@@ -155,8 +155,8 @@ class VolumeBinding(PreFilter, Filter, Reserve, PreBind):
         if self._client is None:
             return error("volumes cannot be bound: this process has no connection to the API server")
         try:
-            for thing in changed(claims.match, node):
-                await write(self._client, thing)
+            for obj in changed(claims.match, node):
+                await write(self._client, obj)
         except (CaricoError, OSError) as failure:
             return error(f"binding volumes: {failure}")
         return await self._bind_claims(cycle, claims, node)

@@ -15,11 +15,11 @@ from carico.kube.storage import (
 from carico.scheduler.plugins.volume.matching import Match, reserved_for
 
 
-async def write(client: volumes.ApiCaller, thing: PersistentVolume | PersistentVolumeClaim) -> None:
-    if isinstance(thing, PersistentVolume):
-        await volumes.reserve(client, thing)
+async def write(client: volumes.ApiCaller, obj: PersistentVolume | PersistentVolumeClaim) -> None:
+    if isinstance(obj, PersistentVolume):
+        await volumes.reserve(client, obj)
     else:
-        await volumes.select_node(client, thing)
+        await volumes.select_node(client, obj)
 
 
 def changed(match: Match, node: str) -> list[PersistentVolume | PersistentVolumeClaim]:
