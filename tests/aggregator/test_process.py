@@ -165,9 +165,7 @@ def test_a_replica_that_is_killed_takes_no_signal_with_it_and_comes_back(files, 
                 models, said = [len(a.models) for a in agents], [len(a.estimates) for a in agents]
                 await until(lambda said=said: all(len(a.estimates) > s + 5 for a, s in zip(agents, said, strict=True)))
                 replica.start()
-                await until(
-                    lambda received=received: all(len(a.models) > h for a, h in zip(agents, received, strict=True))
-                )
+                await until(lambda models=models: all(len(a.models) > n for a, n in zip(agents, models, strict=True)))
                 await until(lambda replica=replica: listens(replica))
         finally:
             await ended(tasks)
