@@ -103,7 +103,7 @@ def registries(*, working: bool = False) -> dict[str, CollectorRegistry]:
     if working:
         agent._loop.estimate = make_estimate()
         scheduler.parts.cluster.node_changed(None, make_node("node-1"))
-        scheduler.parts.cluster.reported(make_report("node-1", 5.0, room=(4.0, 2.0**33)))
+        scheduler.parts.cluster.apply_report(make_report("node-1", 5.0, room=(4.0, 2.0**33)))
     return {"agent": agent.registry, "aggregator": aggregator.registry, "scheduler": scheduler.parts.registry}
 
 

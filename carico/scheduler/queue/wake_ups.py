@@ -52,7 +52,7 @@ class WakeUps:
         for group in self._unschedulable.open(row):
             if not group.refusal.needs:
                 self._wake_group(group, "NodeRoom", now)
-        for group in self._unschedulable.reported(row, Room(row, self._supplies, self.promised)):
+        for group in self._unschedulable.groups_for_report(row, Room(row, self._supplies, self.promised)):
             self._wake_group(group, "NodeReported", now)
         self._wake_by_room(row, now)
 
