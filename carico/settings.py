@@ -435,4 +435,7 @@ class SchedulerSettings(ClientSettings, CapacitySettings, LedgerSettings, LeaseS
     event_workers: int = setting(400, "Events sent at once while no pod waits for its binding", least=1)
     page: bool = setting(True, "serve the web page at / of debug_listen")
     decisions: int = setting(10_000, "decisions kept for /debug/decisions", least=1)
+    node_capacities: bool = setting(
+        True, "write NodeCapacity objects, which `kubectl get ncap` shows; off by itself where there is no such CRD"
+    )
     per_node_metrics: int = setting(1000, "nodes above which /metrics has no series per node", least=0, metavar="NODES")

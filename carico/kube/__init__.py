@@ -40,6 +40,7 @@ Requests
     roles          the scheduler's ClusterRole and Role
     pods           read, create, bind, delete, evict, status
     nodes          read, create, status, annotations
+    node_capacities  the status of NodeCapacity objects, and their creation
     volumes        the choice of volumes
     leases         read, create, update
     reviews        TokenReview, SubjectAccessReview, SelfSubjectAccessReview

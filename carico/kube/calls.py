@@ -36,6 +36,7 @@ class NeededBy(Enum):
     EXTENDER = "extender"
     PRIVATE_PAGES = "private pages"  # on an address that other hosts reach
     TOKENS = "token reviews"  # of callers over gRPC; by the aggregator too
+    NODE_CAPACITIES = "node capacities"
     DESCHEDULING = "descheduling"
     COMMANDS = "commands"  # `carico explain`, `doctor` and others, with the rights of the user who runs them
     EMBEDDED = "embedded cluster"  # its nodes, the simulated nodes and the demo
@@ -137,7 +138,7 @@ def _followed(resource: ApiResource, why: Mapping[NeededBy, str], *, optional: b
     )
 
 
-SCHEDULER, ELECTION, EXTENDER, PRIVATE_PAGES, TOKENS, DESCHEDULING, COMMANDS, EMBEDDED = NeededBy
+SCHEDULER, ELECTION, EXTENDER, PRIVATE_PAGES, TOKENS, NODE_CAPACITIES, DESCHEDULING, COMMANDS, EMBEDDED = NeededBy
 
 
 def _to_place(why: str) -> dict[NeededBy, str]:
@@ -153,6 +154,7 @@ EVENTS = ApiResource("events.k8s.io", "v1", "events")
 LEASES = ApiResource("coordination.k8s.io", "v1", "leases")
 TOKEN_REVIEWS = ApiResource("authentication.k8s.io", "v1", "tokenreviews", namespaced=False)
 SUBJECT_ACCESS_REVIEWS = ApiResource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
+NODE_CAPACITY_OBJECTS = ApiResource("carico.dev", "v1alpha1", "nodecapacities", namespaced=False)
 SELF_REVIEWS = ApiResource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
 
 FOLLOW_PODS = _followed(
@@ -227,6 +229,13 @@ PATCH_EVENT = _call("patch", EVENTS, {SCHEDULER: "the count of a repeated Event"
 GET_LEASE = _call("get", LEASES, {ELECTION: "who leads", COMMANDS: "who leads", EMBEDDED: "a node's heartbeat"})
 CREATE_LEASE = _call("create", LEASES, {ELECTION: "the first leader's Lease", EMBEDDED: "a node's heartbeat"})
 UPDATE_LEASE = _call("update", LEASES, {ELECTION: "takes, renews and releases it", EMBEDDED: "a node's heartbeat"})
+
+CREATE_NODE_CAPACITY = _call(
+    "create", NODE_CAPACITY_OBJECTS, {NODE_CAPACITIES: "what `kubectl get ncap` shows"}, optional=True
+)
+PATCH_NODE_CAPACITY_STATUS = _call(
+    "patch", NODE_CAPACITY_OBJECTS, {NODE_CAPACITIES: "what `kubectl get ncap` shows"}, "status", optional=True
+)
 
 CREATE_TOKEN_REVIEW = _call(
     "create",

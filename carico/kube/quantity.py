@@ -55,3 +55,21 @@ def ceiling(amount: Fraction) -> int:
     """
     magnitude = -(-abs(amount.numerator) // amount.denominator)
     return magnitude if amount >= 0 else -magnitude
+
+
+def as_cores(cores: float) -> str:
+    """An amount of processor time as kubectl shows it, in thousandths.
+
+    >>> as_cores(1.25), as_cores(2)
+    ('1250m', '2000m')
+    """
+    return f"{round(cores * 1000)}m"
+
+
+def as_bytes(amount: float) -> str:
+    """An amount of memory in whole MiB.
+
+    >>> as_bytes(2**30), as_bytes(1.9 * 2**20)
+    ('1024Mi', '1Mi')
+    """
+    return f"{int(amount) >> 20}Mi"

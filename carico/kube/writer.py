@@ -1,4 +1,4 @@
-"""Sends evictions, nominations, conditions, annotations and Events.
+"""Sends evictions, nominations, conditions, annotations, Events and NodeCapacity objects.
 
     put ──► ready, by urgency ──► in flight, a number of them at once ──► on_end
                 ▲                      │
@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 FIRST_WAIT, LAST_WAIT = 0.1, 10.0  # s before a write is retried: doubled each time, at most
 LONGEST_RETRY_AFTER = 60.0  # s that a response can make a write wait
+CAPACITY_WORKERS = 4  # NodeCapacity objects written at once, at most
 MOST_WAITING = 50_000  # writes of one urgency
 TRIED_AGAIN = (401, 408, 429)  # of the statuses below 500; a token may be replaced meanwhile
 
@@ -77,7 +78,8 @@ class ApiWriter:
         )
         urgent = Lane((Urgency.EVICTION, Urgency.NOMINATION), workers)
         others = Lane((Urgency.CONDITION, Urgency.ANNOTATION), workers)
-        lanes: list[Lane] = [urgent, others, self._events]
+        last = Lane((Urgency.NODE_CAPACITY,), min(workers, CAPACITY_WORKERS))
+        lanes: list[Lane] = [urgent, others, self._events, last]
         self._lanes = {
             urgency: lane for urgency in Urgency for lane in lanes if urgency in lane.ready
         }  # in their order

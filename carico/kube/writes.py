@@ -20,6 +20,7 @@ class Urgency(IntEnum):
     CONDITION = 3
     ANNOTATION = 4
     EVENT = 5
+    NODE_CAPACITY = 6
 
 
 def always() -> bool:

@@ -23,3 +23,5 @@ def _parts(settings: SchedulerSettings) -> Iterator[NeededBy]:
         yield NeededBy.PRIVATE_PAGES
     if settings.token_audience:
         yield NeededBy.TOKENS
+    if settings.node_capacities:
+        yield NeededBy.NODE_CAPACITIES

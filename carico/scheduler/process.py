@@ -46,6 +46,7 @@ from carico.scheduler.http import routes, servers
 from carico.scheduler.http.dashboard.publisher import Publisher, ReplicaStatus
 from carico.scheduler.informers import Informers
 from carico.scheduler.kubelet_rejections import KubeletRejections
+from carico.scheduler.node_capacities.publisher import CapacityPublisher
 from carico.scheduler.queue.entries import Queued
 from carico.scheduler.reports import ReportListener
 from carico.settings import SchedulerSettings
@@ -112,6 +113,12 @@ class Scheduler:
             slots=self.parts.slots, waiting=self.parts.waiting, may_bind=self.may_bind,
         )  # fmt: skip
         self.extender = self._extender() if settings.extender_listen else None
+        self.capacities = (
+            CapacityPublisher(self.parts.snapshot, self.parts.ledger, self.client, self.writer, self.clock)
+            if settings.node_capacities
+            else None
+        )
+        self._schedules = False
         self.rejections = KubeletRejections(self.client, metrics, self.clock, self.parts.profiles)
         times = LeaseTimes(
             settings.leader_elect_lease_duration,
@@ -249,11 +256,13 @@ class Scheduler:
     # --- scheduling ---
 
     async def _schedule(self) -> None:
+        self._schedules = True
         self.parts.metrics.leader.set(1)
         try:
             while True:
                 await self._next()
         finally:
+            self._schedules = False
             self.parts.metrics.leader.set(0)
 
     async def _next(self) -> None:
@@ -343,6 +352,8 @@ class Scheduler:
             if self.extender is not None:
                 self.extender.reservations.let_go()
             self.parts.cluster.tick()
+            if self.capacities is not None and self._schedules and self.may_bind():
+                self.capacities.tick()
             self._garbage.tidy()
             if not self.parts.queue.counts()["active"]:
                 self._garbage.sweep(now)

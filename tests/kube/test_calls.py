@@ -18,7 +18,13 @@ from carico.scheduler import enabled_parts
 from carico.settings import SchedulerSettings
 
 GOLDEN = Path(__file__).parent / "recorded" / "roles.yaml"
-ALL_PARTS = {NeededBy.SCHEDULER, NeededBy.ELECTION, NeededBy.EXTENDER, NeededBy.PRIVATE_PAGES}
+ALL_PARTS = {
+    NeededBy.SCHEDULER,
+    NeededBy.ELECTION,
+    NeededBy.EXTENDER,
+    NeededBy.PRIVATE_PAGES,
+    NeededBy.NODE_CAPACITIES,
+}
 
 
 def test_every_call_of_the_module_is_in_the_list_once() -> None:
@@ -84,8 +90,8 @@ def test_settings_switch_rights_on() -> None:
     def parts(**settings: object) -> frozenset[NeededBy]:
         return enabled_parts.parts(SchedulerSettings(**settings))
 
-    assert parts() == {NeededBy.SCHEDULER, NeededBy.ELECTION}
-    assert parts(leader_elect=False) == {NeededBy.SCHEDULER}
+    assert parts() == {NeededBy.SCHEDULER, NeededBy.ELECTION, NeededBy.NODE_CAPACITIES}
+    assert parts(leader_elect=False, node_capacities=False) == {NeededBy.SCHEDULER}
     assert parts(extender_listen="127.0.0.1:1", debug_listen="0.0.0.0:2") == ALL_PARTS
 
 

@@ -20,6 +20,7 @@ LANES = (
     (Urgency.EVICTION, Urgency.NOMINATION),
     (Urgency.CONDITION, Urgency.ANNOTATION),
     (Urgency.SCHEDULED_EVENT, Urgency.EVENT),
+    (Urgency.NODE_CAPACITY,),
 )
 
 

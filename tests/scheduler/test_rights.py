@@ -34,7 +34,13 @@ from harness.scheduler.binding_world import a_claim, a_class, a_volume, of_claim
 from harness.scheduler.fleet import SchedulerProcess
 
 PATIENCE = 120.0  # s; on a busy machine
-ALL_PARTS = {NeededBy.SCHEDULER, NeededBy.ELECTION, NeededBy.EXTENDER, NeededBy.PRIVATE_PAGES}
+ALL_PARTS = {
+    NeededBy.SCHEDULER,
+    NeededBy.ELECTION,
+    NeededBy.EXTENDER,
+    NeededBy.PRIVATE_PAGES,
+    NeededBy.NODE_CAPACITIES,
+}
 # The embedded server has no device classes, so their list is answered with 404 and never followed by a watch.
 NOT_SERVED = ApiRequestName("watch", "resource.k8s.io", "deviceclasses")
 
@@ -97,6 +103,8 @@ async def everything(world: World) -> None:
     await _a_repeated_event(world)
     await _an_annotation(world)
     await world.sends("update", "leases", group="coordination.k8s.io")
+    await world.sends("create", "nodecapacities", group="carico.dev")
+    await world.sends("patch", "nodecapacities", "status", group="carico.dev")
     await AccessReview(world.client, world.scheduler.clock).check(
         parse(f"GET /x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {world.token}\r\n\r\n".encode())
     )
@@ -176,7 +184,7 @@ class Account:
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster, self.namespace = cluster, namespace
         self.lease = ("--leader-elect-resource-namespace", namespace, "--leader-elect-resource-name", "ours")
-        parts = {NeededBy.SCHEDULER, NeededBy.ELECTION}
+        parts = {NeededBy.SCHEDULER, NeededBy.ELECTION, NeededBy.NODE_CAPACITIES}
         cluster.kubectl("apply", "-f", "-", stdin=manifests(parts, namespace, "ours", name=namespace))
         self.kubeconfig = cluster.kubeconfig_of_account("scheduler", namespace, namespace=namespace)
         account = {"kind": "ServiceAccount", "name": "scheduler", "namespace": namespace}

@@ -98,6 +98,9 @@ TOKEN_REVIEWS = ApiKind("authentication.k8s.io", "v1", "tokenreviews", "TokenRev
 SUBJECT_ACCESS_REVIEWS = ApiKind(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False, hidden=True
 )  # fmt: skip
+NODE_CAPACITIES = ApiKind(
+    "carico.dev", "v1alpha1", "nodecapacities", "NodeCapacity", namespaced=False, short=("ncap",), status=True
+)
 
 KINDS: tuple[ApiKind, ...] = (
     PODS,
@@ -143,5 +146,5 @@ KINDS: tuple[ApiKind, ...] = (
         "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False,
         hidden=True,
     ),
-    ApiKind("carico.dev", "v1alpha1", "nodecapacities", "NodeCapacity", namespaced=False, short=("ncap",), status=True),
+    NODE_CAPACITIES,
 )  # fmt: skip

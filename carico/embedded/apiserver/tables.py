@@ -14,6 +14,7 @@ from carico.embedded.apiserver.kinds import (
     LEASES,
     NAMESPACES,
     NEW_EVENTS,
+    NODE_CAPACITIES,
     NODES,
     PODS,
     PRIORITY_CLASSES,
@@ -116,6 +117,25 @@ def _event(plain: Plain, now: float) -> list[Any]:
     ]
 
 
+def _node_capacity(plain: Plain, now: float) -> list[Any]:
+    """As kube-apiserver does by the printer columns of the CRD."""
+    status = plain.get("status") or {}
+    room = status.get("room") or {}
+    return [
+        plain["metadata"]["name"],
+        status.get("podCapacity"),
+        room.get("cpu"),
+        room.get("memory"),
+        status.get("reserved"),
+        status.get("pods"),
+        status.get("mode"),
+        status.get("stale"),
+        since(status["updatedAt"], now) if "updatedAt" in status else None,
+        since(status["sampledAt"], now) if "sampledAt" in status else None,
+        _age(plain, now),
+    ]
+
+
 def _job(plain: Plain, now: float) -> list[Any]:
     spec, status = plain.get("spec") or {}, plain.get("status") or {}
     done = {c.get("type") for c in status.get("conditions") or [] if c.get("status") == "True"}
@@ -154,6 +174,23 @@ _SHEETS: dict[str, TableSpec] = {
     NAMESPACES.resource: TableSpec(("Name", "Status", "Age"), (), _namespace),
     LEASES.resource: TableSpec(("Name", "Holder", "Age"), (), _lease),
     PRIORITY_CLASSES.resource: TableSpec(("Name", "Value", "Global-Default", "Age", "PreemptionPolicy"), (), _priority),
+    NODE_CAPACITIES.resource: TableSpec(
+        (
+            "Name",
+            "Pod-Capacity",
+            "CPU",
+            "Memory",
+            "Reserved",
+            "Pods",
+            "Mode",
+            "Stale",
+            "Updated",
+            "Sampled",
+            "Age",
+        ),
+        ("Sampled",),
+        _node_capacity,
+    ),
     JOBS.resource: TableSpec(
         ("Name", "Status", "Completions", "Duration", "Age", "Containers", "Images", "Selector"),
         ("Containers", "Images", "Selector"),

@@ -12,9 +12,19 @@ from numpy.typing import NDArray
 
 from carico.scheduler.cache.charge import RESOURCES, Sum, in_order
 from carico.scheduler.cache.rows import Mask, grown
-from carico.types import Matrix, NodeReport, Vector
+from carico.types import Matrix, Mode, NodeReport, Vector
 
-PODS = ("pod_capacity", "reserved", "free", "free_pending", "usage", "starting", "unmeasured")
+PODS = (
+    "pod_capacity",
+    "reserved",
+    "free",
+    "free_pending",
+    "usage",
+    "starting",
+    "unmeasured",
+    "counted_pods",
+    "churn",
+)
 REPORTED = ("room", "mean")  # rows × resources: only single rows are used, at every event
 LEFT = ("left", "left_pending")  # resources × rows: whole columns are used, in every scheduling cycle
 
@@ -31,6 +41,8 @@ class RoomColumns:
         # Pods that were reserved or bound recently and are still Pending.
         self.starting: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         self.unmeasured: NDArray[np.int32] = np.zeros(0, dtype=np.int32)  # pods whose cost is a guess (probes.py)
+        self.counted_pods: Vector = np.zeros(0)  # workload pods of the last report
+        self.churn: Mask = np.zeros(0, dtype=np.bool_)  # Pod-Capacity is by baseline and cost (types.Mode)
         self.has_room: Mask = np.zeros(0, dtype=np.bool_)  # the last report has room per resource
         self.nodes_with_room = 0
         self.version = 0  # incremented when a column changes, so that results over all rows can be cached
@@ -78,6 +90,7 @@ class RoomColumns:
         has_room = bool(estimate.room)
         self.pod_capacity[row] = estimate.pod_capacity
         self.usage[row] = max(estimate.usage, default=0.0)
+        self.counted_pods[row], self.churn[row] = estimate.pods, estimate.mode is Mode.CHURN
         if has_room:
             self.room[row] = in_order(report.dimensions, estimate.room, missing=np.inf)
             self.mean[row] = mean_cost(report)

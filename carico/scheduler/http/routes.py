@@ -184,6 +184,11 @@ def _present(scheduler: Scheduler) -> Iterable[GaugeMetricFamily]:
     yield GaugeMetricFamily("carico_scheduler_events_waiting", "Events that have not been sent.", value=events)
     unsent = {(kind.name.lower(),): float(count) for kind, count in scheduler.writer.counts().items()}
     yield gauge("carico_scheduler_writes_waiting", "Writes to the API server that have not ended.", unsent, ("kind",))
+    if scheduler.capacities is not None:
+        about = "Nodes whose NodeCapacity object is not what this leader knows."
+        yield GaugeMetricFamily(
+            "carico_scheduler_node_capacities_outdated", about, value=scheduler.capacities.due.differing
+        )
     lease = {(scheduler.settings.leader_elect_resource_name,): float(scheduler.election.elected)}
     yield gauge(
         "leader_election_master_status",
