@@ -12,7 +12,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import Desk, Sent, says
 
 from carico.kube.objects import Node
 from carico.scheduler.assembly import assemble
@@ -21,6 +20,7 @@ from carico.scheduler.node_capacities.publisher import CapacityPublisher
 from carico.settings import SchedulerSettings
 from carico.testing import make_estimate, make_node, make_report
 from carico.types import Mode
+from harness.kube.scripted import Desk, Sent, says
 
 COLLECTION = "/apis/carico.dev/v1alpha1/nodecapacities"
 HEARTBEAT = 1000.0  # s: nodes become stale when the test says so

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 import yaml
-from cluster import builder
-from cluster.api import ApiError
-from cluster.cluster import Cluster
-from cluster.fixtures import AnyCluster, needs_scale, only_real
-from cluster.ports import free_port
-from embedded_cluster import EmbeddedCluster
-from fleet import Fleet, SchedulerProcess
 
 from carico.kube import credentials
 from carico.kube.client import Client
+from harness.cluster import builder
+from harness.cluster.api import ApiError
+from harness.cluster.cluster import Cluster
+from harness.cluster.fixtures import AnyCluster, needs_scale, only_real
+from harness.cluster.ports import free_port
+from harness.embedded.embedded_cluster import EmbeddedCluster
+from harness.scheduler.fleet import Fleet, SchedulerProcess
 
 pytestmark = [pytest.mark.cluster, needs_scale]  # kubectl is built with the cluster
 
