@@ -52,7 +52,8 @@ class DueWrites:
     def __init__(self) -> None:
         self._uids: list[str] = []
         self._written: Matrix = np.zeros((0, COLUMNS))  # NaN: this leader has not written the object
-        self._refresh_from: Vector = np.zeros(0)  # s, monotonic: the time from which `refresh_after` counts
+        self._written_at: Vector = np.zeros(0)  # s, monotonic
+        self._not_before: Vector = np.zeros(0)  # s, monotonic
         self._since: Vector = np.zeros(0)  # s, monotonic: when it first differed; inf: it is as written
         self._in_flight: dict[NodeKey, Vector] = {}  # with the figures that are written
         self._busy: Mask = np.zeros(0, dtype=np.bool_)
@@ -65,7 +66,8 @@ class DueWrites:
         self._fit(row + 1)
         if self._uids[row] != uid:
             self._uids[row] = uid
-            self._written[row], self._refresh_from[row], self._since[row] = np.nan, -math.inf, math.inf
+            self._written[row], self._since[row] = np.nan, math.inf
+            self._written_at[row] = self._not_before[row] = -math.inf
             self._busy[row] = NodeKey(row, uid) in self._in_flight
 
     def choose(self, figures: Matrix, wanted: Mask, nodes: int, now: float) -> list[NodeKey]:
@@ -80,18 +82,20 @@ class DueWrites:
         count = self._affordable(now)
         if count <= 0:
             return []
-        old = wanted & (figures[:, STALE] == 0) & (now - self._refresh_from[:length] >= refresh_after(nodes))
-        rows = np.flatnonzero((differs | old) & ~self._busy[:length])
-        order = np.lexsort((self._refresh_from[rows], since[rows]))
+        old = wanted & (figures[:, STALE] == 0) & (now - self._written_at[:length] >= refresh_after(nodes))
+        may = ~self._busy[:length] & (self._not_before[:length] <= now)
+        rows = np.flatnonzero((differs | old) & may)
+        order = np.lexsort((self._written_at[rows], since[rows]))
         return [self._begin(row, figures[row]) for row in rows[order].tolist()[:count]]
 
-    def written(self, key: NodeKey, requests: int, owned: bool, nodes: int, now: float) -> None:
-        """The object has the figures that were chosen."""
+    def written(self, key: NodeKey, requests: int, owned: bool, now: float) -> None:
+        """The object has the figures that were chosen; not `owned`: it belongs to a former Node and will be deleted."""
         self._failures = 0
         figures = self._end(key, requests)
-        if figures is not None:
-            self._written[key.row] = figures
-            self._refresh_from[key.row] = now if owned else now + LOOK_AGAIN - refresh_after(nodes)
+        if figures is not None and owned:
+            self._written[key.row], self._written_at[key.row] = figures, now
+        elif figures is not None:
+            self._written[key.row], self._not_before[key.row] = np.nan, now + LOOK_AGAIN
 
     def failed(self, key: NodeKey, now: float, *, served: bool = True) -> None:
         """`served` False: the cluster has no such kind of objects."""
@@ -109,7 +113,8 @@ class DueWrites:
         if len(self._since) < length:
             more = max(length, 2 * len(self._since)) - len(self._since)
             self._written = np.pad(self._written, ((0, more), (0, 0)), constant_values=np.nan)
-            self._refresh_from = np.pad(self._refresh_from, (0, more), constant_values=-math.inf)
+            self._written_at = np.pad(self._written_at, (0, more), constant_values=-math.inf)
+            self._not_before = np.pad(self._not_before, (0, more), constant_values=-math.inf)
             self._since = np.pad(self._since, (0, more), constant_values=math.inf)
             self._busy = grown(self._busy, len(self._since))
 

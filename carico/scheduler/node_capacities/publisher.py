@@ -115,7 +115,7 @@ class CapacityPublisher:
         now = self._clock.monotonic()
         if error is None and done:
             self._served = True
-            self.due.written(key, done[0].requests, done[0].owned, self._snapshot.node_count, now)
+            self.due.written(key, done[0].requests, done[0].owned, now)
             return
         self.due.failed(key, now, served=not isinstance(error, NotServed))
         if isinstance(error, NotServed):
