@@ -29,7 +29,7 @@ _ON_COLLECTIONS = ("list", "watch", "deletecollection")
 
 
 class NeededBy(Enum):
-    """The part of Carico that sends a request. The first five are one process, depending on its settings."""
+    """The part of Carico that sends a request. The first six are one process, depending on its settings."""
 
     SCHEDULER = "scheduler"
     ELECTION = "leader election"
