@@ -236,7 +236,7 @@ class ClusterCache:
         self.assumed.pop(new.uid, None)
         if not there:
             self._room_freed(new.uid, now)  # bound to another node than the assumed one
-        info = PodInfo(new)
+        info = self.snapshot.templates.info(new)
         self.snapshot.add_pod(info, node)
         self._nomination_ended(new.uid, now)
         if counts(new):
@@ -256,7 +256,7 @@ class ClusterCache:
             self.queue.delete(new.uid, now)
             self._nomination_ended(new.uid, now)
             return
-        info = PodInfo(new)
+        info = self.snapshot.templates.info(new)
         if new.uid not in self.assumed:
             self._follow_nomination(old, info, now)
         if new.spec.scheduler_name not in self._ours:

@@ -132,7 +132,7 @@ class BySignal:
         """One PodInfo per class: the scheduler does not distinguish pods of a class."""
         info = self._infos.get(pod.key)
         if info is None:
-            info = self._infos[pod.key] = PodInfo(_pod_object(pod))
+            info = self._infos[pod.key] = self._snapshot.templates.info(_pod_object(pod))
             info.claim = Claim(pod.key, None, info.requests)
         return info
 

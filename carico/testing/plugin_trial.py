@@ -73,7 +73,7 @@ class PluginTrial:
         """A pod of the same template with another name and UID."""
         name = f"{pod.pod.name}-twin"
         changed = msgspec.structs.replace(pod.pod.metadata, name=name, uid=f"{name} {self.rng.random()}", **metadata)
-        return PodInfo(msgspec.structs.replace(pod.pod, metadata=changed))
+        return self.snapshot.templates.info(msgspec.structs.replace(pod.pod, metadata=changed))
 
     def changed_node(self) -> int:
         """Another Node object for one row, which is returned; pods stay."""
@@ -138,9 +138,12 @@ def trial(make_plugin: Factory, seed: int) -> PluginTrial:
     for node in rng.sample(nodes, len(nodes) // 8):  # their rows stay while they have pods, or are free
         parts.cluster.node_changed(node, None)
     _reports(rng, parts)
-    waiting = [PodInfo(_pod(rng, item)) for item in drawn.waiting]
+    waiting = [parts.snapshot.templates.info(_pod(rng, item)) for item in drawn.waiting]
     spare = [
-        PodInfo(_pod(rng, {**random_pods.running(rng, f"s{i}", drawn.namespace, ""), "status": {}})) for i in range(4)
+        parts.snapshot.templates.info(
+            _pod(rng, {**random_pods.running(rng, f"s{i}", drawn.namespace, ""), "status": {}})
+        )
+        for i in range(4)
     ]
     return PluginTrial(plugin, seed, rng, parts, waiting, spare, drawn.nodes)
 

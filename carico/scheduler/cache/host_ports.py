@@ -30,11 +30,11 @@ class HostPort(NamedTuple):
 def host_ports(template: PodTemplate) -> tuple[HostPort, ...]:
     found: tuple[HostPort, ...] | None = template.memo.get("host_ports")
     if found is None:
-        found = template.memo["host_ports"] = _host_ports(template.spec)
+        found = template.memo["host_ports"] = of_spec(template.spec)
     return found
 
 
-def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
+def of_spec(spec: PodSpec) -> tuple[HostPort, ...]:
     """Of the containers that run together: init containers have ended before, unless they are sidecars."""
     sidecars = (c for c in spec.init_containers if c.restart_policy == "Always")
     return tuple(

@@ -26,7 +26,7 @@ from carico.scheduler.cache.pod_match_counts import PodMatchCounts
 from carico.scheduler.cache.requests import Requests
 from carico.scheduler.cache.row_groups import Groups
 from carico.scheduler.cache.rows import Mask, RowArray, RowIndex, RowJournal, grown
-from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.cache.template import PodInfo, PodTemplates
 
 Amounts = NDArray[np.int64]
 _NO_LABELS: dict[str, str] = {}
@@ -46,6 +46,7 @@ class Nominated:
 class Snapshot:
     def __init__(self, rows: RowIndex) -> None:
         self.rows = rows
+        self.templates = PodTemplates()
         self.store = ObjectStore()
         self.nodes: list[Node | None] = []
         self.on: list[dict[str, PodInfo]] = []  # pods by row and UID

@@ -48,15 +48,19 @@ class LabelSet:
 
 
 class PodInfo:
-    """A pod with the values that are computed once and used at every attempt."""
+    """A pod with the values that are computed once and used at every attempt.
+
+    The scheduler makes them by `PodTemplates.info`. Without `templates` a pod shares its template with no other.
+    """
 
     __slots__ = ("claim", "identity", "pod", "requests", "template", "terms", "volumes")
 
-    def __init__(self, pod: Pod) -> None:
+    def __init__(self, pod: Pod, templates: PodTemplates | None = None) -> None:
+        templates = PodTemplates() if templates is None else templates
         self.claim: Claim | None = None  # computed at first use (class_costs.py)
         self.pod = pod
-        self.template = template_of(pod)
-        self.identity = identity_of(pod)
+        self.template = templates.template_of(pod)
+        self.identity = templates.labels_of(pod)
         self.volumes = relevant_volumes(pod.spec)
         self.requests = self._requests()
         self.terms = self._terms()
@@ -93,24 +97,32 @@ class PodInfo:
         return found
 
 
-_templates: WeakValueDictionary[bytes, PodTemplate] = WeakValueDictionary()
-_identities: WeakValueDictionary[tuple[str, frozenset[tuple[str, str]]], LabelSet] = WeakValueDictionary()
+class PodTemplates:
+    """The templates and label sets of one scheduler: equal pods share one, and those without a pod are dropped.
 
+    What plugins and class costs cache in them depends on that scheduler's nodes and settings, so they have one owner.
+    """
 
-def template_of(pod: Pod) -> PodTemplate:
-    key = _encode(_traits(pod.spec))
-    found = _templates.get(key)
-    if found is None:
-        found = _templates[key] = PodTemplate(pod)
-    return found
+    def __init__(self) -> None:
+        self._templates: WeakValueDictionary[bytes, PodTemplate] = WeakValueDictionary()
+        self._label_sets: WeakValueDictionary[tuple[str, frozenset[tuple[str, str]]], LabelSet] = WeakValueDictionary()
 
+    def info(self, pod: Pod) -> PodInfo:
+        return PodInfo(pod, self)
 
-def identity_of(pod: Pod) -> LabelSet:
-    key = (pod.namespace, frozenset(pod.metadata.labels.items()))
-    found = _identities.get(key)
-    if found is None:
-        found = _identities[key] = LabelSet(pod.namespace, pod.metadata.labels)
-    return found
+    def template_of(self, pod: Pod) -> PodTemplate:
+        key = _encode(_traits(pod.spec))
+        found = self._templates.get(key)
+        if found is None:
+            found = self._templates[key] = PodTemplate(pod)
+        return found
+
+    def labels_of(self, pod: Pod) -> LabelSet:
+        key = (pod.namespace, frozenset(pod.metadata.labels.items()))
+        found = self._label_sets.get(key)
+        if found is None:
+            found = self._label_sets[key] = LabelSet(pod.namespace, pod.metadata.labels)
+        return found
 
 
 def _traits(spec: PodSpec) -> tuple[Any, ...]:

@@ -41,7 +41,6 @@ from carico.kube.objects import Pod
 from carico.kube.writer import ApiWriter
 from carico.scheduler.assembly import Components
 from carico.scheduler.cache.rows import RowArray
-from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.cycle.unknown_outcome import settle
 from carico.scheduler.extender.messages import (
     Arguments,
@@ -177,7 +176,9 @@ class Extender:
             why = (answer.failed | answer.hopeless)[arguments.node]
             return BindOutcome(BindResult.FAILED, f"{arguments.node} {why} any more")
         self.reservations.put(pod, arguments.node, UNTIL_KNOWN)
-        in_flight = self._in_flight[pod.uid] = self._parts.waiting.enter(PodInfo(pod), arguments.node)
+        in_flight = self._in_flight[pod.uid] = self._parts.waiting.enter(
+            self._parts.snapshot.templates.info(pod), arguments.node
+        )
         in_flight.sent = True
         sent = Binding(self._client, pod, arguments.node, self._clock, self._may_bind)
         outcome = await sent.send()
@@ -219,7 +220,7 @@ class Extender:
         if answer.good:
             self.wakeup.placed(pod.uid)
         else:
-            info = PodInfo(pod)
+            info = self._parts.snapshot.templates.info(pod)
             family = self._parts.classes.claim(info).key.family
             self.wakeup.refused(pod.uid, lambda: self._supply.least(info), family)
         if len(answer.good) == 1:  # kube-scheduler sends no prioritize request for a single node
@@ -266,7 +267,7 @@ class Extender:
         return answer
 
     def _cycle(self, pod: Pod) -> Cycle:
-        return Cycle(PodInfo(pod), self._parts.snapshot)
+        return Cycle(self._parts.snapshot.templates.info(pod), self._parts.snapshot)
 
     def _rows(self, names: list[str]) -> tuple[RowArray, list[str]]:
         number = self._parts.snapshot.rows.number

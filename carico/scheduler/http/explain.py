@@ -137,9 +137,9 @@ def judge(parts: Components, pod: Pod, now: float) -> PluginResults:
     """Runs all plugins. A pod that runs already is hypothetically removed, and treated as unbound."""
     name = pod.spec.scheduler_name if pod.spec.scheduler_name in parts.profiles else next(iter(parts.profiles))
     profile = parts.profiles[name]
-    info = PodInfo(pod)
+    info = parts.snapshot.templates.info(pod)
     unbound = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
-    cycle = Cycle(PodInfo(unbound), parts.snapshot)
+    cycle = Cycle(parts.snapshot.templates.info(unbound), parts.snapshot)
     with _without(parts, info), _release_reservation(parts, profile, cycle) as given_back:
         feasibility = profile.feasible.run(cycle)
         result = _opening(parts, profile, info)

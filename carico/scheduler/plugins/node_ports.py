@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from carico.kube.objects import Pod
-from carico.scheduler.cache.host_ports import host_ports
+from carico.scheduler.cache.host_ports import host_ports, of_spec
 from carico.scheduler.cache.rows import RowArray
-from carico.scheduler.cache.template import PodInfo, template_of
+from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import Action, EventInterest
 from carico.scheduler.framework.contract import OK, SKIP, Cycle, Filter, PreFilter, Reuse, Status, Verdict
 
@@ -33,5 +33,5 @@ class NodePorts(PreFilter, Filter):
 
 def _freed_a_port(pod: PodInfo, old: Pod, new: object) -> bool:
     """Whether the pod freed a port that is wanted; a pod may want one port on several addresses, and each counts."""
-    freed = host_ports(template_of(old)) if old.spec.node_name else ()
+    freed = of_spec(old.spec) if old.spec.node_name else ()
     return any(wanted.clashes(port) for wanted in host_ports(pod.template) for port in freed)
