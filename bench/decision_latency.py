@@ -22,7 +22,6 @@ import numpy as np
 
 from carico.kube.objects import Pod
 from carico.scheduler.assembly import Components, assemble
-from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.cycle.scheduling_cycle import decide
 from carico.scheduler.gc_control import GcControl
 from carico.settings import SchedulerSettings
@@ -72,7 +71,7 @@ def _measure(nodes: int, *, room: bool = False) -> tuple[Times, Times]:
     profile, choose = parts.profiles["carico"], np.random.default_rng(1)
     templates = [_template(rng) for _ in range(NEW_EVERY)]
     for number, spec in enumerate(templates):
-        decide(profile, parts.cluster, PodInfo(_pod(f"warm-{number}", spec)), choose)
+        decide(profile, parts.cluster, parts.snapshot.templates.info(_pod(f"warm-{number}", spec)), choose)
     garbage = GcControl(ours=True)  # as `carico scheduler` runs
     garbage.settle()
     fresh: Times = []
@@ -82,7 +81,7 @@ def _measure(nodes: int, *, room: bool = False) -> tuple[Times, Times]:
         new = number % NEW_EVERY == 0
         spec = _template(rng) if new else rng.choice(templates)
         app = "bench" if not room else f"new{number}" if number % 100 == 0 else f"c{rng.randrange(CLASSES)}"
-        pod = PodInfo(_pod(f"p{number}", spec, app))
+        pod = parts.snapshot.templates.info(_pod(f"p{number}", spec, app))
         began, cpu = time.perf_counter(), time.thread_time()
         decision = decide(profile, parts.cluster, pod, choose)
         cpu, wall = time.thread_time() - cpu, time.perf_counter() - began

@@ -17,12 +17,15 @@ from carico.scheduler.cache import affinity_terms
 from carico.scheduler.cache.affinity_terms import PodSet
 from carico.scheduler.cache.pod_match_counts import PodMatchCounts
 from carico.scheduler.cache.rows import RowJournal
-from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.cache.template import PodInfo, PodTemplates
 from carico.scheduler.framework.contract import Cycle
 from carico.scheduler.plugins import taints
 from carico.scheduler.plugins.topology import spread_constraints
 from carico.testing import make_node, make_pod
 from harness.scheduler.worlds import World
+
+TEMPLATES = PodTemplates()
+
 
 SLACK = 400  # entries: values and columns kept in case that they come back, arrays that grew by half
 # Kubernetes' objects, which others hold as well; a ring of fixed length; what is no data.
@@ -53,7 +56,7 @@ def entries(root: Any) -> int:
 
 def judged(world: World, pod: Pod) -> None:
     """A whole cycle: filters and scores, with all that they keep."""
-    cycle = Cycle(PodInfo(pod), world.snapshot)
+    cycle = Cycle(world.snapshot.templates.info(pod), world.snapshot)
     rows = world.filters.run(cycle).rows
     for plugin in world.plugins:
         if len(rows) and hasattr(plugin, "pre_score"):
@@ -143,7 +146,7 @@ def audience(app: str) -> PodSet:
 def ordinal(number: int) -> PodInfo:
     """A pod with a label of its own, as those of StatefulSets and indexed Jobs have."""
     labels = {"app": f"w{number % 600}", "statefulset.kubernetes.io/pod-name": f"s-{number}"}
-    return PodInfo(make_pod(f"s-{number}", labels=labels))
+    return TEMPLATES.info(make_pod(f"s-{number}", labels=labels))
 
 
 def test_pods_with_labels_of_their_own_under_many_audiences() -> None:
@@ -247,11 +250,11 @@ def test_one_template_in_ever_new_namespaces_and_roll_outs() -> None:
         "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
         "topologySpreadConstraints": [spread | {"matchLabelKeys": ["pod-template-hash"]}],
     }
-    stays = PodInfo(make_pod("stays", **spec))
+    stays = TEMPLATES.info(make_pod("stays", **spec))
     memo = stays.template.memo
     for number in range(1_000):
         pod = make_pod(f"p{number}", namespace=f"ci-{number}", labels={"pod-template-hash": str(number)}, **spec)
-        info = PodInfo(pod)
+        info = TEMPLATES.info(pod)
         assert info.template is stays.template
         (found,) = spread_constraints.of_pod(info, "DoNotSchedule")
         assert found is spread_constraints.of_pod(info, "DoNotSchedule")[0], "compiled twice"

@@ -108,7 +108,7 @@ class Churn:
                 self.lived.remove_node(args[0])
             case "pod":
                 pod = self.pods[args[0]] = pod_of(*args)
-                self.lived.add_pod(PodInfo(pod), pod.spec.node_name)
+                self.lived.add_pod(self.lived.templates.info(pod), pod.spec.node_name)
             case "no pod":
                 self.pods.pop(args[0], None)
                 self.lived.remove_pod(args[0])
@@ -130,7 +130,7 @@ class Churn:
         for node in self.nodes.values():
             snapshot.set_node(node)
         for pod in self.pods.values():
-            snapshot.add_pod(PodInfo(pod), pod.spec.node_name)
+            snapshot.add_pod(snapshot.templates.info(pod), pod.spec.node_name)
         return snapshot
 
 

@@ -92,7 +92,7 @@ class Changing:
             item["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         pod = msgspec.convert(item, Pod)
         node = self.rng.choice(self.drawn.nodes)["metadata"]["name"]
-        self.snapshot.add_pod(PodInfo(pod), node)
+        self.snapshot.add_pod(self.snapshot.templates.info(pod), node)
         self.pods.pop(uid, None)
         if not pod.terminal:
             self.pods[uid] = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
@@ -104,7 +104,7 @@ class Changing:
         for node in self.nodes.values():
             snapshot.set_node(node)
         for pod in self.pods.values():
-            snapshot.add_pod(PodInfo(pod), pod.spec.node_name)
+            snapshot.add_pod(snapshot.templates.info(pod), pod.spec.node_name)
         return snapshot
 
 
@@ -118,10 +118,10 @@ def test_kept_answers_equal_fresh_ones(seed: int) -> None:
     kept = filters(changing.snapshot)
     for _ in range(STEPS):
         changing.step()
-        pod = PodInfo(changing.rng.choice(changing.waiting))
+        pod = changing.snapshot.templates.info(changing.rng.choice(changing.waiting))
         mine = kept.run(Cycle(pod, changing.snapshot))
         fresh = changing.rebuilt()
-        theirs = filters(fresh).run(Cycle(pod, fresh))
+        theirs = filters(fresh).run(Cycle(fresh.templates.info(pod.pod), fresh))
         assert names(mine) == names(theirs)
         if not len(mine.rows):
             assert mine.message() == theirs.message()

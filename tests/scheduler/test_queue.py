@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.cache.template import PodInfo, PodTemplates
 from carico.scheduler.framework.cluster_events import Action, ClusterEvent, EventInterest
 from carico.scheduler.framework.contract import unschedulable
 from carico.scheduler.framework.needs import Need
@@ -19,6 +19,9 @@ from carico.scheduler.queue.scheduling_queue import Queue
 from carico.scheduler.queue.unschedulable import Diagnosis, Scope
 from carico.testing import make_node, make_pod
 
+TEMPLATES = PodTemplates()
+
+
 BY_NODE = Diagnosis(frozenset({"X"}), (EventInterest("Node", Action.ADD),))
 
 
@@ -27,7 +30,7 @@ def queue(**changes: Any) -> Queue:
 
 
 def info(name: str = "", **changes: Any) -> PodInfo:
-    return PodInfo(make_pod(name, **changes))
+    return TEMPLATES.info(make_pod(name, **changes))
 
 
 def popped(waiting: Queue, now: float) -> Queued:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from carico.scheduler.cache import requests
-from carico.scheduler.cache.template import PodInfo, template_of
+from carico.scheduler.cache.template import PodTemplates
 from carico.testing import make_pod
 
 
@@ -64,7 +64,8 @@ def test_pods_of_a_job_are_one_template() -> None:
         labels = {"batch.kubernetes.io/job-completion-index": str(number)}
         return make_pod(f"j-{number}", labels=labels, spec={"volumes": [token], "containers": [container("a", cpu)]})
 
-    first, second = PodInfo(of_job(1)), PodInfo(of_job(2))
+    templates = PodTemplates()
+    first, second = templates.info(of_job(1)), templates.info(of_job(2))
     assert first.template is second.template
     assert first.identity is not second.identity
-    assert template_of(of_job(3, cpu="2")) is not first.template
+    assert templates.template_of(of_job(3, cpu="2")) is not first.template

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.cache.template import PodInfo, PodTemplates
 from carico.scheduler.framework.cluster_events import Action, ClusterEvent, EventInterest, pod_change
 from carico.scheduler.framework.needs import Need, NeedsIndex, Promised, Room
 from carico.scheduler.plugins.topology.inter_pod_affinity import InterPodAffinity
@@ -28,6 +28,8 @@ selectors = st.one_of(
     st.none(),
     st.fixed_dictionaries({}, optional={"matchLabels": labels, "matchExpressions": st.lists(expressions, max_size=2)}),
 )
+
+TEMPLATES = PodTemplates()
 
 
 @st.composite
@@ -91,7 +93,7 @@ def test_a_change_is_compared_with_every_pod_that_it_could_help(
 ) -> None:
     groups, want = Unschedulable(), set()
     for pod, plugins in waiting:
-        queued: Any = _Waiting(PodInfo(pod))
+        queued: Any = _Waiting(TEMPLATES.info(pod))
         interests = tuple(interest for number in plugins for interest in SETS[number])
         groups.add(queued, (0,), Diagnosis(frozenset({"X"}), interests, scope=Scope.POD))
         if data.draw(st.booleans()):
@@ -115,7 +117,7 @@ def test_an_unrelated_pod_calls_no_hint_of_thousands_of_waiting_workloads() -> N
         mine = {"app": f"web-{number}"}
         pod = make_pod(labels=mine, topologySpreadConstraints=[rule | {"labelSelector": {"matchLabels": mine}}])
         wrapped = EventInterest(interest.kind, interest.action, counted, audience=interest.audience)
-        queued: Any = _Waiting(PodInfo(pod))
+        queued: Any = _Waiting(TEMPLATES.info(pod))
         groups.add(queued, (0,), Diagnosis(frozenset({"X"}), (wrapped,), scope=Scope.POD))
     mine, other = (make_pod("x", labels={"app": app}, node="a") for app in ("web-7", "other"))
     for change in (pod_change(None, other), pod_change(other, None)):

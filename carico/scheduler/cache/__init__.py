@@ -3,6 +3,7 @@
 Nodes, pods, objects
     snapshot         nodes and their pods, one row per node, in arrays
     rows             the assignment of nodes to rows, and the journal of changed rows
+    trial            a plan tried on snapshot and ledger, and undone
     label_columns    node labels as columns of integers
     row_groups       rows grouped by a common property, such as taints
     host_ports       host ports in use

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from carico.scheduler.cache.charge import Charge, Claim, Sum
 from carico.scheduler.cache.freshness import NEVER
@@ -25,10 +27,32 @@ class PodEntry:
     probe: ClassKey | None = None  # it counts as an unmeasured pod of this class
     promised: bool = False
     bound: bool = False
+    until: float = math.inf  # s, monotonic: when a hold ends; a pod has no end
 
     @property
     def starting(self) -> bool:
         return self.pending and not self.overdue
+
+
+class SavedAccount(NamedTuple):
+    """An account and its columns at one moment of a trial."""
+
+    account: Account
+    touched: bool
+    starts: int
+    pods: dict[str, PodEntry]
+    reserved: Sum
+    pending: Sum
+    columns: dict[str, Any]
+
+
+class Hold(NamedTuple):
+    """Room that is reserved for something that is not a pod yet."""
+
+    name: str
+    node: str
+    claim: Claim
+    until: float  # s, monotonic
 
 
 @dataclass(slots=True)

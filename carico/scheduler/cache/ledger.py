@@ -2,8 +2,9 @@
 
 One row per node, in arrays (room.py), so that a decision over 20,000 nodes is a few vector operations. Pods are entered
 by `reserve` (this scheduler assumed them on a node) and `confirm` (the API server has them bound there, by any client),
-and removed by `release` (the binding failed) and `forget` (deleted, or ended); all four are idempotent. Reports are
-entered by `report`. Nothing here waits, reads a clock or does I/O.
+and removed by `release` (the binding failed) and `forget` (deleted, or ended); all four are idempotent. A `hold`
+reserves room for something that is not a pod yet, and ends by itself. Reports are entered by
+`report`. Nothing here waits, reads a clock or does I/O.
 
 **Hand-over.** The ledger keeps no history. A pod is reserved exactly as long as its node's report does not cover it:
 
@@ -25,21 +26,25 @@ after that its load is in the node's figures, or will never be.
 
 from __future__ import annotations
 
+import copy
+import heapq
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
 from carico.errors import InvalidMessage
-from carico.scheduler.cache.accounts import NOBODY, Account, PodEntry
+from carico.scheduler.cache.accounts import NOBODY, Account, Hold, PodEntry, SavedAccount
 from carico.scheduler.cache.charge import Charge, Claim, Sum
 from carico.scheduler.cache.freshness import NEVER, Freshness
 from carico.scheduler.cache.probes import Probes
-from carico.scheduler.cache.room import RoomColumns
+from carico.scheduler.cache.room import LEFT, PODS, RoomColumns
 from carico.scheduler.cache.rows import Mask, RowIndex
 from carico.types import ClassKey, NodeReport
 
 TOLERANCE = 1e-6  # relative, and pods: for rounding errors of sums
+HOLD = "hold:"  # begins the key of a hold, where that of a pod is its UID
 STALE_BEATS = 2.5  # heartbeats without a report after which a node is stale
 
 
@@ -71,10 +76,12 @@ class Ledger(RoomColumns):
         self.probes = Probes()
         self._accounts: dict[str, Account] = {}
         self._starts: deque[tuple[float, str]] = deque()  # when a start becomes overdue, s, monotonic; and the pod
+        self._ends: list[tuple[float, str]] = []  # heap: when holds end, s, monotonic; outdated ones are skipped
         self._reports_due = NEVER  # s, monotonic: until then the first reports of nodes are awaited
         self._was_fresh: Mask = np.zeros(0, dtype=np.bool_)  # at the last `expire`
         self.touched: set[int] = set()  # rows that may have more left than before; the caller clears it
         self._freshness = Freshness()
+        self.trying = False  # during a trial: no account is closed
 
     # --- lookups ---
 
@@ -123,7 +130,8 @@ class Ledger(RoomColumns):
         return iter(self._families)
 
     def of_family(self, family: str) -> Iterable[PodEntry]:
-        return self._families.get(family, {}).values()
+        """Its pods, without holds."""
+        return [entry for entry in self._families.get(family, {}).values() if entry.until == math.inf]
 
     # --- time ---
 
@@ -138,6 +146,10 @@ class Ledger(RoomColumns):
             entry = self._entries.get(uid)
             if entry is not None and now >= entry.since + self._startup_patience:  # rounded like the time in the queue
                 self._overdue(entry)
+        while self._ends and self._ends[0][0] <= now:
+            _, key = heapq.heappop(self._ends)
+            if (hold := self._entries.get(key)) is not None and hold.until <= now:
+                self._remove(hold)
         fresh = self.fresh(now)
         before = self._was_fresh[: len(fresh)]
         self.touched.update(np.flatnonzero(before & ~fresh[: len(before)]).tolist())
@@ -217,6 +229,57 @@ class Ledger(RoomColumns):
             self._remove(entry)
         self._check()
 
+    # --- holds ---
+
+    def hold(self, name: str, node: str, claim: Claim, until: float, now: float) -> None:
+        """Reserves room for something that is not a pod yet, until that time; a hold of that name is replaced."""
+        entry = self._put(HOLD + name, node, claim, now, pending=False)
+        entry.until, entry.overdue = until, True  # nothing starts, and nothing is measured
+        self._set_probe(entry)
+        heapq.heappush(self._ends, (until, entry.uid))
+        self._check()
+
+    def release_hold(self, name: str) -> None:
+        """Ends a hold before its time; no effect if there is none."""
+        self.forget(HOLD + name)
+
+    def holds(self) -> Iterator[Hold]:
+        for uid, entry in self._entries.items():
+            if uid.startswith(HOLD):
+                yield Hold(uid.removeprefix(HOLD), entry.node, entry.claim, entry.until)
+
+    # --- trials (trial.py) ---
+
+    def save(self, node: str) -> SavedAccount:
+        """A copy of all that a pod on the node changes there, for `put_back`."""
+        account = self._accounts[node]
+        columns = {name: getattr(self, name)[account.row] for name in PODS}
+        columns |= {name: getattr(self, name)[:, account.row].copy() for name in LEFT}
+        sums = copy.deepcopy(account.reserved), copy.deepcopy(account.pending)
+        return SavedAccount(account, account.row in self.touched, len(self._starts), dict(account.pods), *sums, columns)
+
+    def put_back(self, uid: str, before: PodEntry | None, saved: SavedAccount) -> None:
+        """The pod and its node as they were. The version is a new one: what was cached meanwhile is not valid."""
+        if (entry := self._entries.get(uid)) is not before:
+            if entry is not None:
+                self._remove(entry)
+            if before is not None:
+                self._entries[uid] = before
+                self._families.setdefault(before.claim.key.family, {})[uid] = before
+                before.probe = None  # it may have been removed
+                self._set_probe(before)
+        account = saved.account
+        account.pods, account.reserved, account.pending = dict(saved.pods), saved.reserved, saved.pending
+        for name, value in saved.columns.items():
+            getattr(self, name)[..., account.row] = value
+        self.version += 1
+        if not saved.touched:
+            self.touched.discard(account.row)
+        while len(self._starts) > saved.starts:
+            self._starts.pop()
+
+    # --- cost changes ---
+
     def reprice(self, families: Iterable[str]) -> None:
         """Charges pods of these families again: their cost changed, or was measured for the first time."""
         concerned: dict[str, Account] = {}
@@ -243,7 +306,7 @@ class Ledger(RoomColumns):
         return account
 
     def _close_if_unused(self, node: str, account: Account) -> None:
-        if not (account.in_cluster or account.connected or account.pods):
+        if not (self.trying or account.in_cluster or account.connected or account.pods):
             del self._accounts[node]
             self._clear(account.row)
             self._rows.drop(node)
@@ -350,6 +413,9 @@ class Ledger(RoomColumns):
         assert standing == self._entries.keys(), f"pods on no account, or on two: {standing ^ self._entries.keys()}"
         families = {uid for pods in self._families.values() for uid in pods}
         assert standing == families, f"pods in no family, or in two: {standing ^ families}"
+        ending = set(self._ends)
+        for hold in self.holds():
+            assert (hold.until, HOLD + hold.name) in ending, f"hold {hold.name} never ends"
         probes: Counter[tuple[ClassKey, int]] = Counter()
         for node, account in self._accounts.items():
             assert self._rows.number[node] == account.row, f"{node} is not at row {account.row}"

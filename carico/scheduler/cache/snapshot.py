@@ -68,6 +68,7 @@ class Snapshot:
         self.priorities: Counter[int] = Counter()  # pods on nodes, by priority
         self._claim_users: dict[str, Counter[int]] = {}  # claim to row to pods that use it
         self.with_volumes: dict[int, set[str]] = {}  # row to UIDs of pods with volumes that bind
+        self.tried_rows: Counter[int] = Counter()  # rows with pods that a trial added or removed
         self.node_changes = RowJournal()
         self.pod_changes = RowJournal()
         self.image_changes = RowJournal()
@@ -197,6 +198,35 @@ class Snapshot:
                 self._place(pod, row, -1)
             for pod in remove:
                 self._place(pod, row, 1)
+
+    # --- trials (trial.py) ---
+
+    def try_pod(self, pod: PodInfo, row: int) -> None:
+        """As `add_pod`, without a note in the journal; `tried_rows` lists the rows that differ from it."""
+        self.pods[pod.uid] = (pod, row)
+        self._place(pod, row, 1)
+        self.tried_rows[row] += 1
+
+    def try_without(self, uid: str) -> tuple[PodInfo, int]:
+        pod, row = self.pods.pop(uid)
+        self._place(pod, row, -1)
+        self.tried_rows[row] += 1
+        return pod, row
+
+    def undo_try(self, row: int, on: dict[str, PodInfo]) -> None:
+        """The pods of the row are these again, in this order, because their order decides between equal victims."""
+        here = self.on[row]
+        for pod in [pod for uid, pod in here.items() if uid not in on]:
+            del self.pods[pod.uid]
+            self._place(pod, row, -1)
+        for uid, pod in on.items():
+            if uid not in here:
+                self.pods[uid] = (pod, row)
+                self._place(pod, row, 1)
+        self.on[row] = on
+        self.tried_rows[row] -= 1
+        if not self.tried_rows[row]:
+            del self.tried_rows[row]
 
     def all_rows(self) -> RowArray:
         return np.arange(len(self), dtype=np.intp)

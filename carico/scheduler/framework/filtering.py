@@ -189,6 +189,8 @@ class FilterRunner:
 
     def _reused(self, cycle: Cycle) -> _Kept:
         template, snapshot = cycle.pod.template, cycle.snapshot
+        if snapshot.tried_rows:
+            return self._on_trial(cycle)
         kept = self._kept.get(template)
         nodes = snapshot.node_changes.since(kept.node_mark) if kept else None
         pods = snapshot.pod_changes.since(kept.pod_mark) if kept else None
@@ -203,6 +205,19 @@ class FilterRunner:
         kept.node_mark, kept.pod_mark = snapshot.node_changes.mark, snapshot.pod_changes.mark
         self._kept.move_to_end(template)
         return kept
+
+    def _on_trial(self, cycle: Cycle) -> _Kept:
+        """As `_reused`, with the pods of a trial, which are in no journal: leaves the cached verdicts as they are."""
+        snapshot, cached = cycle.snapshot, self._kept.get(cycle.pod.template)
+        nodes = snapshot.node_changes.since(cached.node_mark) if cached else None
+        pods = snapshot.pod_changes.since(cached.pod_mark) if cached else None
+        if cached is None or nodes is None or pods is None or len(cached.mask) != len(snapshot):
+            return self._compute(cycle)
+        verdicts = {name: Verdict(verdict.bits.copy(), verdict.reasons) for name, verdict in cached.verdicts.items()}
+        copy = _Kept(cached.mask.copy(), verdicts, 0, 0)
+        tried = np.fromiter(snapshot.tried_rows, dtype=np.intp, count=len(snapshot.tried_rows))
+        self._patch(cycle, copy, nodes, np.union1d(pods, tried))
+        return copy
 
     @staticmethod
     def _worth_patching(kept: _Kept, snapshot: Snapshot, nodes: RowArray, pods: RowArray) -> bool:

@@ -16,7 +16,6 @@ from carico.kube.objects import Node, Pod
 from carico.scheduler.cache.object_store import KINDS
 from carico.scheduler.cache.rows import RowIndex
 from carico.scheduler.cache.snapshot import Snapshot
-from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.contract import Cycle
 from carico.scheduler.framework.filtering import FilterRunner
 from carico.scheduler.plugins import registry
@@ -159,7 +158,7 @@ def snapshot_of(api: Api) -> Snapshot:
         snapshot.set_node(node)
     for pod in _list(api, "/api/v1/pods", Pod):
         if pod.spec.node_name:
-            snapshot.add_pod(PodInfo(pod), pod.spec.node_name)
+            snapshot.add_pod(snapshot.templates.info(pod), pod.spec.node_name)
     return snapshot
 
 
@@ -214,7 +213,7 @@ def _again(plane: Plane, world: RandomCluster, pod: Object, look: int) -> frozen
 
 
 def _compared(snapshot: Snapshot, ours: FilterRunner, made: Object, kube: frozenset[str]) -> Difference | None:
-    info = PodInfo(msgspec.convert(made, Pod))
+    info = snapshot.templates.info(msgspec.convert(made, Pod))
     found = ours.run(Cycle(info, snapshot), everywhere=True)
     carico = {snapshot.name(int(row)) for row in found.rows}
     if carico == kube:
@@ -228,7 +227,7 @@ def _compared(snapshot: Snapshot, ours: FilterRunner, made: Object, kube: frozen
 
 def _decisive(snapshot: Snapshot, ours: FilterRunner, made: Object) -> set[str]:
     """The plugins without which the answer would have been another: a test of the tests."""
-    found = ours.run(Cycle(PodInfo(msgspec.convert(made, Pod)), snapshot), everywhere=True)
+    found = ours.run(Cycle(snapshot.templates.info(msgspec.convert(made, Pod)), snapshot), everywhere=True)
     if not found.status.ok:
         return found.refusing
     refusals = {name: verdict.bits != 0 for name, verdict in found.verdicts}

@@ -8,7 +8,6 @@ from carico.kube.meta import KubeObject
 from carico.kube.objects import Node, Pod
 from carico.scheduler.cache.rows import RowIndex
 from carico.scheduler.cache.snapshot import Snapshot
-from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.contract import Cycle
 from carico.scheduler.framework.filtering import FilterResult, FilterRunner
 from carico.scheduler.framework.scoring import Scoring
@@ -37,17 +36,17 @@ class World:
             self.add(pod)
 
     def add(self, pod: Pod) -> None:
-        self.snapshot.add_pod(PodInfo(pod), pod.spec.node_name)
+        self.snapshot.add_pod(self.snapshot.templates.info(pod), pod.spec.node_name)
 
     def judge(self, pod: Pod) -> FilterResult:
-        return self.filters.run(Cycle(PodInfo(pod), self.snapshot))
+        return self.filters.run(Cycle(self.snapshot.templates.info(pod), self.snapshot))
 
     def feasible(self, pod: Pod) -> set[str]:
         return {self.snapshot.name(int(row)) for row in self.judge(pod).rows}
 
     def scores(self, pod: Pod, plugin: str) -> dict[str, float]:
         """The scores of one plugin for the feasible nodes; empty if it skipped scoring."""
-        cycle = Cycle(PodInfo(pod), self.snapshot)
+        cycle = Cycle(self.snapshot.templates.info(pod), self.snapshot)
         rows = self.filters.run(cycle).rows
         for name, _, scores in Scoring(self.plugins, {}).table(cycle, rows):
             if name == plugin:

@@ -26,7 +26,7 @@ def running(name: str, node: str, priority: int, cpu: str = "1", started: str = 
 
 
 def answer(world: World, pod: Pod) -> Nomination | Wait | None:
-    cycle = Cycle(PodInfo(pod), world.snapshot)
+    cycle = Cycle(world.snapshot.templates.info(pod), world.snapshot)
     found = world.filters.run(cycle)
     assert not len(found.rows)
     return DefaultPreemption(lambda: 0.0, seed=1).post_filter(cycle, found)
@@ -138,21 +138,21 @@ def test_it_waits_for_victims_that_a_leader_before_has_evicted() -> None:
     world = World(
         [make_node("a", cpu="1"), make_node("b", cpu="1")], [evicted(running("low", "a", 1)), running("o", "b", 1)]
     )
-    world.snapshot.nominate(PodInfo(urgent()), "a")
+    world.snapshot.nominate(world.snapshot.templates.info(urgent()), "a")
     assert answer(world, urgent()) is WAIT
 
 
 def test_it_waits_for_its_own_victims_before_any_watch_shows_their_eviction() -> None:
     low = running("low", "a", 1)
     world = World([make_node("a", cpu="1"), make_node("b", cpu="1")], [low, running("o", "b", 1)])
-    world.snapshot.nominate(PodInfo(urgent()), "a", [PodInfo(low)])
+    world.snapshot.nominate(world.snapshot.templates.info(urgent()), "a", [world.snapshot.templates.info(low)])
     assert answer(world, urgent()) is WAIT
 
 
 def test_it_evicts_again_when_its_node_would_not_hold_it_any_more() -> None:
     low = running("low", "a", 1)
     world = World([make_node("a", cpu="1"), make_node("b", cpu="1")], [low, running("o", "b", 1)])
-    world.snapshot.nominate(PodInfo(urgent()), "a", [PodInfo(low)])
+    world.snapshot.nominate(world.snapshot.templates.info(urgent()), "a", [world.snapshot.templates.info(low)])
     world.snapshot.set_node(make_node("a", cpu="1", spec={"unschedulable": True}))
     assert victims(preempt(world, urgent())) == ["o"]
 
@@ -166,7 +166,7 @@ def test_anti_affinity_can_be_resolved() -> None:
 
 def test_room_that_was_made_is_kept_for_its_pod() -> None:
     world = World([make_node("a", cpu="1"), make_node("b", cpu="1")])
-    world.snapshot.nominate(PodInfo(urgent()), "a")
+    world.snapshot.nominate(world.snapshot.templates.info(urgent()), "a")
     assert world.feasible(make_pod("later", requests={"cpu": "1"})) == {"b"}
     assert world.feasible(make_pod("higher", priority=20, requests={"cpu": "1"})) == {"a", "b"}
     assert world.feasible(urgent()) == {"a", "b"}
@@ -176,7 +176,7 @@ def test_room_that_was_made_is_kept_for_its_pod() -> None:
 
 def candidates(world: World, pod: Pod, *, seconds_each: float) -> list[int]:
     """The violations of each candidate that is found while the CPU takes so long for each of them."""
-    cycle, spent = Cycle(PodInfo(pod), world.snapshot), itertools.count()
+    cycle, spent = Cycle(world.snapshot.templates.info(pod), world.snapshot), itertools.count()
     plugin = DefaultPreemption(lambda: 0.0, seed=1, spent=lambda: next(spent) * seconds_each)
     found = plugin._candidates(cycle, world.filters.run(cycle), world.snapshot.all_rows())
     return [candidate.violations for candidate in found]
@@ -213,7 +213,7 @@ def test_a_node_that_requests_alone_rule_out_is_not_tried_pod_by_pod() -> None:
     """Most nodes of a full cluster: even without all pods of lower priority the requests do not fit."""
     pods = [running("low", "a", 1), running("peer", "a", 10, "2")]
     world = World([make_node("a", cpu="3")], pods)
-    cycle = Cycle(PodInfo(urgent("2")), world.snapshot)
+    cycle = Cycle(world.snapshot.templates.info(urgent("2")), world.snapshot)
     found = world.filters.run(cycle)
     world.filters.pretending = None  # type: ignore[method-assign, assignment]
     assert DefaultPreemption(lambda: 0.0, seed=1).post_filter(cycle, found) is None
