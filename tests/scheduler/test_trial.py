@@ -131,7 +131,8 @@ def test_a_hold_takes_room_until_it_ends_and_then_wakes_the_pod_that_waits() -> 
     rebuilt = Ledger(RowIndex(), world.parts.classes.charge, validate=True)
     rebuilt.node_added("a")
     account = world.ledger.account("a")
-    assert account is not None and account.report is not None
+    assert account is not None
+    assert account.report is not None
     rebuilt.report(account.report, now)
     assert ledger_differences(world.ledger, rebuilt) != []
     for hold in world.ledger.holds():
