@@ -173,6 +173,16 @@ class ClusterCache:
         self._nomination_ended(uid, now)
         self._wake(now)
 
+    def hold(self, name: str, node: str, like: PodInfo, seconds: float) -> None:
+        """Reserves what this pod takes on the node, for something that is not a pod yet."""
+        now = self._now()
+        self.ledger.hold(name, node, self.classes.claim(like), now + seconds, now)
+        self._wake(now)
+
+    def release_hold(self, name: str) -> None:
+        self.ledger.release_hold(name)
+        self._wake(self._now())
+
     def capacity_changed(self) -> None:
         """After a report was taken into the ledger."""
         self._wake(self._now())

@@ -15,11 +15,12 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework import contract
 from carico.scheduler.framework.cluster_events import Action, ClusterEvent, EventInterest, node_change, pod_change
 from carico.scheduler.framework.contract import (
@@ -37,7 +38,6 @@ from carico.scheduler.framework.contract import (
     Reserve,
     Score,
     Status,
-    Wait,
 )
 from carico.scheduler.plugins.registry import Factory
 from carico.testing import filter_checks
@@ -207,17 +207,25 @@ def _preemption(at: PluginTrial) -> None:
         found = at.parts.profiles["carico"].feasible.run(cycle)
         if found.mask.any():
             continue
-        result = plugin.post_filter(cycle, found)
-        if isinstance(result, Nomination):
-            row = at.snapshot.rows.number.get(result.node)
-            if row is None or not at.snapshot.present[row]:
-                raise at.fail(f"it nominated node {result.node!r}, which does not exist", pod)
-            wrong = [v for v in result.victims if v.uid not in at.snapshot.on[row] or v.priority >= pod.priority]
-            if wrong:
-                raise at.fail(f"victim {wrong[0]} is not on {result.node}, or not of lower priority", pod)
-        elif result is not None and not isinstance(result, Wait):
-            raise at.fail(f"post_filter returned {result!r}, not a Nomination, WAIT or None", pod)
+        actions = plugin.post_filter(cycle, found)
+        if not isinstance(actions, Sequence):
+            raise at.fail(f"post_filter returned {actions!r}, not a sequence of actions", pod)
+        for action in actions:
+            _check_action(at, pod, action)
         at.check_unchanged(before, "post_filter", pod)
+
+
+def _check_action(at: PluginTrial, pod: PodInfo, action: object) -> None:
+    if not isinstance(action, contract.PostFilterAction):
+        raise at.fail(f"post_filter returned {action!r}, which is no PostFilterAction", pod)
+    if not isinstance(action, Nomination):
+        return
+    row = at.snapshot.rows.number.get(action.node)
+    if row is None or not at.snapshot.present[row]:
+        raise at.fail(f"it nominated node {action.node!r}, which does not exist", pod)
+    wrong = [v for v in action.victims if v.uid not in at.snapshot.on[row] or v.priority >= pod.priority]
+    if wrong:
+        raise at.fail(f"victim {wrong[0]} is not on {action.node}, or not of lower priority", pod)
 
 
 def _hints(at: PluginTrial) -> None:

@@ -16,7 +16,7 @@ from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.cluster_cache import ClusterCache
 from carico.scheduler.cycle.evictions import Evictions
 from carico.scheduler.cycle.scheduling_cycle import Decision
-from carico.scheduler.framework.contract import WAIT, Code, Nomination
+from carico.scheduler.framework.contract import Code, HoldRoom, Nomination, PostFilterAction, WakeUp
 from carico.scheduler.metrics import SchedulerMetrics
 from carico.scheduler.plugins.unsupported import Unsupported, unsupported
 from carico.scheduler.queue.entries import Queued
@@ -44,9 +44,9 @@ class Failures:
             for feature in unsupported(decision.cycle):
                 self._metrics.unsupported.labels(feature).inc()
         self._cluster.queue.fail(queued, decision.refusal or Diagnosis(), self._clock.monotonic(), blindly=broke)
-        if isinstance(decision.preemption, Nomination):
-            self._preempt(info, decision.preemption)
-        elif decision.preemption is not WAIT and not broke:
+        for action in decision.actions:
+            self._act(info, action)
+        if decision.preemption is None and not broke:
             self._clear_nomination(info)
         self.report(info.pod, "SchedulerError" if broke else "Unschedulable", decision.message)
 
@@ -58,15 +58,27 @@ class Failures:
             waits = lambda: pod.uid in self._cluster.queue and pod.uid not in self._cluster.assumed  # noqa: E731
             self._writer.put(pod_writes.condition(self._client, pod, reason, message, self._clock, wanted=waits))
 
-    def _preempt(self, info: PodInfo, nomination: Nomination) -> None:
-        self._metrics.preemptions.inc()
-        self._metrics.victims.observe(len(nomination.victims))
+    def _act(self, info: PodInfo, action: PostFilterAction) -> None:
+        """What a PostFilter plugin wants to be done; `Wait` needs nothing."""
+        if isinstance(action, Nomination):
+            self._nominate(info, action)
+        elif isinstance(action, HoldRoom):
+            self._cluster.hold(action.name, action.node, action.pod, action.seconds)
+        elif isinstance(action, WakeUp):
+            for uid in action.uids:
+                self._cluster.queue.activate(uid, self._clock.monotonic())
+
+    def _nominate(self, info: PodInfo, nomination: Nomination) -> None:
+        if nomination.victims:
+            self._metrics.preemptions.inc()
+            self._metrics.victims.observe(len(nomination.victims))
         losers = self._cluster.nominate(info, nomination.node, nomination.victims)
         for loser in losers:
             self.evictions.withdraw(loser.uid)
             self._writer.put(pod_writes.nomination(self._client, loser.pod, ""))
         self._writer.put(pod_writes.nomination(self._client, info.pod, nomination.node))
-        self.evictions.start(info, nomination)
+        if nomination.victims:
+            self.evictions.start(info, nomination)
 
     def _clear_nomination(self, info: PodInfo) -> None:
         """Ends the pod's nomination: evicting pods would not help any more."""

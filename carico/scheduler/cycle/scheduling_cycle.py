@@ -8,6 +8,7 @@ Nothing here awaits: snapshot and ledger do not change between the first filter 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +18,15 @@ from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.cluster_cache import ClusterCache
 from carico.scheduler.cycle.profiles import NO_FIGURES, Profile
 from carico.scheduler.framework.cluster_events import Action, EventInterest
-from carico.scheduler.framework.contract import Code, Cycle, DecisionFigures, Nomination, Status, Wait
+from carico.scheduler.framework.contract import (
+    Code,
+    Cycle,
+    DecisionFigures,
+    Nomination,
+    PostFilterAction,
+    Status,
+    Wait,
+)
 from carico.scheduler.framework.filtering import FilterResult
 from carico.scheduler.queue.unschedulable import Diagnosis, Scope
 from carico.types import Vector
@@ -36,7 +45,12 @@ class Decision:
     feasible: int = 0  # nodes that could have taken the pod
     figures: DecisionFigures = NO_FIGURES
     refusal: Diagnosis | None = None
-    preemption: Nomination | Wait | None = None  # evict pods, wait for terminating victims, or neither
+    actions: Sequence[PostFilterAction] = ()  # what PostFilter plugins want to be done
+
+    @property
+    def preemption(self) -> Nomination | Wait | None:
+        """The action that determines the pod's nomination; None: it has none any more."""
+        return next((action for action in self.actions if isinstance(action, Nomination | Wait)), None)
 
 
 def decide(profile: Profile, cluster: ClusterCache, pod: PodInfo, rng: np.random.Generator) -> Decision:
@@ -110,7 +124,7 @@ def _refused(profile: Profile, cycle: Cycle, feasibility: FilterResult) -> Decis
     decision = Decision(cycle, message=message, code=code, figures=figures)
     if code is not Code.ERROR:
         with profile.timed("PostFilter"):
-            decision.preemption = _post_filter(profile, cycle, feasibility)
+            decision.actions = _post_filter(profile, cycle, feasibility)
     decision.refusal = refusal_of(profile, cycle, feasibility, may_preempt=_may_preempt(profile, cycle, decision))
     return decision
 
@@ -130,15 +144,15 @@ def _may_preempt(profile: Profile, cycle: Cycle, decision: Decision) -> bool:
     return allowed and decision.preemption is None and min(lowest, 0) < cycle.pod.priority
 
 
-def _post_filter(profile: Profile, cycle: Cycle, feasibility: FilterResult) -> Nomination | Wait | None:
+def _post_filter(profile: Profile, cycle: Cycle, feasibility: FilterResult) -> Sequence[PostFilterAction]:
     for plugin in profile.post_filters:
         if cycle.times is None:
             answer = plugin.post_filter(cycle, feasibility)
         else:
             answer = cycle.times.call("PostFilter", plugin.name, plugin.post_filter, cycle, feasibility)
-        if answer is not None:
+        if answer:
             return answer
-    return None
+    return ()
 
 
 def refusal_of(profile: Profile, cycle: Cycle, feasibility: FilterResult, *, may_preempt: bool = False) -> Diagnosis:

@@ -17,7 +17,7 @@ vector has one entry for each of them. Nothing here awaits before `pre_bind`: sn
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
@@ -50,6 +50,7 @@ __all__ = [
     "Explain",
     "ExplainRows",
     "Filter",
+    "HoldRoom",
     "MeasuredSupply",
     "Nomination",
     "Permit",
@@ -57,6 +58,7 @@ __all__ = [
     "Plugin",
     "PostBind",
     "PostFilter",
+    "PostFilterAction",
     "PreBind",
     "PreEnqueue",
     "PreFilter",
@@ -72,6 +74,7 @@ __all__ = [
     "Supply",
     "Verdict",
     "Wait",
+    "WakeUp",
     "error",
     "unresolvable",
     "unschedulable",
@@ -295,28 +298,49 @@ class MeasuredSupply(PricedSupply, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """Evict `victims` and nominate the node for the pod."""
+    """Nominate the node for the pod, and evict `victims` there."""
 
     node: str
-    victims: tuple[PodInfo, ...]
+    victims: tuple[PodInfo, ...] = ()
 
 
 class Wait:
-    """Nothing to do: victims of an earlier nomination are still terminating. The nomination stays."""
+    """Keep the nomination that the pod has: victims of an earlier one are still terminating."""
 
 
 WAIT = Wait()
 
 
+@dataclass(frozen=True, slots=True)
+class HoldRoom:
+    """Reserve what this pod takes on the node, for `seconds`, under a name; a hold of that name is replaced."""
+
+    name: str
+    node: str
+    pod: PodInfo
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class WakeUp:
+    """Try these waiting pods again, by their UIDs."""
+
+    uids: tuple[str, ...]
+
+
+PostFilterAction = Nomination | Wait | HoldRoom | WakeUp
+
+
 @runtime_checkable
 class PostFilter(Plugin, Protocol):
-    """Called when no node was feasible, to make room by preemption.
+    """Called when no node was feasible, to make room, by preemption or otherwise.
 
-    A `Nomination` evicts pods, WAIT keeps the nomination that the pod has, None clears it.
+    Returns what is to be done; after an empty answer the next plugin is called. A nomination that the pod has ends
+    unless one of the actions is a `Nomination` or WAIT.
     """
 
     @abstractmethod
-    def post_filter(self, cycle: Cycle, feasibility: FilterResult) -> Nomination | Wait | None: ...
+    def post_filter(self, cycle: Cycle, feasibility: FilterResult) -> Sequence[PostFilterAction]: ...
 
 
 @runtime_checkable

@@ -28,7 +28,7 @@ from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.cache.units import counts, units_of
 from carico.scheduler.cycle.profiles import Profile, RowTexts
 from carico.scheduler.framework import amounts
-from carico.scheduler.framework.contract import Cycle, Nomination, Reason, Verdict
+from carico.scheduler.framework.contract import Cycle, Nomination, Reason, Verdict, Wait
 from carico.scheduler.framework.filtering import FilterResult
 from carico.scheduler.http.explanation import Explanation, NodeVerdict, rounded
 from carico.scheduler.plugins.capacity_explained import room_left
@@ -231,12 +231,12 @@ def _scored(
 def _explain_preemption(profile: Profile, cycle: Cycle, feasibility: FilterResult, result: Explanation) -> None:
     limited, hopeful = _limited(feasibility)
     for plugin in profile.post_filters:
-        found = plugin.post_filter(cycle, limited)
-        if isinstance(found, Nomination):
-            result.preemption = {"node": found.node, "victims": [victim.pod.key for victim in found.victims]}
-        elif found is not None:  # victims of an earlier attempt are terminating
-            nominated = cycle.snapshot.nominated.get(cycle.pod.uid)
-            result.preemption = {"node": nominated.node if nominated is not None else "", "victims": []}
+        for found in plugin.post_filter(cycle, limited):
+            if isinstance(found, Nomination):
+                result.preemption = {"node": found.node, "victims": [victim.pod.key for victim in found.victims]}
+            elif isinstance(found, Wait):  # victims of an earlier attempt are terminating
+                nominated = cycle.snapshot.nominated.get(cycle.pod.uid)
+                result.preemption = {"node": nominated.node if nominated is not None else "", "victims": []}
     if hopeful > PREEMPTION_ROWS:
         result.notes.append(f"evicting pods was thought through for {PREEMPTION_ROWS} of {hopeful} nodes")
 

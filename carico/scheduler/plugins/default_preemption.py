@@ -8,7 +8,7 @@ priorities, the fewest victims, and the latest start of the most important victi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from time import thread_time
@@ -23,7 +23,7 @@ from carico.scheduler.cache.rows import RowArray
 from carico.scheduler.cache.snapshot import Snapshot
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import EventInterest
-from carico.scheduler.framework.contract import WAIT, Cycle, Nomination, PostFilter, Wait
+from carico.scheduler.framework.contract import WAIT, Cycle, Nomination, PostFilter, PostFilterAction
 from carico.scheduler.framework.filtering import FilterResult
 from carico.scheduler.plugins.node_resources_fit import NodeResourcesFit
 
@@ -59,21 +59,21 @@ class DefaultPreemption(PostFilter):
         self._now, self._spent = now, spent
         self._rng = np.random.default_rng(seed)
 
-    def post_filter(self, cycle: Cycle, feasibility: FilterResult) -> Nomination | Wait | None:
+    def post_filter(self, cycle: Cycle, feasibility: FilterResult) -> Sequence[PostFilterAction]:
         if _waits_for_victims(cycle, feasibility, self._now()):
-            return WAIT
+            return (WAIT,)
         if cycle.pod.pod.spec.preemption_policy == "Never":
-            return None
+            return ()
         if min(cycle.snapshot.priorities, default=cycle.pod.priority) >= cycle.pod.priority:
-            return None  # the usual case in clusters without priorities
+            return ()  # the usual case in clusters without priorities
         rows = np.flatnonzero(feasibility.resolvable())
         if not len(rows):
-            return None
+            return ()
         candidates = self._candidates(cycle, feasibility, np.roll(rows, -int(self._rng.integers(len(rows)))))
         if not candidates:
-            return None
+            return ()
         best = min(candidates, key=PreemptionCandidate.cost)
-        return Nomination(cycle.snapshot.name(best.row), best.victims)
+        return (Nomination(cycle.snapshot.name(best.row), best.victims),)
 
     def _candidates(self, cycle: Cycle, feasibility: FilterResult, rows: RowArray) -> list[PreemptionCandidate]:
         """Stop at enough candidates: checking all nodes of a large cluster takes long and rarely finds a better one."""

@@ -361,7 +361,7 @@ class World:
                 continue
             for plugin in profile.post_filters:
                 answer = plugin.post_filter(cycle, feasibility)
-                assert answer is None, f"{pod.name} waits, and evicting pods would help or is in progress: {answer}"
+                assert not answer, f"{pod.name} waits, and evicting pods would help or is in progress: {answer}"
 
     def _the_ledger_is_that_of_a_restart(self) -> None:
         fresh = assemble(self.settings, self.clock, None)

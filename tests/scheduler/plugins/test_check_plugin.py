@@ -183,9 +183,9 @@ class NeverReleases(Base):
 
 
 class EvictsTheImportant(Base):
-    def post_filter(self, cycle: Cycle, feasibility: FilterResult) -> Nomination:
+    def post_filter(self, cycle: Cycle, feasibility: FilterResult) -> tuple[Nomination]:
         row = int(np.flatnonzero(cycle.snapshot.present)[0])
-        return Nomination(cycle.snapshot.name(row), (cycle.pod,))
+        return (Nomination(cycle.snapshot.name(row), (cycle.pod,)),)
 
 
 class BrokenHint(FewPods):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from carico.kube.objects import Pod, PodDisruptionBudget
 from carico.scheduler.assembly import assemble
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.cycle.scheduling_cycle import decide
-from carico.scheduler.framework.contract import WAIT, Cycle, Nomination, Wait
+from carico.scheduler.framework.contract import WAIT, Cycle, Nomination, PostFilterAction, Wait
 from carico.scheduler.plugins import default_preemption
 from carico.scheduler.plugins.default_preemption import SURE_CANDIDATES, DefaultPreemption
 from carico.settings import SchedulerSettings
@@ -29,7 +30,15 @@ def answer(world: World, pod: Pod) -> Nomination | Wait | None:
     cycle = Cycle(world.snapshot.templates.info(pod), world.snapshot)
     found = world.filters.run(cycle)
     assert not len(found.rows)
-    return DefaultPreemption(lambda: 0.0, seed=1).post_filter(cycle, found)
+    return one(DefaultPreemption(lambda: 0.0, seed=1).post_filter(cycle, found))
+
+
+def one(actions: Sequence[PostFilterAction]) -> Nomination | Wait | None:
+    """The only action, if there is one."""
+    assert len(actions) <= 1
+    action = actions[0] if actions else None
+    assert action is None or isinstance(action, Nomination | Wait)
+    return action
 
 
 def preempt(world: World, pod: Pod) -> Nomination | None:
@@ -216,4 +225,4 @@ def test_a_node_that_requests_alone_rule_out_is_not_tried_pod_by_pod() -> None:
     cycle = Cycle(world.snapshot.templates.info(urgent("2")), world.snapshot)
     found = world.filters.run(cycle)
     world.filters.pretending = None  # type: ignore[method-assign, assignment]
-    assert DefaultPreemption(lambda: 0.0, seed=1).post_filter(cycle, found) is None
+    assert DefaultPreemption(lambda: 0.0, seed=1).post_filter(cycle, found) == ()
