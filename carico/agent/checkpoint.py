@@ -55,7 +55,7 @@ class Checkpoint:
         self._learner = learner
         self._failing = False
 
-    def recall(self) -> bool:
+    def load(self) -> bool:
         """Restores the state from the file; False if there was no usable file."""
         if self._path is None:
             return False
@@ -69,12 +69,12 @@ class Checkpoint:
         except FileNotFoundError:
             return False
         except (OSError, ValueError, RecursionError, msgspec.DecodeError) as error:
-            log.warning("%s cannot be used (%s); starting without memory", self._path, error)
+            log.warning("%s cannot be used (%s); starting without saved state", self._path, error)
             return False
         log.info("restored from %s", self._path)
         return True
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Writes the file; an error, such as a full disk, is logged and does not stop the agent."""
         if self._path is None:
             return
@@ -89,7 +89,7 @@ class Checkpoint:
                 fresh.unlink(missing_ok=True)
             if not self._failing:
                 log.warning(
-                    "%s cannot be written (%s); a restart will start without memory", self._path, error.strerror
+                    "%s cannot be written (%s); a restart will start without saved state", self._path, error.strerror
                 )
             self._failing = True
         else:

@@ -53,7 +53,7 @@ class AgentProcess:
         self._pipeline = Pipeline(settings, settings.dimensions, settings.rate_hz, self._measured)
         self._full = FullAmounts(settings, self._source.table, self._pipeline.set_full)
         self._full.update(self._measured)
-        self._memory = Checkpoint(place(settings.state_file, os.environ), self._pipeline)
+        self._checkpoint = Checkpoint(place(settings.state_file, os.environ), self._pipeline)
         name = settings.node_name or socket.gethostname()
         self._workload: object = None  # the pods whose classes were subscribed at the aggregator
         self._node = ReportBuilder(name, secrets.randbits(63), settings.dimensions, self._size)
@@ -80,7 +80,7 @@ class AgentProcess:
     async def run(self, stop: asyncio.Event) -> None:
         """Runs until `stop` is set. Any other part that ends is an error and ends the agent."""
         port = await self._pages.start()
-        self._memory.recall()
+        self._checkpoint.load()
         self._pipeline.set_full(self._full.amounts, self._measured)  # the restored state may be of another size
         self._warn_where_nodes_share_a_kernel()
         log.info("carico %s on %s, metrics on port %d", __version__, self._node.name, port)
@@ -89,7 +89,7 @@ class AgentProcess:
         try:
             await run_parts(stop, self._parts())
         finally:
-            self._memory.keep()
+            self._checkpoint.save()
             await self._pages.stop()
         log.info("stopped")
 
@@ -114,7 +114,7 @@ class AgentProcess:
     async def _keep(self) -> None:
         while True:
             await self._clock.sleep(KEEP_EVERY)
-            self._memory.keep()
+            self._checkpoint.save()
 
     def _publish(self, estimate: Estimate) -> None:
         """Offers a new estimate to each stream, which decides by its own rule whether to send a message."""

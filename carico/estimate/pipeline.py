@@ -295,9 +295,12 @@ class Pipeline:
 
     def restore(self, state: Mapping[str, object]) -> None:
         """Loads the state that `save` returned. State that does not fit raises ValueError and changes nothing."""
+        if (version := state.get("version")) != SAVED_VERSION:
+            written = f"another Carico wrote it, in version {version!r}; this one reads version {SAVED_VERSION}"
+            raise ValueError(f"saved state: {written}")
         for key, mine in self._identity().items():
             if state.get(key) != mine:
-                raise ValueError(f"saved state: {key} is {state.get(key)!r}, here it is {mine!r}; starting fresh")
+                raise ValueError(f"saved state: {key} is {state.get(key)!r}, here it is {mine!r}")
         other = Pipeline(self._settings, self._dimensions, self._rate_hz, self._node_size)
         other._full_absolute = self._full_absolute
         whole = numbers(state, "whole", len(self._dimensions), least=1e-9, most=1e24)

@@ -28,10 +28,10 @@ class Learner:
 
 def test_what_is_kept_is_recalled(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
-    Checkpoint(path, Learner()).keep()
+    Checkpoint(path, Learner()).save()
     again = Learner()
     again.known = {}
-    assert Checkpoint(path, again).recall()
+    assert Checkpoint(path, again).load()
     assert again.known == {"cost": 0.25}
     assert [p.name for p in tmp_path.iterdir()] == ["state.json"]
 
@@ -56,7 +56,7 @@ def test_a_broken_file_is_named_and_left_out(tmp_path: Path, content: bytes, cap
     path = tmp_path / "state.json"
     path.write_bytes(content)
     learner = Learner()
-    assert not Checkpoint(path, learner).recall()
+    assert not Checkpoint(path, learner).load()
     assert learner.known == {"cost": 0.25}
     assert "state.json cannot be used" in caplog.text
 
@@ -67,7 +67,7 @@ def test_no_link_is_followed_and_no_other_user_can_read_it(tmp_path: Path) -> No
     victim.write_text("root's own")
     path.with_name("state.json.new").symlink_to(victim)  # the name that was always taken
     path.symlink_to(victim)
-    Checkpoint(path, Learner()).keep()
+    Checkpoint(path, Learner()).save()
     assert victim.read_text() == "root's own"
     assert not path.is_symlink()
     assert path.stat().st_mode & 0o777 == 0o600
@@ -75,8 +75,8 @@ def test_no_link_is_followed_and_no_other_user_can_read_it(tmp_path: Path) -> No
 
 def test_without_a_path_nothing_is_kept() -> None:
     kept = Checkpoint(None, Learner())
-    kept.keep()
-    assert not kept.recall()
+    kept.save()
+    assert not kept.load()
 
 
 def test_a_full_disk_is_logged_once_and_leaves_the_old_file(
@@ -84,14 +84,14 @@ def test_a_full_disk_is_logged_once_and_leaves_the_old_file(
 ) -> None:
     path = tmp_path / "state.json"
     kept = Checkpoint(path, Learner())
-    kept.keep()
+    kept.save()
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(checkpoint.os, "replace", full)
-    kept.keep()
-    kept.keep()
+    kept.save()
+    kept.save()
     assert caplog.text.count("No space left on device") == 1
     assert json.loads(path.read_text())["state"] == {"cost": 0.25}
     assert [p.name for p in tmp_path.iterdir()] == ["state.json"]
