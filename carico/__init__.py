@@ -42,6 +42,7 @@ Shared:
     clock.py      time as a dependency, and the ticker
     process.py    runs the parts of a process until a signal
     backoff.py    pauses between attempts
+    columns.py    arrays that grow
     tick_loop.py  the event loop of the agent
     logs.py       log formats
     metrics.py    Prometheus registry and common metrics

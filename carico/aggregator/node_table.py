@@ -12,28 +12,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from carico.columns import grown
 from carico.settings import DIMENSIONS
 from carico.types import LocalModel, Matrix, Vector
 
 COLUMN = {dimension: i for i, dimension in enumerate(DIMENSIONS)}
 M = len(DIMENSIONS)
-FIRST_ROOM = 64  # rows
+FIRST_ROWS = 64
 
 
 class NodeTable:
     def __init__(self) -> None:
         self._row: dict[str, int] = {}
         self._names: list[str] = []
-        self._room(FIRST_ROOM)
-
-    def _room(self, rows: int) -> None:
-        """Allocates the columns with `rows` rows and keeps their content."""
-        used = len(self._names)
         for name, shape in _COLUMNS.items():
-            grown = np.zeros((rows, *shape))
-            if used:
-                grown[:used] = getattr(self, name)[:used]
-            setattr(self, name, grown)
+            setattr(self, name, np.zeros((FIRST_ROWS, *shape)))
 
     gram: Matrix  # rows × M·M
     has: Matrix  # rows × M, 1 where the node watches the dimension
@@ -62,10 +55,10 @@ class NodeTable:
         """Replaces the node's row, or adds one."""
         row = self._row.get(model.node)
         if row is None:
-            if len(self._names) == len(self.seen):
-                self._room(2 * len(self.seen))
             row = self._row[model.node] = len(self._names)
             self._names.append(model.node)
+            for name in _COLUMNS:
+                setattr(self, name, grown(getattr(self, name), len(self._names)))
         self._fill(row, model)
         self.seen[row] = now
 

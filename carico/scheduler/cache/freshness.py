@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from carico.scheduler.cache.rows import Mask, grown
+from carico.columns import grown
+from carico.scheduler.cache.rows import Mask
 from carico.types import Vector
 
 NEVER = -np.inf

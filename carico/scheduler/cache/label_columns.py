@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from carico.columns import grown
 from carico.kube.selectors import Requirement, Selector, as_integer
-from carico.scheduler.cache.rows import Mask, RowArray, among, grown
+from carico.scheduler.cache.rows import Mask, RowArray, among
 
 MISSING = -1  # the code of a row whose node lacks the label; also the last entry of a lookup table
 

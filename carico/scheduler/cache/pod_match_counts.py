@@ -16,10 +16,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from carico.columns import grown
 from carico.scheduler.cache.affinity_terms import PodSet, Term, Weighted
 from carico.scheduler.cache.label_columns import MISSING
 from carico.scheduler.cache.pod_set_index import AudienceIndex
-from carico.scheduler.cache.rows import grown
 from carico.scheduler.cache.template import LabelSet, PodInfo
 
 Counts = NDArray[np.int64]

@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from carico.columns import grown
 from carico.scheduler.cache.charge import RESOURCES, Sum, in_order
-from carico.scheduler.cache.rows import Mask, grown
+from carico.scheduler.cache.rows import Mask
 from carico.types import Matrix, Mode, NodeReport, Vector
 
 PODS = (
@@ -59,14 +60,10 @@ class RoomColumns:
         for name in PODS:
             setattr(self, name, grown(getattr(self, name), length))
         for name in REPORTED:
-            taller = np.full((len(self.free), len(RESOURCES)), 0.0 if name == "mean" else np.inf)
-            taller[: len(self.has_room)] = getattr(self, name)
-            setattr(self, name, taller)
+            setattr(self, name, grown(getattr(self, name), length, 0.0 if name == "mean" else np.inf))
         for name in LEFT:
-            wider = np.full((len(RESOURCES), len(self.free)), np.inf)
-            wider[:, : len(self.has_room)] = getattr(self, name)
-            setattr(self, name, wider)
-        self.has_room = grown(self.has_room, len(self.free), False)
+            setattr(self, name, grown(getattr(self, name), length, np.inf, axis=1))
+        self.has_room = grown(self.has_room, length, False)
         self.version += 1
         return True
 

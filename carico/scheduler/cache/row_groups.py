@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from carico.scheduler.cache.rows import grown
+from carico.columns import grown
 
 Member = TypeVar("Member", bound=Hashable)
 

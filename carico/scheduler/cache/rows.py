@@ -8,14 +8,12 @@ holder; a row without one is reused for the next node.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 RowArray = NDArray[np.intp]  # row numbers
 Mask = NDArray[np.bool_]  # one boolean per row
-Scalar = TypeVar("Scalar", bound=np.generic)
 
 FEW = 4  # up to this number of values, comparing the whole column is cheaper than a lookup table
 
@@ -69,19 +67,6 @@ class RowIndex:
             self._holders.append(0)
         self.number[name] = row
         return row
-
-
-def grown(array: NDArray[Scalar], length: int, fill: Any = 0) -> NDArray[Scalar]:
-    """The array with at least `length` rows; doubled, so that growing row by row has amortized constant cost.
-
-    >>> grown(np.zeros(2, np.int32), 3, -1).tolist()
-    [0, 0, -1, -1]
-    """
-    if len(array) >= length:
-        return array
-    wider = np.full(max(length, 2 * len(array)), fill, dtype=array.dtype)
-    wider[: len(array)] = array
-    return wider
 
 
 def among(codes: NDArray[np.int32], wanted: Sequence[int], length: int) -> Mask:

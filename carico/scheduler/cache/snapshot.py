@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from carico.columns import grown
 from carico.kube.meta import KubeObject
 from carico.kube.objects import Namespace, Node, Taint
 from carico.scheduler.cache import requests
@@ -25,7 +26,7 @@ from carico.scheduler.cache.object_store import ObjectStore
 from carico.scheduler.cache.pod_match_counts import PodMatchCounts
 from carico.scheduler.cache.requests import Requests
 from carico.scheduler.cache.row_groups import Groups
-from carico.scheduler.cache.rows import Mask, RowArray, RowIndex, RowJournal, grown
+from carico.scheduler.cache.rows import Mask, RowArray, RowIndex, RowJournal
 from carico.scheduler.cache.template import PodInfo, PodTemplates
 
 Amounts = NDArray[np.int64]

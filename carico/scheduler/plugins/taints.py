@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from carico.columns import grown
 from carico.kube.objects import Node, Taint, Toleration
 from carico.scheduler.cache.row_groups import Groups
-from carico.scheduler.cache.rows import Mask, RowArray, among, grown
+from carico.scheduler.cache.rows import Mask, RowArray, among
 from carico.scheduler.cache.snapshot import Snapshot
 from carico.scheduler.cache.template import PodInfo, PodTemplate
 from carico.scheduler.framework.cluster_events import Action, EventInterest, only_itself

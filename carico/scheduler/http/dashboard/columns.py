@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from carico.columns import grown
 from carico.scheduler.cache.ledger import Ledger
 from carico.scheduler.cache.rows import RowArray
 from carico.scheduler.cache.snapshot import Snapshot
@@ -116,11 +117,9 @@ class Columns:
         if len(self._names) >= length:
             return
         self._names += [""] * (length - len(self._names))
-        if len(self._pods) < length:
-            more = max(length, 2 * len(self._pods)) - len(self._pods)
-            self._usage = np.pad(self._usage, ((0, more), (0, 0)), constant_values=np.nan)
-            self._churn, self._reported = np.pad(self._churn, (0, more)), np.pad(self._reported, (0, more))
-            self._pods = np.pad(self._pods, (0, more))
+        self._usage = grown(self._usage, length, np.nan)
+        self._churn, self._reported = grown(self._churn, length), grown(self._reported, length)
+        self._pods = grown(self._pods, length)
 
     def _own(self, row: int, name: str) -> None:
         """Assign the row to this node; a reused row loses the figures of its previous node."""
