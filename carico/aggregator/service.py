@@ -13,9 +13,8 @@ from carico.aggregator.pace import Pace
 from carico.aggregator.state import AggregatorState, SentToPeer
 from carico.aggregator.subscribers import Subscriber, Subscribers
 from carico.clock import Clock
-from carico.errors import InvalidMessage
+from carico.errors import InvalidMessage, UndecodableMessage
 from carico.wire.codec import classes, cluster, local, replica
-from carico.wire.codec.checks import Undecodable
 from carico.wire.identity import Caller
 from carico.wire.rejection_log import RejectionLog
 from carico.wire.server import Outlet, StreamMethod, UnaryMethod
@@ -70,7 +69,7 @@ class AggregationService:
     def refuse(self, error: InvalidMessage) -> None:
         self.refusals.note(error, self.clock.monotonic())
 
-    def undecodable(self, error: Undecodable) -> None:
+    def undecodable(self, error: UndecodableMessage) -> None:
         self.refuse(InvalidMessage("undecodable", str(error)))
 
 
@@ -89,9 +88,9 @@ class _Exchange:
         service.on_exchange()
         try:
             if len(message) > LOCAL_LIMIT:
-                raise Undecodable(f"a message of {len(message)} bytes; {LOCAL_LIMIT} are possible")
+                raise UndecodableMessage(f"a message of {len(message)} bytes; {LOCAL_LIMIT} are possible")
             parsed = local.parse(message)
-        except Undecodable as error:
+        except UndecodableMessage as error:
             service.undecodable(error)
             raise
         try:
@@ -130,14 +129,14 @@ class _ClassesStream:
         assert self._outlet is not None
         try:
             if len(message) > QUERY_LIMIT:
-                raise Undecodable(f"a message of {len(message)} bytes; {QUERY_LIMIT} are possible")
+                raise UndecodableMessage(f"a message of {len(message)} bytes; {QUERY_LIMIT} are possible")
             query = classes.decode_query(message)
-        except Undecodable as error:
+        except UndecodableMessage as error:
             service.undecodable(error)
             raise
         except InvalidMessage as error:
             service.refuse(error)
-            raise Undecodable(str(error)) from error
+            raise UndecodableMessage(str(error)) from error
         if self._subscriber is None:
             self._subscriber = service.subscribers.add(self._outlet, query, service.clock.monotonic())
         else:
@@ -163,7 +162,7 @@ class _PeerStream:
         service, state = self._service, self._service.state
         try:
             parsed = replica.parse(message)
-        except Undecodable as error:
+        except UndecodableMessage as error:
             service.undecodable(error)
             raise
         if (parsed.replica, parsed.start_id) == (state.replica, state.start_id):

@@ -17,9 +17,9 @@ import msgspec
 
 from carico import output
 from carico.clock import SystemClock
-from carico.errors import CaricoError
+from carico.errors import ApiError, CaricoError
 from carico.kube import flags, pods, server_info
-from carico.kube.client import ApiError, Client
+from carico.kube.client import Client
 from carico.kube.objects import Pod
 from carico.scheduler.assembly import assemble
 from carico.scheduler.http import remote

@@ -14,9 +14,9 @@ import logging
 import msgspec
 
 from carico.commands import explain
-from carico.errors import CaricoError, UsageError
+from carico.errors import ApiError, CaricoError, UsageError
 from carico.kube import dry_run, flags
-from carico.kube.client import ApiError, Client
+from carico.kube.client import Client
 from carico.scheduler.http import manifest, remote
 from carico.scheduler.http.explanation import Explanation
 

@@ -12,9 +12,9 @@ import msgspec
 
 from carico.clock import SystemClock
 from carico.doctor.finding import Finding, ok, problem
-from carico.errors import CaricoError, UsageError
+from carico.errors import ApiError, CaricoError, UsageError
 from carico.kube import credentials, leases, nodes, reviews, server_info
-from carico.kube.client import ApiError, Client
+from carico.kube.client import Client
 from carico.kube.rights import Right, rights
 from carico.scheduler import enabled_parts
 from carico.settings import SchedulerSettings

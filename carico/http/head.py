@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
-from carico.http.message import RefusedError
+from carico.errors import RejectedRequest
 
 HEAD_LIMIT = 8 << 10  # bytes of request line and headers
 LENGTH_DIGITS = 12
@@ -44,11 +44,11 @@ def parse(block: bytes) -> RequestHead:
 def body_length(headers: dict[str, str], *, needed: bool) -> int:
     """Bytes that follow; a chunked body is rejected, since no client of this server needs one."""
     if "transfer-encoding" in headers:
-        raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "send the body with a Content-Length")
+        raise RejectedRequest(HTTPStatus.LENGTH_REQUIRED, "send the body with a Content-Length")
     length = headers.get("content-length")
     if length is None:
         if needed:
-            raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "send the body with a Content-Length")
+            raise RejectedRequest(HTTPStatus.LENGTH_REQUIRED, "send the body with a Content-Length")
         return 0
     if not (length.isascii() and length.isdigit() and len(length) <= LENGTH_DIGITS):
         raise _bad("the header Content-Length is no number of bytes")
@@ -78,5 +78,5 @@ def _closes(connection: str | None) -> bool:
     return connection is not None and "close" in [word.strip() for word in connection.lower().split(",")]
 
 
-def _bad(reason: str) -> RefusedError:
-    return RefusedError(HTTPStatus.BAD_REQUEST, reason)
+def _bad(reason: str) -> RejectedRequest:
+    return RejectedRequest(HTTPStatus.BAD_REQUEST, reason)

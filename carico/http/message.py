@@ -38,14 +38,6 @@ class Stream(NamedTuple):
 Answer = Page | Stream
 
 
-class RefusedError(Exception):
-    """The request is rejected before it reaches its page; `reason` is sent to the client and logged."""
-
-    def __init__(self, status: HTTPStatus, reason: str, headers: Headers = ()) -> None:
-        super().__init__(reason)
-        self.status, self.reason, self.headers = status, reason, headers
-
-
 def text(status: HTTPStatus, message: str, headers: Headers = ()) -> Page:
     return Page(status, TEXT, f"{message}\n".encode(), headers)
 

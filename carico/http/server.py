@@ -14,11 +14,12 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
 
+from carico.errors import RejectedRequest
 from carico.http.address import is_loopback
 from carico.http.foreign import SHOWN, foreign_host, foreign_origin
 from carico.http.head import HEAD_LIMIT, RequestHead, body_length, parse
 from carico.http.listener import Listener
-from carico.http.message import JSON, Answer, Headers, Page, RefusedError, Request, Stream, encoded, text
+from carico.http.message import JSON, Answer, Headers, Page, Request, Stream, encoded, text
 from carico.http.refusals import Refusals
 from carico.http.routes import Access, Route
 
@@ -32,7 +33,7 @@ BODY_PATIENCE = 10.0  # s
 ANSWER_PATIENCE = 5.0  # s for a client to read its response
 LINGER = 1.0  # s in which further data of a rejected client is discarded, so that it reads the reason
 
-Checked = Callable[[RequestHead], Awaitable[None]]  # raises RefusedError for a caller without permission
+Checked = Callable[[RequestHead], Awaitable[None]]  # raises RejectedRequest for a caller without permission
 
 
 async def anybody(_: RequestHead) -> None:
@@ -138,7 +139,7 @@ class HttpServer:
             head = parse(block)
             what = f"{head.method} {head.path[:SHOWN]!r}"
             request, route = await self._request(head, reader, writer)
-        except RefusedError as refused:
+        except RejectedRequest as refused:
             self._count_rejection(refused.status, _caller(writer), what, refused.reason)
             await self._refuse(refused, reader, writer)
             return False
@@ -158,7 +159,7 @@ class HttpServer:
         self._count(self.name, status)
         self._refusals.note(status, caller, what, reason)
 
-    async def _refuse(self, why: RefusedError, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _refuse(self, why: RejectedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(encoded(text(why.status, why.reason, why.headers), head_only=False, close=True))
         with contextlib.suppress(TimeoutError):
             async with self._client_turn(LINGER):
@@ -175,7 +176,7 @@ class HttpServer:
             async with self._client_turn(patience):
                 return await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
-            raise RefusedError(
+            raise RejectedRequest(
                 HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"more than {HEAD_LIMIT} bytes of headers"
             ) from None
 
@@ -185,19 +186,21 @@ class HttpServer:
         route = self._routes.get(head.path)
         access = Access.PRIVATE if route is None else route.access
         if access is Access.LOCAL and not is_loopback(_caller(writer)):
-            raise RefusedError(HTTPStatus.FORBIDDEN, "only for clients on its machine, e.g. of `kubectl port-forward`")
+            raise RejectedRequest(
+                HTTPStatus.FORBIDDEN, "only for clients on its machine, e.g. of `kubectl port-forward`"
+            )
         if (self._listener.loopback or access is Access.LOCAL) and (problem := foreign_host(head.headers)):
-            raise RefusedError(HTTPStatus.FORBIDDEN, problem)
+            raise RejectedRequest(HTTPStatus.FORBIDDEN, problem)
         browsed = access in (Access.PRIVATE, Access.LOCAL)
         if browsed and (problem := foreign_origin(head.method, head.headers)):
-            raise RefusedError(HTTPStatus.FORBIDDEN, problem)
+            raise RejectedRequest(HTTPStatus.FORBIDDEN, problem)
         if access is not Access.PROBE:
             await self._check(head)
         if route is None:
-            raise RefusedError(HTTPStatus.NOT_FOUND, f"pages here: {' '.join(sorted(self._routes))}")
+            raise RejectedRequest(HTTPStatus.NOT_FOUND, f"pages here: {' '.join(sorted(self._routes))}")
         if head.method not in route.methods:
             allow = ", ".join(route.methods)
-            raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, f"only {allow} here", (("Allow", allow),))
+            raise RejectedRequest(HTTPStatus.METHOD_NOT_ALLOWED, f"only {allow} here", (("Allow", allow),))
         body = await self._body(head, route, reader, writer)
         method = "GET" if head.method == "HEAD" else head.method
         return Request(method, head.query, body, head.headers), route
@@ -208,16 +211,16 @@ class HttpServer:
         posts = head.method == "POST"
         length, limit = body_length(head.headers, needed=posts), route.body_limit if posts else 0
         if posts and head.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
-            raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"only {JSON} is taken")
+            raise RejectedRequest(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"only {JSON} is taken")
         if length > limit:
             most = f"at most {limit} bytes of a body are" if limit else f"no body of a {head.method} is"
-            raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{most} taken")
+            raise RejectedRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{most} taken")
         if self._bodies + length > BODIES_LIMIT:
             again: Headers = (("Retry-After", "1"),)
-            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests at once", again)
+            raise RejectedRequest(HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests at once", again)
         expected = head.headers.get("expect", "").lower()
         if expected not in ("", "100-continue"):
-            raise RefusedError(HTTPStatus.EXPECTATION_FAILED, "only 100-continue can be expected")
+            raise RejectedRequest(HTTPStatus.EXPECTATION_FAILED, "only 100-continue can be expected")
         self._bodies += length
         try:
             async with self._client_turn(BODY_PATIENCE):

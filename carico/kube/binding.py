@@ -15,9 +15,9 @@ from enum import Enum
 import msgspec
 
 from carico.clock import Clock
-from carico.errors import CaricoError
+from carico.errors import ApiError, CaricoError, FencedError
 from carico.kube import pods
-from carico.kube.client import ApiError, Client, FencedError
+from carico.kube.client import Client
 from carico.kube.objects import Pod
 
 RETRIES = 4  # further attempts in a row after 429, 5xx or a broken connection

@@ -11,15 +11,11 @@ from __future__ import annotations
 
 import re
 
-from carico.errors import CaricoError
+from carico.errors import HttpError
 
 LINE_LIMIT = 1024  # bytes of a chunk's size line, or of one trailer
 _SIZE_LINE, _END_OF_CHUNK, _TRAILER = range(3)  # what the next line is
 _SIZE = re.compile(rb"[0-9a-fA-F]{1,16}[ \t]*")
-
-
-class HttpError(CaricoError):
-    """The connection to the API server broke, or the response is not valid HTTP."""
 
 
 class Chunked:

@@ -15,17 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
-from types import MappingProxyType
+from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
 import msgspec
 
 from carico import __version__
 from carico.clock import Clock, SystemClock
-from carico.errors import CaricoError
+from carico.errors import ApiError, CaricoError, FencedError, HttpError
 from carico.kube import protobuf
-from carico.kube.chunked import HttpError
 from carico.kube.decode import decode
 from carico.kube.http import Response
 from carico.kube.identity import ClientIdentity, Credentials
@@ -54,13 +52,6 @@ Answered = Callable[[str, str, float | None], object]
 NO_ANSWER = "<error>"  # client-go's value in its metrics
 
 
-class FencedError(CaricoError):
-    """The request was not sent: this replica no longer leads."""
-
-    def __init__(self) -> None:
-        super().__init__("this replica no longer leads")
-
-
 class _Cause(msgspec.Struct):
     reason: str = ""
     message: str = ""
@@ -74,25 +65,6 @@ class _Status(msgspec.Struct):
     reason: str = ""
     message: str = ""
     details: _Details = msgspec.field(default_factory=_Details)
-
-
-class ApiError(CaricoError):
-    """The API server rejected a request. `status` is HTTP's, `reason` Kubernetes' (Conflict, NotFound, …)."""
-
-    def __init__(
-        self,
-        status: int,
-        reason: str,
-        message: str,
-        retry_after: float = 0.0,
-        causes: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        super().__init__(f"the API server answered {status} {reason}: {message}")
-        self.status = status
-        self.reason = reason
-        self.message = message
-        self.retry_after = retry_after  # s
-        self.causes = causes  # machine-readable reason to message, where there are any
 
 
 def is_good(status: int) -> bool:

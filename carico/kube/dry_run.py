@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from carico.errors import ApiError
 from carico.kube import pods
-from carico.kube.client import ApiError, Client
+from carico.kube.client import Client
 
 TAKEN = 409  # HTTP Conflict: another object has this name
 

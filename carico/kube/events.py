@@ -21,11 +21,12 @@ from typing import Any
 import msgspec
 
 from carico.clock import Clock
+from carico.errors import ApiError, QueueFullError
 from carico.kube import calls, protobuf
 from carico.kube.binding import rfc3339
-from carico.kube.client import MERGE_PATCH, ApiError, Client, Fence
+from carico.kube.client import MERGE_PATCH, Client, Fence
 from carico.kube.objects import Pod
-from carico.kube.writer import ApiWriter, QueueFullError
+from carico.kube.writer import ApiWriter
 from carico.kube.writes import Urgency, Write
 
 log = logging.getLogger(__name__)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+from carico.errors import ApiError
 from carico.kube import pods
-from carico.kube.client import ApiError, Client, Fence
+from carico.kube.client import Client, Fence
 from carico.kube.objects import Pod
 
 BUDGET_CAUSE = "DisruptionBudget"  # metav1.StatusCause of a 429 that is no rate limit

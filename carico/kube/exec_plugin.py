@@ -26,8 +26,8 @@ from typing import Any
 
 import msgspec
 
-from carico.errors import UsageError
-from carico.kube.identity import CredentialError, Grant, bearer
+from carico.errors import CredentialError, UsageError
+from carico.kube.identity import Grant, bearer
 from carico.kube.kubeconfig import ClusterEntry, Exec
 
 log = logging.getLogger(__name__)

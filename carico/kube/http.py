@@ -13,7 +13,8 @@ import ssl
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from carico.kube.chunked import Chunked, HttpError
+from carico.errors import HttpError
+from carico.kube.chunked import Chunked
 from carico.kube.socket import Channel
 
 STREAM_BUFFER = 4 << 20  # bytes of an unread stream after which the socket is no longer read

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from carico.clock import Clock, SystemClock
-from carico.errors import CaricoError
-from carico.kube.chunked import HttpError
+from carico.errors import CaricoError, CredentialError
 from carico.kube.tls import Tls
 from carico.kube.url import Url
 
@@ -31,10 +30,6 @@ LOOK_EVERY = 1.0  # s between two checks whether a file has changed
 READ_EVERY = 60.0  # s after which files are read even if they look unchanged
 AHEAD = 120.0  # s before its expiry at which a token is replaced; a quarter of its lifetime if that is less
 RETRY_AFTER = 10.0  # s after a failure, or after a 401, in which credentials are not requested again
-
-
-class CredentialError(HttpError):
-    """No credentials could be obtained, so nothing was sent. To be retried, like a connection that failed."""
 
 
 @dataclass(frozen=True)

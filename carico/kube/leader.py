@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from carico.errors import ApiError
 from carico.kube import calls, leases, pods
-from carico.kube.client import ApiError, Client
+from carico.kube.client import Client
 from carico.kube.paths import segment
 
 FORBIDDEN, NOT_FOUND = 403, 404

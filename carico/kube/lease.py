@@ -23,10 +23,10 @@ from dataclasses import dataclass
 import msgspec
 
 from carico.clock import Clock
-from carico.errors import CaricoError
+from carico.errors import ApiError, CaricoError
 from carico.kube import leases
 from carico.kube.binding import rfc3339
-from carico.kube.client import ApiError, Client
+from carico.kube.client import Client
 from carico.kube.decode import decode
 
 log = logging.getLogger(__name__)

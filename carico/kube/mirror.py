@@ -26,7 +26,7 @@ LOGGED = 1024  # undecodable objects remembered as logged
 T = TypeVar("T", bound=NamedObject)
 
 # Which object cannot be decoded, and what else can be read of it; None: it is gone, or can be decoded now.
-Undecodable = Callable[[ObjectName, Tree | None], None]
+OnUndecodable = Callable[[ObjectName, Tree | None], None]
 
 
 def ignore(_: ObjectName, __: Tree | None) -> None:
@@ -55,7 +55,7 @@ class Mirror(Generic[T]):
         self,
         kind: type[T],
         on_change: Change[T],
-        on_undecodable: Undecodable,
+        on_undecodable: OnUndecodable,
         count_undecodable: Callable[[], object],
         firewall: Firewall,
         clock: Clock,

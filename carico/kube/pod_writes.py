@@ -10,19 +10,15 @@ from collections.abc import Callable
 from typing import Any
 
 from carico.clock import Clock
-from carico.errors import CaricoError
+from carico.errors import ApiError, ChangedMeanwhile
 from carico.kube import pods
 from carico.kube.binding import NOT_THIS_POD, rfc3339
-from carico.kube.client import ApiError, Client, Fence
+from carico.kube.client import Client, Fence
 from carico.kube.objects import Pod
 from carico.kube.writes import Urgency, Write, always, nothing
 
 OnEnd = Callable[[Exception | None], object]
 Wanted = Callable[[], bool]
-
-
-class ChangedMeanwhile(CaricoError):
-    """Another client wrote the pod at the same time; the next attempt sees that change."""
 
 
 def condition(

@@ -6,7 +6,7 @@ import os
 import ssl
 
 from carico.clock import Clock
-from carico.kube.chunked import HttpError
+from carico.errors import HttpError
 from carico.kube.identity import Credentials
 from carico.kube.network import Connect, NetworkConnection
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from carico.kube.identity import CredentialError, CredentialSource, Grant, Headers, bearer
+from carico.errors import CredentialError
+from carico.kube.identity import CredentialSource, Grant, Headers, bearer
 
 
 class FixedCredentials:

@@ -14,7 +14,7 @@ import socket
 import ssl
 from functools import lru_cache
 
-from carico.kube.chunked import HttpError
+from carico.errors import HttpError
 from carico.kube.http import parse_head
 from carico.kube.socket import connect, notice_dead_peers, secure
 from carico.kube.url import Url

@@ -24,14 +24,13 @@ import msgspec
 
 from carico.backoff import doubled, spread
 from carico.clock import Clock, SystemClock
-from carico.errors import CaricoError
+from carico.errors import ApiError, CaricoError, HttpError, ResourceExpired
 from carico.kube.calls import FollowedResource
-from carico.kube.chunked import HttpError
-from carico.kube.client import ApiError, Client, ResponseStream
+from carico.kube.client import Client, ResponseStream
 from carico.kube.decode import FAILURES, decode, read, read_remains
 from carico.kube.delivery import Change, Firewall
 from carico.kube.meta import NamedObject
-from carico.kube.mirror import ListResult, Mirror, Undecodable, ignore
+from carico.kube.mirror import ListResult, Mirror, OnUndecodable, ignore
 
 log = logging.getLogger(__name__)
 
@@ -95,10 +94,6 @@ class _Error(msgspec.Struct):
     message: str = ""
 
 
-class Expired(CaricoError):
-    """The resource version to watch from is gone: relist."""
-
-
 def _nothing() -> None:
     """The default of the counters: counts nothing."""
 
@@ -112,7 +107,7 @@ class Reflector(Generic[T]):
         resource: WatchedResource[T],
         on_change: Change[T],
         *,
-        on_undecodable: Undecodable = ignore,
+        on_undecodable: OnUndecodable = ignore,
         count_undecodable: Callable[[], object] = _nothing,
         count_handler_error: Callable[[], object] = _nothing,
         clock: Clock | None = None,
@@ -163,7 +158,7 @@ class Reflector(Generic[T]):
             await self._list_if_needed()
             await self._watch()
             return False
-        except Expired as error:
+        except ResourceExpired as error:
             self._relist = True
             log.info("watch of %s: %s; listing again", self.resource.path, error)
         except (CaricoError, OSError, msgspec.DecodeError) as error:
@@ -222,7 +217,7 @@ class Reflector(Generic[T]):
         try:
             stream = self._stream = await self._client.open_stream(self.resource.path + query + self.resource.selector)
         except ApiError as error:
-            raise (Expired(error.message) if error.status == 410 else error) from error
+            raise (ResourceExpired(error.message) if error.status == 410 else error) from error
         self.watches += 1
         rest = b""
         try:
@@ -274,11 +269,11 @@ class Reflector(Generic[T]):
             event = read(_Event[msgspec.Raw], line)
         except FAILURES as error:  # its object and resource version stay unknown
             self._count_undecodable()
-            raise Expired(f"a line of the watch is no event: {error}") from error
+            raise ResourceExpired(f"a line of the watch is no event: {error}") from error
         if event.type == "ERROR":
             failure = decode(_Error, bytes(event.object))
             if failure.code == 410:
-                raise Expired(failure.message)
+                raise ResourceExpired(failure.message)
             raise CaricoError(f"the watch of {self.resource.path} ended with {failure.code}: {failure.message}")
         if event.type == "BOOKMARK":  # only its resource version is meaningful: the other fields are empty or null
             self.version = read_remains(event.object).metadata.resource_version or self.version

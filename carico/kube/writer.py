@@ -21,8 +21,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 
 from carico.backoff import doubled, spread
 from carico.clock import Clock
-from carico.errors import CaricoError
-from carico.kube.client import ApiError, Client, Fence, FencedError
+from carico.errors import ApiError, CaricoError, FencedError, QueueFullError
+from carico.kube.client import Client, Fence
 from carico.kube.lanes import EventLane, Lane
 from carico.kube.writes import Stage, Urgency, Write, WriteEntry, always
 
@@ -33,13 +33,6 @@ LONGEST_RETRY_AFTER = 60.0  # s that a response can make a write wait
 CAPACITY_WORKERS = 4  # NodeCapacity objects written at once, at most
 MOST_WAITING = 50_000  # writes of one urgency
 TRIED_AGAIN = (401, 408, 429)  # of the statuses below 500; a token may be replaced meanwhile
-
-
-class QueueFullError(CaricoError):
-    """The write was dropped unsent: too many were waiting."""
-
-    def __init__(self) -> None:
-        super().__init__("too many writes to the API server wait")
 
 
 def is_final(error: Exception) -> bool:

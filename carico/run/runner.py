@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from carico import durations
 from carico.clock import Clock
-from carico.embedded.supervisor.guard import ChildProcess, Guard, LaunchCommand, ProcessEnded, StartFailed
+from carico.embedded.supervisor.guard import ChildProcess, Guard, LaunchCommand, ProcessEnded
+from carico.errors import StartFailed
 from carico.run.admission import RunAdmission
 from carico.run.memory import MemoryGuard
 from carico.run.output import Output

@@ -11,7 +11,7 @@ from carico.kube import calls, objects, storage
 from carico.kube.client import Client
 from carico.kube.delivery import Change
 from carico.kube.meta import NamedObject
-from carico.kube.mirror import Undecodable, ignore
+from carico.kube.mirror import OnUndecodable, ignore
 from carico.kube.watch import Reflector, WatchedResource
 from carico.scheduler.cluster_cache import ClusterCache
 from carico.scheduler.metrics import SchedulerMetrics
@@ -50,7 +50,7 @@ def counted_reflector(
     clock: Clock,
     metrics: SchedulerMetrics | None,
     *,
-    on_undecodable: Undecodable = ignore,
+    on_undecodable: OnUndecodable = ignore,
 ) -> Reflector[T]:
     """A reflector whose errors are counted in the metrics."""
     if metrics is None:
@@ -94,7 +94,7 @@ class Informers:
         return [*self.others, self.nodes, self.pods]
 
     def _reflector(
-        self, resource: WatchedResource[T], on_change: Change[T], on_undecodable: Undecodable = ignore
+        self, resource: WatchedResource[T], on_change: Change[T], on_undecodable: OnUndecodable = ignore
     ) -> Reflector[T]:
         return counted_reflector(
             self._client, resource, on_change, self._clock, self._metrics, on_undecodable=on_undecodable

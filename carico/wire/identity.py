@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from carico.errors import CaricoError, InvalidMessage
+from carico.errors import InvalidMessage, Unauthenticated
 
 NODE_PREFIX = "system:node:"
 NODES = "system:nodes"
@@ -30,10 +30,6 @@ Metadata = Mapping[str, str]  # the call's headers
 
 # One attribute of a subject as RFC 2253 writes it, e.g. `O=system:nodes`; a separator inside a value is escaped.
 _ATTRIBUTE = re.compile(r"([^=,+]+)=((?:[^\\,+]|\\.)*)(?:[,+]|$)")
-
-
-class Unauthenticated(CaricoError):
-    """The caller has no valid identity for this server. Ends the call."""
 
 
 class Caller(NamedTuple):

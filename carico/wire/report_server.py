@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from carico.clock import Clock
-from carico.errors import InvalidMessage
+from carico.errors import InvalidMessage, UndecodableMessage
 from carico.types import ClassKey, NodeReport, NodeSize
 from carico.wire.codec import report as codec
-from carico.wire.codec.checks import Undecodable
 from carico.wire.codec.cluster import RejectedMessage
 from carico.wire.identity import Caller
 from carico.wire.rejection_log import RejectionLog
@@ -134,7 +133,7 @@ class _Session:
     def answer(self, message: bytes) -> bytes | None:
         try:
             parsed = codec.parse(message)
-        except Undecodable as error:
+        except UndecodableMessage as error:
             self._service.refuse(InvalidMessage("undecodable", str(error)))
             raise
         try:

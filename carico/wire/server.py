@@ -19,11 +19,10 @@ from typing import Any, Protocol, runtime_checkable
 import grpc
 from grpc import aio
 
-from carico.errors import CaricoError, InvalidMessage, TryAgain
+from carico.errors import CaricoError, InvalidMessage, TryAgain, Unauthenticated, UndecodableMessage
 from carico.settings import ServerTlsFiles
 from carico.wire import tls
-from carico.wire.codec.checks import Undecodable
-from carico.wire.identity import Admission, Caller, CallerIdentity, Unauthenticated
+from carico.wire.identity import Admission, Caller, CallerIdentity
 from carico.wire.message_rate import MessageRate
 from carico.wire.metrics import GrpcServerMetrics
 from carico.wire.stream_end import NOT_ALLOWED, NOT_READING, SERVER_ENDS, TOKEN_ENDS, TOO_MANY, StreamEnd, lifetime
@@ -75,7 +74,7 @@ class Session(Protocol):
         """The message to send before the first one is received."""
 
     def answer(self, message: bytes) -> bytes | None:
-        """The response to a message; raises Undecodable to end the call."""
+        """The response to a message; raises UndecodableMessage to end the call."""
 
     def on_close(self) -> None:
         """Called once, whatever ended the call."""
@@ -150,7 +149,7 @@ class _Stream:
                 reply = session.answer(message)
                 if reply is not None:
                     await self._write(reply)
-        except Undecodable as error:
+        except UndecodableMessage as error:
             return StreamEnd(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except asyncio.CancelledError:
             if self._end is None:
@@ -320,7 +319,7 @@ class UnaryMethod:
             session = self._sessions(caller)
             try:
                 return session.answer(request) or b""
-            except Undecodable as error:
+            except UndecodableMessage as error:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
                 raise
             finally:

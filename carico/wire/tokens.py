@@ -11,10 +11,10 @@ from typing import NamedTuple, Protocol
 
 from carico import token_claims
 from carico.clock import Clock
-from carico.errors import TokenRefused
+from carico.errors import TokenRefused, Unauthenticated
 from carico.settings import ServerTlsFiles
 from carico.types import ReviewedToken
-from carico.wire.identity import AUTHORIZATION, Admission, Caller, Facts, Metadata, Unauthenticated
+from carico.wire.identity import AUTHORIZATION, Admission, Caller, Facts, Metadata
 
 _BEARER = re.compile(r"[Bb]earer +(\S+)")
 NO_NODE = (

@@ -14,8 +14,9 @@ from carico.clock import SystemClock
 from carico.embedded.apiserver import __main__ as api_process
 from carico.embedded.apiserver import http
 from carico.embedded.apiserver.server import ApiServer
+from carico.errors import ApiError
 from carico.kube import credentials
-from carico.kube.client import ApiError, Client
+from carico.kube.client import Client
 
 
 @pytest.mark.parametrize("tls", [True, False])

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from carico.embedded.apiserver import patches, strategic
 from carico.embedded.apiserver.status_error import StatusError
-from carico.kube.client import ApiError, Client
+from carico.errors import ApiError
+from carico.kube.client import Client
 from carico.testing import embedded_api_server
 
 PODS = "/api/v1/namespaces/default/pods"

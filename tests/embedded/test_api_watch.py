@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from carico.embedded.apiserver.server import ApiServer
-from carico.kube.client import ApiError, Client, ResponseStream
+from carico.errors import ApiError
+from carico.kube.client import Client, ResponseStream
 from carico.testing import ManualClock, embedded_api_server
 
 PATH = "/api/v1/namespaces/default/configmaps"

@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from carico.embedded.supervisor import guard as processes
-from carico.embedded.supervisor.guard import Guard, LaunchCommand, ProcessEnded, StartFailed, end_abandoned
+from carico.embedded.supervisor.guard import Guard, LaunchCommand, ProcessEnded, end_abandoned
+from carico.errors import StartFailed
 from harness.embedded.strays import AS_USER, bearers_of, existing, new_token, supervisor_groups
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}

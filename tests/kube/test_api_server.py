@@ -12,9 +12,10 @@ import msgspec
 import pytest
 
 from carico.clock import SystemClock
+from carico.errors import ApiError
 from carico.kube import calls, credentials, pod_writes, pods
 from carico.kube.binding import Binding, BindResult
-from carico.kube.client import MERGE_PATCH, ApiError, Client
+from carico.kube.client import MERGE_PATCH, Client
 from carico.kube.events import Event, EventRecorder
 from carico.kube.eviction import EvictionResult, evict
 from carico.kube.lease import Election, LeaseTimes

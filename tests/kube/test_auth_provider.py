@@ -21,9 +21,8 @@ from urllib.parse import parse_qs
 import pytest
 import yaml
 
-from carico.errors import UsageError
+from carico.errors import CredentialError, UsageError
 from carico.kube import credentials
-from carico.kube.identity import CredentialError
 from carico.wire.certificates import Authority
 from harness.kube.recording import write_kubeconfig
 

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from carico.errors import ApiError, HttpError
 from carico.kube import pods
 from carico.kube.binding import SERVER_ERROR, UNANSWERED, Binding, BindOutcome, BindResult
-from carico.kube.chunked import HttpError
-from carico.kube.client import ApiError, Client
+from carico.kube.client import Client
 from carico.kube.credentials import fixed
 from carico.testing import ManualClock, make_pod
 from harness.kube.network import Asked, PlayedNetwork

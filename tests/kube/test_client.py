@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from carico.clock import SystemClock
+from carico.errors import ApiError, FencedError, HttpError
 from carico.kube import protobuf
 from carico.kube import socket as sockets
 from carico.kube.binding import Binding, BindResult
-from carico.kube.chunked import HttpError
-from carico.kube.client import ApiError, Client, FencedError
+from carico.kube.client import Client
 from carico.kube.credentials import fixed
 from carico.kube.socket import connect
 from carico.testing import ManualClock, make_pod

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from carico.errors import CaricoError, UsageError
+from carico.errors import ApiError, CaricoError, HttpError, UsageError
 from carico.kube import credentials
-from carico.kube.client import ApiError, Client, HttpError
+from carico.kube.client import Client
 from carico.kube.credentials import Surroundings
 from carico.kube.identity import LOOK_EVERY, READ_EVERY, Credentials
 from carico.testing import ManualClock

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from carico.embedded.apiserver.server import ApiServer
-from carico.errors import CaricoError, UsageError
+from carico.errors import ApiError, CaricoError, CredentialError, UsageError
 from carico.kube import credentials
-from carico.kube.client import ApiError, Client
+from carico.kube.client import Client
 from carico.kube.credentials import Surroundings
 from carico.kube.exec_plugin import ExecCommand, ExecPlugin
-from carico.kube.identity import AHEAD, RETRY_AFTER, CredentialError, Credentials
+from carico.kube.identity import AHEAD, RETRY_AFTER, Credentials
 from carico.kube.kubeconfig import choose
 from carico.testing import ManualClock, embedded_api_server
 from carico.wire.certificates import Authority

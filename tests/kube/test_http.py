@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carico.kube.chunked import Chunked, HttpError
+from carico.errors import HttpError
+from carico.kube.chunked import Chunked
 from carico.kube.http import HttpConnection, Response, parse_head
 from carico.kube.socket import connect
 

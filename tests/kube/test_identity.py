@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from carico.errors import FencedError
 from carico.kube import credentials
-from carico.kube.client import Client, FencedError
+from carico.kube.client import Client
 from carico.kube.http import HttpConnection
 from carico.kube.identity import LOOK_EVERY, Credentials
 from carico.kube.network import Connect, over_sockets

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from carico.kube.client import ApiError, Client
+from carico.errors import ApiError
+from carico.kube.client import Client
 from carico.kube.credentials import fixed
 from carico.kube.lease import Election, LeaseTimes, unique_identity
 from carico.testing import ManualClock

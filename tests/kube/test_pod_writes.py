@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from carico.errors import ApiError, FencedError
 from carico.kube import pod_writes
-from carico.kube.client import ApiError, FencedError
 from carico.kube.objects import Pod
 from carico.kube.writes import Urgency
 from carico.testing import make_pod

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from carico.errors import UsageError
+from carico.errors import HttpError, UsageError
 from carico.kube import credentials
-from carico.kube.client import Client, HttpError
+from carico.kube.client import Client
 from carico.kube.proxy import proxy_of
 from carico.kube.url import parse
 from carico.testing import embedded_api_server

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from carico.errors import ApiError, HttpError
 from carico.kube import credentials
-from carico.kube.chunked import HttpError
-from carico.kube.client import ApiError, Client
+from carico.kube.client import Client
 from carico.kube.credentials import fixed
 from carico.kube.metrics import BUCKETS, RequestMetrics
 from carico.testing import embedded_api_server

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from carico.kube.chunked import HttpError
+from carico.errors import HttpError
 from carico.kube.client import Client
 from carico.kube.credentials import fixed
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carico.kube.chunked import HttpError
-from carico.kube.client import ApiError, Fence, FencedError
-from carico.kube.writer import LAST_WAIT, QueueFullError
+from carico.errors import ApiError, FencedError, HttpError, QueueFullError
+from carico.kube.client import Fence
+from carico.kube.writer import LAST_WAIT
 from carico.kube.writes import Urgency, Write
 from harness.kube.scripted import Desk, says
 

@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from carico.errors import HttpError, RejectedRequest
 from carico.http.head import RequestHead, parse
-from carico.http.message import RefusedError
-from carico.kube.chunked import HttpError
 from carico.scheduler.http.access_review import BURST, KEPT, REMEMBERED, AccessReview
 from carico.testing import ManualClock
 from harness.kube.network import Asked, client_of
@@ -52,7 +51,7 @@ class World:
 async def outcome(access: AccessReview, head: RequestHead) -> int:
     try:
         await access.check(head)
-    except RefusedError as refused:
+    except RejectedRequest as refused:
         return refused.status
     return HTTPStatus.OK
 

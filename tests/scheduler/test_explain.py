@@ -10,13 +10,14 @@ import msgspec
 import numpy as np
 import pytest
 
+from carico.errors import TooManyRequests
 from carico.scheduler.assembly import Components, assemble
 from carico.scheduler.cache.object_store import KINDS
 from carico.scheduler.cache.rows import RowArray
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.cycle.scheduling_cycle import decide
 from carico.scheduler.framework.contract import Cycle, DecisionFigures, Explain, ExplainRows, Filter, Reuse, Verdict
-from carico.scheduler.http.explain import SLICE, WAITING, Busy, Explainer, explain, judge
+from carico.scheduler.http.explain import SLICE, WAITING, Explainer, explain, judge
 from carico.scheduler.http.explanation import Explanation, as_table
 from carico.scheduler.http.manifest import as_stranger
 from carico.scheduler.plugins import registry
@@ -245,7 +246,7 @@ def test_one_explanation_at_a_time_and_not_too_many_in_a_row() -> None:
         return await asyncio.gather(*(explainer.explain(make_pod()) for _ in range(20)), return_exceptions=True)
 
     answers = asyncio.run(run())
-    assert sum(isinstance(answer, Busy) for answer in answers) == 20 - WAITING - 1
+    assert sum(isinstance(answer, TooManyRequests) for answer in answers) == 20 - WAITING - 1
     assert all(len(answer.nodes) == 2 * SLICE for answer in answers if isinstance(answer, Explanation))
 
 

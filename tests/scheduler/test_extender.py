@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from carico.errors import ApiError
 from carico.http.message import Request
-from carico.kube.client import ApiError
 from carico.kube.objects import Pod
 from carico.kube.writer import ApiWriter
 from carico.scheduler.assembly import Components, assemble

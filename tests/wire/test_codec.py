@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from carico.errors import CaricoError, InvalidMessage
+from carico.errors import CaricoError, InvalidMessage, UndecodableMessage
 from carico.estimate.paper.subspace import decompose
 from carico.types import ClusterModel, CostBelief, CostPoints, LocalModel, NodeSize, ReplicaModel
 from carico.wire.codec import checks, cluster, local, replica, report
-from carico.wire.codec.checks import Undecodable
 from carico.wire.v1 import aggregation_pb2 as pb
 
 unit = st.floats(0, 1)
@@ -110,7 +109,7 @@ def test_sizes_and_costs_that_cannot_be_are_refused(local_model, reason, size, c
 @given(data=st.binary(max_size=200))
 def test_random_bytes_are_refused_or_undecodable_and_nothing_else(data):
     for parse, decode in ((local.parse, local.decode), (replica.parse, replica.decode), (report.parse, report.decode)):
-        with pytest.raises((InvalidMessage, Undecodable)):
+        with pytest.raises((InvalidMessage, UndecodableMessage)):
             decode(parse(data))
 
 
@@ -125,7 +124,7 @@ def test_a_message_with_flipped_bytes_is_valid_or_refused(data):
         bad[data.draw(st.integers(0, len(bad) - 1))] = data.draw(st.integers(0, 255))
     try:
         model = local.decode(local.parse(bytes(bad)))
-    except (InvalidMessage, Undecodable):
+    except (InvalidMessage, UndecodableMessage):
         return
     assert np.isfinite(model.basis).all()
 

@@ -9,7 +9,7 @@ import pytest
 from grpc import aio
 from prometheus_client import CollectorRegistry
 
-from carico.wire.codec.checks import Undecodable
+from carico.errors import UndecodableMessage
 from carico.wire.metrics import GrpcServerMetrics
 from carico.wire.server import GrpcServer, StreamMethod, UnaryMethod
 from harness.wire.report_streams import PLAIN, running
@@ -23,7 +23,7 @@ class Echo:
 
     def answer(self, message):
         if message == b"bad":
-            raise Undecodable("no message")
+            raise UndecodableMessage("no message")
         if message == b"worse":
             raise RuntimeError("a fault of the server")
         return message

@@ -16,12 +16,12 @@ from grpc import aio
 
 from carico import config
 from carico.clock import SystemClock
-from carico.errors import UsageError
+from carico.errors import Unauthenticated, UsageError
 from carico.settings import AgentSettings, SchedulerSettings, ServerTlsFiles, TlsFiles
 from carico.wire import client, tls
 from carico.wire.certificates import Authority
 from carico.wire.channel import Dialer
-from carico.wire.identity import NODES, Certificates, Unauthenticated
+from carico.wire.identity import NODES, Certificates
 from carico.wire.report_client import METHOD, ReportClient
 from carico.wire.server import GrpcServer
 from harness.wire.report_streams import Scheduler, ended, running, with_files

@@ -15,8 +15,9 @@ from http import HTTPStatus
 from typing import NamedTuple, Protocol, cast
 
 from carico.embedded.apiserver.status_error import StatusError
+from carico.errors import RejectedRequest
 from carico.http import head as heads
-from carico.http.message import JSON, Page, RefusedError, encoded
+from carico.http.message import JSON, Page, encoded
 
 log = logging.getLogger(__name__)
 
@@ -191,7 +192,7 @@ def parse(head: bytes) -> ApiRequest:
     """
     try:
         found = heads.parse(head)
-    except RefusedError as refused:
+    except RejectedRequest as refused:
         raise StatusError(400, "BadRequest", refused.reason) from refused
     return ApiRequest(found.method, found.path, found.query, found.headers, keep=found.keep)
 
@@ -204,7 +205,7 @@ def body(buffer: bytearray, start: int, headers: dict[str, str]) -> tuple[bytes,
         return _chunks(buffer, start)
     try:
         length = heads.body_length(headers, needed=False)
-    except RefusedError as refused:
+    except RejectedRequest as refused:
         raise StatusError(refused.status, "BadRequest", refused.reason) from refused
     if length > BODY_LIMIT:
         raise StatusError(413, "RequestEntityTooLarge", f"a body has at most {BODY_LIMIT} bytes")

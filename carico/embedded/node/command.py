@@ -10,7 +10,7 @@ from pathlib import Path
 
 from carico.embedded.node.objects import RunContainer, RunPod, Variable
 from carico.embedded.supervisor.guard import LaunchCommand
-from carico.errors import CaricoError
+from carico.errors import CannotRun
 from carico.kube import quantity
 
 KEPT = ("PATH", "LANG", "LC_ALL", "TZ")  # inherited from this process's environment
@@ -18,10 +18,6 @@ ADDRESS = "127.0.0.1"  # of every pod: all share the machine's network
 BLAME = 1000  # oom_score_adj: when the machine's memory runs out, pods are killed before the cluster's processes
 REFERENCE = re.compile(r"\$(\$|\(([^)]*)\))")
 SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
-
-
-class CannotRun(CaricoError):
-    """The pod requires something that this node does not have."""
 
 
 def command_of(pod: RunPod, container: RunContainer, folder: Path, log: Path) -> LaunchCommand:

@@ -14,8 +14,8 @@ from carico.clock import Clock
 from carico.embedded.node.command import command_of
 from carico.embedded.node.objects import RunContainer, RunPod
 from carico.embedded.node.runtime import FirstProcess, Runtime
-from carico.embedded.supervisor.guard import ChildProcess, Guard, ProcessEnded, StartFailed
-from carico.errors import CaricoError
+from carico.embedded.supervisor.guard import ChildProcess, Guard, ProcessEnded
+from carico.errors import CaricoError, StartFailed
 
 log = logging.getLogger(__name__)
 

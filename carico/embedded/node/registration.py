@@ -15,10 +15,10 @@ from carico import __version__
 from carico.clock import Clock
 from carico.embedded.node.command import ADDRESS
 from carico.embedded.node.status import seconds_text
-from carico.errors import CaricoError
+from carico.errors import ApiError, CaricoError
 from carico.kube import leases, nodes
 from carico.kube.binding import rfc3339
-from carico.kube.client import ApiError, Client
+from carico.kube.client import Client
 from carico.types import NodeSize
 
 log = logging.getLogger(__name__)

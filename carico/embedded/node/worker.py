@@ -17,10 +17,10 @@ from carico.embedded.node.objects import RunContainer, RunPod
 from carico.embedded.node.runtime import LocalSandbox, Runtime
 from carico.embedded.node.status import Conditions, NamedContainer, PodVerdict, status_of
 from carico.embedded.supervisor.guard import Guard
-from carico.errors import CaricoError
+from carico.errors import ApiError, CaricoError
 from carico.kube import pods
 from carico.kube.binding import NOT_THIS_POD
-from carico.kube.client import ApiError, Client
+from carico.kube.client import Client
 
 log = logging.getLogger(__name__)
 

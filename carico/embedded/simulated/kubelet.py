@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from carico.clock import Clock
-from carico.errors import CaricoError
+from carico.errors import ApiError, CaricoError
 from carico.kube import calls, pods
 from carico.kube.binding import NOT_THIS_POD, rfc3339
-from carico.kube.client import MERGE_PATCH, ApiError, Client
+from carico.kube.client import MERGE_PATCH, Client
 from carico.kube.objects import Pod
 from carico.kube.watch import Reflector, WatchedResource
 

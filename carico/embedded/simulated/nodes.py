@@ -22,10 +22,10 @@ from carico import __version__, logs
 from carico.clock import Clock, SystemClock
 from carico.embedded.simulated.agent import SimulatedAgent
 from carico.embedded.simulated.kubelet import SimulatedKubelet
-from carico.errors import CaricoError
+from carico.errors import ApiError, CaricoError
 from carico.kube import credentials, nodes
 from carico.kube.binding import rfc3339
-from carico.kube.client import ApiError, Client
+from carico.kube.client import Client
 from carico.process import call_on_stop_signals
 from carico.settings import TlsFiles
 from carico.types import NodeSize

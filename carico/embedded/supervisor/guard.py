@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import carico
 from carico.embedded.supervisor.cgroups import end_abandoned
 from carico.embedded.supervisor.launch import LaunchCommand
-from carico.errors import CaricoError
+from carico.errors import StartFailed
 
 __all__ = ["ChildProcess", "Guard", "LaunchCommand", "ProcessEnded", "StartFailed", "end_abandoned"]
 
@@ -35,10 +35,6 @@ log = logging.getLogger(__name__)
 
 ATTEMPTS = 5  # attempts to start a process while job supervisors are being killed
 CLOSE_PATIENCE = 15.0  # s for the job supervisor to end everything; it needs milliseconds
-
-
-class StartFailed(CaricoError):
-    """A program could not be started: the program or its folder does not exist."""
 
 
 class _SupervisorKilled(StartFailed):

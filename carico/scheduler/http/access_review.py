@@ -20,9 +20,8 @@ from typing import NamedTuple
 import msgspec
 
 from carico.clock import Clock
-from carico.errors import CaricoError
+from carico.errors import CaricoError, RejectedRequest
 from carico.http.head import RequestHead
-from carico.http.message import RefusedError
 from carico.kube import reviews
 from carico.kube.client import Client
 
@@ -38,7 +37,7 @@ _BEARER = re.compile(r"[Bb]earer +([A-Za-z0-9._~+/-]{1,8192}=*)")
 
 class _Kept(NamedTuple):
     until: float  # s, monotonic
-    refused: RefusedError | None
+    refused: RejectedRequest | None
 
 
 class AccessReview:
@@ -48,7 +47,7 @@ class AccessReview:
         self._tokens, self._at = BURST, clock.monotonic()
 
     async def check(self, head: RequestHead) -> None:
-        """Raises RefusedError for a caller that is not authorized."""
+        """Raises RejectedRequest for a caller that is not authorized."""
         found = _BEARER.fullmatch(head.headers.get("authorization", ""))
         if found is None:
             raise _unknown("a bearer token is needed")
@@ -67,7 +66,7 @@ class AccessReview:
         if len(self._kept) > REMEMBERED:
             self._kept.popitem(last=False)
 
-    async def _review(self, token: str, verb: str, path: str) -> RefusedError | None:
+    async def _review(self, token: str, verb: str, path: str) -> RejectedRequest | None:
         status = await self._call(partial(reviews.token, self._client, token))
         if not status.get("authenticated"):
             return _unknown("the API server does not know this token")
@@ -78,7 +77,7 @@ class AccessReview:
         status = await self._call(partial(reviews.subject_access, self._client, names | extra | about))
         if status.get("allowed") and not status.get("denied"):
             return None
-        return RefusedError(HTTPStatus.FORBIDDEN, f"{names['user']!r} may not {verb} {path!r}")
+        return RejectedRequest(HTTPStatus.FORBIDDEN, f"{names['user']!r} may not {verb} {path!r}")
 
     async def _call(self, review: Callable[[], Awaitable[reviews.Status]]) -> reviews.Status:
         self._take()
@@ -88,15 +87,17 @@ class AccessReview:
         except (CaricoError, OSError, msgspec.DecodeError) as error:
             log.warning("a caller of the private pages could not be reviewed: %s", error)
             again = (("Retry-After", "1"),)
-            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "the API server gives no review now", again) from error
+            raise RejectedRequest(
+                HTTPStatus.SERVICE_UNAVAILABLE, "the API server gives no review now", again
+            ) from error
 
     def _take(self) -> None:
         now = self._clock.monotonic()
         self._tokens, self._at = min(BURST, self._tokens + (now - self._at) * REVIEWS), now
         if self._tokens < 1:
-            raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many callers to review", (("Retry-After", "1"),))
+            raise RejectedRequest(HTTPStatus.TOO_MANY_REQUESTS, "too many callers to review", (("Retry-After", "1"),))
         self._tokens -= 1
 
 
-def _unknown(reason: str) -> RefusedError:
-    return RefusedError(HTTPStatus.UNAUTHORIZED, reason, (("WWW-Authenticate", "Bearer"),))
+def _unknown(reason: str) -> RejectedRequest:
+    return RejectedRequest(HTTPStatus.UNAUTHORIZED, reason, (("WWW-Authenticate", "Bearer"),))

@@ -14,13 +14,12 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Self
 
-from carico.errors import CaricoError, UsageError
+from carico.errors import CaricoError, CredentialError, HttpError, UsageError
 from carico.http.address import is_loopback
 from carico.kube import credentials, flags, tunnel
-from carico.kube.chunked import HttpError
 from carico.kube.client import Client, is_good
 from carico.kube.http import Response
-from carico.kube.identity import CredentialError, Credentials
+from carico.kube.identity import Credentials
 from carico.kube.proxy import proxy_of
 from carico.kube.sources import FixedCredentials, TokenFile
 from carico.kube.tls import Pem, Tls

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from carico.clock import Clock
+from carico.errors import TooManyRequests
 from carico.kube.objects import Pod
 from carico.scheduler.assembly import Components
 from carico.scheduler.cache.accounts import Account
@@ -38,10 +39,6 @@ PREEMPTION_ROWS = 50  # nodes on which evicting pods is simulated, at some 2 ms 
 WAITING = 8  # explanations that may wait while another is in progress
 
 
-class Busy(Exception):
-    """Too many explanations are requested at once."""
-
-
 class Explainer:
     """For a running scheduler: one explanation at a time, and the event loop runs between its steps."""
 
@@ -52,7 +49,7 @@ class Explainer:
 
     async def explain(self, pod: Pod) -> Explanation:
         if self._waiting > WAITING:
-            raise Busy
+            raise TooManyRequests
         self._waiting += 1
         try:
             async with self._turn:

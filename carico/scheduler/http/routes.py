@@ -13,7 +13,7 @@ import numpy as np
 from prometheus_client.core import GaugeMetricFamily
 
 from carico.certificate_metrics import CertificateCollector, from_file
-from carico.errors import UsageError
+from carico.errors import TooManyRequests, UsageError
 from carico.http.message import JSON, Page, Request, text
 from carico.http.routes import POST, Route, exposition, health, shown
 from carico.kube.decode import FAILURES
@@ -23,7 +23,7 @@ from carico.scheduler.cache.ledger import Ledger
 from carico.scheduler.http import manifest
 from carico.scheduler.http.class_view import ClassRow, class_rows
 from carico.scheduler.http.dashboard import site
-from carico.scheduler.http.explain import Busy, Explainer
+from carico.scheduler.http.explain import Explainer
 from carico.scheduler.http.explanation import as_table, rounded
 from carico.scheduler.informers import progress_lines
 from carico.scheduler.metrics import ScrapeGauges, gauge
@@ -131,7 +131,7 @@ async def _simulate(explainer: Explainer, request: Request) -> Page:
 async def _respond(explainer: Explainer, pod: Pod, request: Request, *notes: str) -> Page:
     try:
         result = await explainer.explain(pod)
-    except Busy:
+    except TooManyRequests:
         return text(HTTPStatus.TOO_MANY_REQUESTS, "too many explanations are requested at once; try again")
     result.notes += notes
     if request.query.get("format") == "table":

@@ -8,6 +8,7 @@ local.py       LocalSubspace
 replica.py     ReplicaModel and PeerReply
 report.py      NodeReport and ReportAck
 
-Received bytes can be invalid in two ways. Bytes that are not a message raise `Undecodable`: the caller ends the stream.
-A message with an impossible value raises `InvalidMessage`: the rejection is sent on the stream, and counted.
+Received bytes can be invalid in two ways. Bytes that are not a message raise `UndecodableMessage`: the caller ends
+the stream. A message with an impossible value raises `InvalidMessage`: the rejection is sent on the stream, and
+counted.
 """

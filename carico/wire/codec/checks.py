@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
-from carico.errors import CaricoError, InvalidMessage
+from carico.errors import InvalidMessage, UndecodableMessage
 from carico.types import Vector
 
 REASONS = (
@@ -34,15 +34,11 @@ _DIMENSION = re.compile(r"[a-z][a-z0-9_]{0,39}")
 M = TypeVar("M", bound=Message)
 
 
-class Undecodable(CaricoError):
-    """Bytes that are not the expected message."""
-
-
 def parsed(kind: type[M], data: bytes) -> M:
     try:
         return kind.FromString(data)
     except DecodeError as error:
-        raise Undecodable(f"{len(data)} bytes are no {kind.DESCRIPTOR.name}") from error
+        raise UndecodableMessage(f"{len(data)} bytes are no {kind.DESCRIPTOR.name}") from error
 
 
 def name(value: str) -> str:

@@ -14,8 +14,9 @@ import msgspec
 from carico.clock import SystemClock
 from carico.embedded.apiserver.server import ApiServer
 from carico.embedded.node.process import run
+from carico.errors import ApiError
 from carico.kube import credentials
-from carico.kube.client import ApiError, Client
+from carico.kube.client import Client
 
 NODE = "this-machine"
 PATIENCE = 60.0  # s; on a busy machine

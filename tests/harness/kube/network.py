@@ -16,10 +16,11 @@ import msgspec
 import pytest
 from google.protobuf.message import Message
 
+from carico.errors import ApiError
 from carico.kube import protobuf
 from carico.kube.binding import rfc3339
 from carico.kube.calls import CALLS
-from carico.kube.client import ApiError, Client
+from carico.kube.client import Client
 from carico.kube.credentials import fixed
 from carico.kube.http import Response, ResponseHead
 from carico.kube.identity import Credentials

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
+from carico.errors import HttpError
 from carico.kube.calls import ApiCall
-from carico.kube.chunked import HttpError
 from carico.kube.http import Response, ResponseHead
 from carico.kube.identity import Credentials
 from carico.kube.network import NetworkConnection, over_sockets

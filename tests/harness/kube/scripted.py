@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from carico.kube.client import ApiError
+from carico.errors import ApiError
 from carico.kube.writer import ApiWriter
 from carico.testing import ManualClock
 from harness.kube.network import Asked, client_of

@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from carico.kube.chunked import HttpError
-from carico.kube.client import ApiError
+from carico.errors import ApiError, HttpError
 from carico.kube.objects import Pod
 from carico.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from carico.scheduler.process import Scheduler

@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from carico.kube.chunked import HttpError
-from carico.kube.client import ApiError
+from carico.errors import ApiError, HttpError
 from carico.kube.delivery import Firewall
 from carico.kube.mirror import Mirror
 from carico.kube.objects import Node, Pod

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from carico.kube.client import ApiError
+from carico.errors import ApiError
 from carico.kube.meta import KubeObject
 from carico.kube.objects import PodDisruptionBudget
 from carico.kube.storage import (
