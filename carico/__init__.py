@@ -48,6 +48,7 @@ Shared:
     metrics.py    Prometheus registry and common metrics
     certificate_metrics.py  expiry of certificates as a metric
     tls.py        reloads certificate files; TLS contexts of clients
+    token_claims.py  what a ServiceAccount token claims; its file
     x509.py       reads the expiry of a certificate
 """
 

@@ -44,6 +44,8 @@ Requests
     volumes        the choice of volumes
     leases         read, create, update
     reviews        TokenReview, SubjectAccessReview, SelfSubjectAccessReview
+    token_reviews  verifies ServiceAccount tokens, with a cache
+    review_budget  how many tokens may be sent for review
     server_info    the API server's version and clock
 
 Reading

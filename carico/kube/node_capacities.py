@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from carico.errors import CaricoError
+from carico.errors import ApiError, CaricoError
 from carico.kube import calls
-from carico.kube.client import MERGE_PATCH, ApiError, Client, Fence
+from carico.kube.client import MERGE_PATCH, Client, Fence
 from carico.kube.quantity import as_bytes, as_cores
 
 NOT_FOUND, FORBIDDEN, CONFLICT = 404, 403, 409

@@ -8,6 +8,9 @@ report_policy.py    when a node reports to a scheduler
 class_news.py       which class costs a node sends
 rejection_log.py    rejected messages: always counted, seldom logged
 identity.py         which nodes a caller may report for
+tokens.py           callers that are identified by a ServiceAccount token
+message_rate.py     the limit on messages of one stream
+stream_end.py       why and when a server ends a stream
 exchange.py         the node's side towards the aggregator
 classes_client.py   receives class costs, for nodes and schedulers
 report_client.py    the node's side towards the schedulers

@@ -111,7 +111,7 @@ class World:
         room = (capacity / 2, capacity * GiB)
         estimate = make_estimate(pods=pods, pod_capacity=capacity, room=room, mode=mode)
         report = make_report(name, capacity, counted, estimate=estimate, full=(8.0, 16 * GiB))
-        self.parts.cluster.reported(report)
+        self.parts.cluster.apply_report(report)
 
     async def seconds(self, count: int) -> None:
         """As the process does: a tick each second."""
@@ -197,7 +197,7 @@ def test_a_change_of_a_pod_or_of_the_state_is_written_and_a_smaller_one_is_not()
                 lambda: world.report("n", 8.0, 3),
                 lambda: world.report("n", 8.0, 4),
                 lambda: world.report("n", 8.0, 4, churn=True),
-                lambda: world.parts.ledger.fell_silent("n"),
+                lambda: world.parts.ledger.on_disconnect("n"),
             )
         ):
             change()
@@ -350,7 +350,7 @@ async def _step(world: World, step: tuple[Any, ...]) -> None:
         case ("report", name, capacity, pods, churn):
             world.report(name, capacity, pods, churn=churn)
         case ("silent", name):
-            world.parts.ledger.fell_silent(name)
+            world.parts.ledger.on_disconnect(name)
         case ("seconds", count):
             await world.seconds(count)
         case ("minutes", count):

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from carico.backoff import doubled
+from carico.columns import grown
 from carico.kube.node_capacities import MOST_REQUESTS
-from carico.scheduler.cache.rows import Mask, grown
+from carico.scheduler.cache.rows import Mask
 from carico.types import Matrix, Vector
 
 RATE = 10.0  # requests/s

@@ -13,8 +13,9 @@ from functools import partial
 import numpy as np
 
 from carico.clock import Clock
+from carico.errors import FencedError
 from carico.kube.binding import rfc3339
-from carico.kube.client import Client, Fence, FencedError
+from carico.kube.client import Client, Fence
 from carico.kube.node_capacities import Figures, NotServed, Outcome, Owner, write
 from carico.kube.objects import Node
 from carico.kube.writer import ApiWriter
