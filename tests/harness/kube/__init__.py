@@ -3,6 +3,7 @@
 api_contract   the same requests to two API servers, compared
 connect_proxy  a proxy that opens CONNECT tunnels and records the requests
 faulty         a proxy that injects faults
+made_tokens    ServiceAccount tokens as in a projected volume
 network        the API client's network without sockets
 played         lists and streams of events replayed for a Reflector
 recorded       objects of a real kube-apiserver
