@@ -10,6 +10,7 @@ from carico.errors import CaricoError
 from carico.flags import CommandParser
 from carico.kube.roles import manifests
 from carico.scheduler import enabled_parts
+from carico.scheduler.assembly import registered_calls
 from carico.settings import SchedulerSettings
 
 SETTINGS = {
@@ -31,8 +32,9 @@ def main() -> int:
     except CaricoError as error:
         print(f"roles: {error}", file=sys.stderr)
         return error.exit_code
+    also = registered_calls(settings)
     where, name = settings.leader_elect_resource_namespace, settings.leader_elect_resource_name
-    print(manifests(enabled_parts.parts(settings), where, name), end="")
+    print(manifests(enabled_parts.parts(settings), where, name, also=also), end="")
     return 0
 
 

@@ -89,7 +89,7 @@ async def _evaluated(client: Client, pod: Pod | None, name: tuple[str, str] | No
     settings = SchedulerSettings(profiles={"carico": {"disable": ["Capacity"]}})
     clock = SystemClock()
     parts = assemble(settings, clock, client)
-    watches = Informers(client, parts.cluster, clock)
+    watches = Informers(client, parts.cluster, clock, registered=parts.registrations.kinds)
     following = asyncio.create_task(watches.run())
     try:
         async with asyncio.timeout(PATIENCE):

@@ -17,6 +17,7 @@ from carico.kube import credentials, leases, nodes, reviews, server_info
 from carico.kube.client import Client
 from carico.kube.rights import Right, rights
 from carico.scheduler import enabled_parts
+from carico.scheduler.assembly import registered_calls
 from carico.settings import SchedulerSettings
 
 CLOCK_LIMIT = 5.0  # s between this machine and the API server, whose Date header has whole seconds
@@ -76,7 +77,9 @@ def _clock(date: str) -> Finding:
 
 
 async def _rights(client: Client, settings: SchedulerSettings) -> Finding:
-    needed_rights = rights(enabled_parts.parts(settings), settings.leader_elect_resource_namespace)
+    needed_rights = rights(
+        enabled_parts.parts(settings), settings.leader_elect_resource_namespace, also=registered_calls(settings)
+    )
     try:
         answers = await asyncio.gather(*(_may(client, right) for right in needed_rights))
     except (CaricoError, OSError, ValueError) as error:  # ValueError: what answers is no API server

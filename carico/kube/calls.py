@@ -138,6 +138,14 @@ def _followed(resource: ApiResource, why: Mapping[NeededBy, str], *, optional: b
     )
 
 
+def followed(resource: ApiResource, why: str, *, optional: bool = False) -> FollowedResource:
+    """For a plugin of another package: listing and watching a kind, in no list here but in that of its scheduler."""
+    needed = dict.fromkeys((NeededBy.SCHEDULER, NeededBy.COMMANDS), why)
+    return FollowedResource(
+        ApiCall("list", resource, "", needed, optional), ApiCall("watch", resource, "", needed, optional)
+    )
+
+
 SCHEDULER, ELECTION, EXTENDER, PRIVATE_PAGES, TOKENS, NODE_CAPACITIES, DESCHEDULING, COMMANDS, EMBEDDED = NeededBy
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from carico.kube.calls import CALLS, LEASES, NeededBy
+from carico.kube.calls import CALLS, LEASES, ApiCall, NeededBy
 
 
 class Right(NamedTuple):
@@ -20,8 +20,10 @@ class Right(NamedTuple):
         return f"{self.verb} {name}{f'.{self.group}' if self.group else ''}"
 
 
-def rights(needed_by: Collection[NeededBy], lease_namespace: str = "", *, optional: bool = False) -> list[Right]:
-    """What these parts need together. The Lease is in one namespace, everything else in all of them.
+def rights(
+    needed_by: Collection[NeededBy], lease_namespace: str = "", *, optional: bool = False, also: Iterable[ApiCall] = ()
+) -> list[Right]:
+    """What these parts need together, and `also` plugins. Only the Lease is in one namespace.
 
     >>> [str(right) for right in rights({NeededBy.PRIVATE_PAGES})]
     ['create tokenreviews.authentication.k8s.io', 'create subjectaccessreviews.authorization.k8s.io']
@@ -34,6 +36,6 @@ def rights(needed_by: Collection[NeededBy], lease_namespace: str = "", *, option
             call.subresource,
             lease_namespace if call.resource is LEASES else "",
         )
-        for call in CALLS
+        for call in (*CALLS, *also)
         if call.needed_by & set(needed_by) and (optional or not call.optional)
     ]

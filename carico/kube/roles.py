@@ -15,10 +15,15 @@ NAME = "carico-scheduler"
 
 
 def manifests(
-    needed_by: Collection[NeededBy], lease_namespace: str, lease_name: str = NAME, *, name: str = NAME
+    needed_by: Collection[NeededBy],
+    lease_namespace: str,
+    lease_name: str = NAME,
+    *,
+    name: str = NAME,
+    also: Iterable[ApiCall] = (),
 ) -> str:
-    """YAML of a ClusterRole and, where a Lease is needed, of a Role in its namespace."""
-    calls = [call for call in CALLS if call.needed_by & set(needed_by)]
+    """YAML of a ClusterRole and, where a Lease is needed, of a Role in its namespace; `also`: calls of plugins."""
+    calls = [call for call in (*CALLS, *also) if call.needed_by & set(needed_by)]
     everywhere = [call for call in calls if call.resource is not LEASES]
     documents = [_document("ClusterRole", name, "", _rules(everywhere, needed_by))]
     if leases := [call for call in calls if call.resource is LEASES]:

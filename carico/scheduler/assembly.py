@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 
 from carico import metrics as pages
-from carico.clock import Clock
+from carico.clock import Clock, SystemClock
 from carico.errors import UsageError
+from carico.kube.calls import ApiCall
 from carico.kube.client import Client
 from carico.scheduler.cache.class_costs import ClassCostTable
 from carico.scheduler.cache.ledger import Ledger
@@ -26,6 +27,7 @@ from carico.scheduler.cycle.profile_settings import ProfileSettings, read_profil
 from carico.scheduler.cycle.profiles import Profile
 from carico.scheduler.framework.contract import Code, MeasuredSupply, PricedSupply, error
 from carico.scheduler.framework.in_flight import WaitingPods
+from carico.scheduler.framework.registrations import Registrations
 from carico.scheduler.metrics import SchedulerMetrics
 from carico.scheduler.plugins import registry as plugins
 from carico.scheduler.queue.entries import Gate
@@ -47,6 +49,7 @@ class Components:
     slots: Slots
     waiting: WaitingPods
     measured: MeasuredSupply  # what the extender runs
+    registrations: Registrations
 
 
 def assemble(
@@ -76,20 +79,33 @@ def assemble(
         startup_patience=settings.startup_patience,
         on_handover=metrics.handover.observe,
     )
+    registrations = Registrations(snapshot, clock, lambda plugin: metrics.plugin_errors.labels(plugin).inc())
     slots, waiting = Slots(settings.binders), WaitingPods(clock)
     limited = None if client is None else PluginClient(client, slots, may_bind)
     tools = plugins.PluginTools(
-        snapshot=snapshot, ledger=ledger, classes=classes, clock=clock, client=limited, waiting=waiting
+        snapshot=snapshot,
+        ledger=ledger,
+        classes=classes,
+        clock=clock,
+        client=limited,
+        waiting=waiting,
+        register=registrations,
     )
     profiles = {name: _profile(name, one, tools, metrics) for name, one in chosen.items()}
     queue = _queue(settings, profiles, metrics, on_queue_move)
     cluster = ClusterCache(snapshot, ledger, queue, profiles, clock.monotonic, classes)
     cluster.on_pod, cluster.on_node_removed = waiting.pod_changed, waiting.node_removed
+    registrations.listen(cluster.wake)
     ring = DecisionLog(settings.decisions)
     return Components(
         snapshot, ledger, classes, queue, cluster, profiles, metrics, registry, ring, slots, waiting,
-        _measured(profiles, tools, settings),
+        _measured(profiles, tools, settings), registrations,
     )  # fmt: skip
+
+
+def registered_calls(settings: SchedulerSettings) -> list[ApiCall]:
+    """The requests that plugins of these profiles need for kinds that they follow."""
+    return assemble(settings, SystemClock(), None).registrations.calls
 
 
 def _profile(name: str, chosen: ProfileSettings, tools: plugins.PluginTools, metrics: SchedulerMetrics) -> Profile:

@@ -131,6 +131,10 @@ class ClusterCache:
         action = Action.ADD if old is None else Action.DELETE if new is None else Action.UPDATE
         self.queue.on_change(ClusterEvent(type(obj).__name__, action, old, new), self._now())
 
+    def wake(self, change: ClusterEvent) -> None:
+        """A change that a plugin tells of: requeues the pods that it could help."""
+        self.queue.on_change(change, self._now())
+
     # --- actions of the scheduler itself ---
 
     def assume(self, info: PodInfo, node: str) -> None:

@@ -82,12 +82,19 @@ class Informers:
     """All reflectors of one scheduler."""
 
     def __init__(
-        self, client: Client, cluster: ClusterCache, clock: Clock, metrics: SchedulerMetrics | None = None
+        self,
+        client: Client,
+        cluster: ClusterCache,
+        clock: Clock,
+        metrics: SchedulerMetrics | None = None,
+        *,
+        registered: Iterable[WatchedResource[Any]] = (),
     ) -> None:
+        """`registered`: kinds that plugins follow (framework/registrations.py)."""
         self._client, self._clock, self._metrics = client, clock, metrics
         self.pods = self._reflector(PODS, cluster.pod_changed, cluster.pod_undecodable)
         self.nodes = self._reflector(NODES, cluster.node_changed, cluster.node_undecodable)
-        self.others = [self._reflector(resource, cluster.thing_changed) for resource in OTHERS]
+        self.others = [self._reflector(resource, cluster.thing_changed) for resource in (*OTHERS, *registered)]
 
     @property
     def all(self) -> list[Reflector[Any]]:

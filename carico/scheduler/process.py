@@ -96,7 +96,7 @@ class Scheduler:
         self._news = asyncio.Event()
         self.parts: Components = assemble(settings, self.clock, self.client, self.may_bind, self._on_queue_move)
         cluster, metrics = self.parts.cluster, self.parts.metrics
-        self.watches = Informers(self.client, cluster, self.clock, metrics)
+        self.watches = Informers(self.client, cluster, self.clock, metrics, registered=self.parts.registrations.kinds)
         self.writer = ApiWriter(
             self.client, self.clock, self.may_bind, workers=settings.writers, event_workers=settings.event_workers,
             most={Urgency.EVENT: settings.event_queue, Urgency.SCHEDULED_EVENT: SPILL * settings.event_queue},
@@ -163,7 +163,7 @@ class Scheduler:
         log.info("scheduler %s, %s: gRPC on port %d, %s", __version__, self.identity, grpc_port, ", ".join(ports))
         lead = asyncio.create_task(self._lead())
         others = [self.watches.run(), self.recorder.run(), self.writer.run(), self._keep_house()]
-        others += [self.rejections.run(), Ticker(self.clock, LAG_EVERY).run(self._lag)]
+        others += [self.parts.registrations.run(), self.rejections.run(), Ticker(self.clock, LAG_EVERY).run(self._lag)]
         if self.extender is not None:
             others.append(self.extender.wakeup.run())
         if self.live is not None:

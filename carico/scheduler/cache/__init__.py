@@ -10,6 +10,7 @@ Nodes, pods, objects
     object_store     the other objects: namespaces, services, volumes and so on
     template         pods with equal requirements share one Template; PodInfo
     requests         resource requests of a pod, as kube-scheduler computes them
+    pod_indexes      indexes over the pods on nodes, which plugins register
     affinity_terms   compiled inter-pod affinity terms
     pod_set_index    index of the pod selectors that a pod may match
     pod_match_counts  number of matching pods on each node, per selector

@@ -29,6 +29,7 @@ from carico.kube.storage import (
 )
 
 T = TypeVar("T")
+K = TypeVar("K", bound=KubeObject)
 
 KINDS: dict[str, type[KubeObject]] = {
     kind.__name__: kind
@@ -91,6 +92,13 @@ class ObjectStore:
             "CSIStorageCapacity": self.storage_capacities,
             "VolumeAttachment": self.attachments,
         }
+
+    def knows(self, kind: str) -> bool:
+        return kind in self._tables
+
+    def table(self, kind: type[K]) -> dict[str, K]:
+        """The objects of a kind that a plugin has registered, by key."""
+        return self._tables.setdefault(kind.__name__, {})
 
     def put(self, obj: KubeObject) -> None:
         kind = type(obj).__name__

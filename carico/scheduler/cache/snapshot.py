@@ -23,6 +23,7 @@ from carico.scheduler.cache import requests
 from carico.scheduler.cache.host_ports import PortIndex
 from carico.scheduler.cache.label_columns import LabelColumns
 from carico.scheduler.cache.object_store import ObjectStore
+from carico.scheduler.cache.pod_indexes import PodIndexes
 from carico.scheduler.cache.pod_match_counts import PodMatchCounts
 from carico.scheduler.cache.requests import Requests
 from carico.scheduler.cache.row_groups import Groups
@@ -48,6 +49,7 @@ class Snapshot:
     def __init__(self, rows: RowIndex) -> None:
         self.rows = rows
         self.templates = PodTemplates()
+        self.indexes = PodIndexes()
         self.store = ObjectStore()
         self.nodes: list[Node | None] = []
         self.on: list[dict[str, PodInfo]] = []  # pods by row and UID
@@ -126,6 +128,9 @@ class Snapshot:
             if self.rows.names[row] == node:
                 self.pods[pod.uid] = (pod, row)
                 self.on[row][pod.uid] = pod
+                if self.indexes:  # they may read more of a pod
+                    self.indexes.change(known[0], row, -1)
+                    self.indexes.change(pod, row, 1)
                 return
         self.remove_pod(pod.uid)
         if pod.pod.terminal:
@@ -278,6 +283,7 @@ class Snapshot:
         if (old.status.images if old else ()) != (node.status.images if node else ()):
             self.image_changes.note(row)
         self.node_changes.note(row)
+        self.indexes.node_changed(row)
 
     def _place(self, pod: PodInfo, row: int, change: int) -> None:
         """Updates everything that counts pods; `change` is +1 or −1."""
@@ -293,6 +299,8 @@ class Snapshot:
         self.ports.change(pod, row, change)
         if pod.volumes:
             self._use_volumes(pod, row, change)
+        if self.indexes:
+            self.indexes.change(pod, row, change)
 
     def _spend(self, wanted: Requests, row: int, change: int) -> None:
         for name, amount in wanted.items():

@@ -26,6 +26,7 @@ from carico.scheduler.cache.ledger import Ledger
 from carico.scheduler.cache.snapshot import Snapshot
 from carico.scheduler.framework.contract import MeasuredSupply, Plugin
 from carico.scheduler.framework.in_flight import WaitingPods
+from carico.scheduler.framework.registrations import Registrations
 from carico.scheduler.plugins.capacity import Capacity, CapacityArgs
 from carico.scheduler.plugins.default_preemption import DefaultPreemption
 from carico.scheduler.plugins.image_locality import ImageLocality
@@ -59,6 +60,11 @@ class PluginTools:
     classes: ClassCostTable | None = None
     client: ApiCaller | None = None  # None in a dry run: nothing is written
     waiting: WaitingPods | None = None  # pods in flight, for plugins that permit or wait
+    register: Registrations = None  # type: ignore[assignment]  # made below where it is not given
+
+    def __post_init__(self) -> None:
+        if self.register is None:
+            object.__setattr__(self, "register", Registrations(self.snapshot, self.clock))
 
 
 A = TypeVar("A")
