@@ -56,6 +56,8 @@ class ObjectMeta(ObjectName, frozen=True):
     @property
     def controller(self) -> OwnerReference | None:
         """The one owner that manages this object."""
+        if not self.owner_references:
+            return None
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 

@@ -80,6 +80,8 @@ class Selector:
 
     def plus(self, more: Selector) -> Selector:
         """Matches what both match."""
+        if more.empty:
+            return self
         return Selector(self.requirements | more.requirements, self.never or more.never)
 
 

@@ -5,9 +5,7 @@ Gauges of the present state (queue, ledger) are computed at each scrape, not kep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from time import perf_counter
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -15,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from carico.kube.metrics import EvictionMetrics
 from carico.kube.writes import Urgency
+from carico.scheduler.framework.durations import Durations, Timer
 from carico.scheduler.framework.plugin_times import PluginTimes
 
 
@@ -34,7 +33,7 @@ class SchedulerMetrics:
         def histogram(name: str, about: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
             return Histogram(name, about, labels, buckets=buckets, registry=registry)
 
-        milliseconds, tenths = exponential(0.001, 2, 15), exponential(0.0001, 2, 12)
+        milliseconds = exponential(0.001, 2, 15)
         self.attempts = counter(
             "scheduler_schedule_attempts", "Attempts to schedule pods, by the result.", "result", "profile"
         )
@@ -57,14 +56,13 @@ class SchedulerMetrics:
         self.pod_attempts = histogram(
             "scheduler_pod_scheduling_attempts", "Attempts that a pod took.", exponential(1, 2, 5)
         )
-        self.point_seconds = histogram(
+        self.point_seconds = Durations(
             "scheduler_framework_extension_point_duration_seconds",
             "Latency for running all plugins of a specific extension point.",
-            tenths,
-            "extension_point",
-            "status",
-            "profile",
+            ("extension_point", "status", "profile"),
+            exponential(0.0001, 2, 12),
         )
+        registry.register(self.point_seconds)
         self.plugin_times = PluginTimes()
         registry.register(self.plugin_times)
         self.preemptions = counter("scheduler_preemption_attempts", "Preemption attempts in the cluster till now.")
@@ -128,7 +126,6 @@ class SchedulerMetrics:
         self.leader = Gauge(
             "carico_scheduler_leader", "1 while this replica decides, with a Lease or without.", registry=registry
         )
-        self._children: dict[tuple[str, str], Histogram] = {}
         self._written: dict[tuple[Urgency, str], Counter] = {}
 
     def written(self, kind: Urgency, result: str) -> None:
@@ -138,18 +135,9 @@ class SchedulerMetrics:
             child = self._written[key] = self.writes.labels(kind.name.lower(), result)
         child.inc()
 
-    @contextmanager
-    def point(self, point: str, profile: str) -> Iterator[None]:
+    def point(self, point: str, profile: str) -> Timer:
         """Times one extension point."""
-        key = (point, profile)
-        child = self._children.get(key)
-        if child is None:
-            child = self._children[key] = self.point_seconds.labels(point, "Success", profile)
-        start = perf_counter()
-        try:
-            yield
-        finally:
-            child.observe(perf_counter() - start)
+        return self.point_seconds.timed(point, "Success", profile)
 
 
 class ScrapeGauges(Collector):

@@ -6,12 +6,14 @@ import asyncio
 
 import pytest
 from prometheus_client import CollectorRegistry
+from prometheus_client.utils import floatToGoString
 
 from carico.scheduler.framework.contract import OK, PermitWait, error, unresolvable, unschedulable
-from carico.scheduler.framework.plugin_times import BOUNDS, NAMES, SHARE, PluginTimes
+from carico.scheduler.framework.plugin_times import BOUNDS, SHARE, PluginTimes
 from carico.testing import make_pod
 from harness.scheduler.offline import World
 
+NAMES = [*map(floatToGoString, BOUNDS), "+Inf"]
 NAME = "scheduler_plugin_execution_duration_seconds"
 
 
@@ -70,7 +72,7 @@ def test_buckets_are_cumulative_and_their_sum_is_the_time() -> None:
     times, registry = PluginTimes(), CollectorRegistry()
     registry.register(times)
     for seconds in (0.00001, 0.00002, 1.0):
-        times._note("P", "Filter", "Success", seconds)
+        times.note(("P", "Filter", "Success"), seconds)
     labels = {"plugin": "P", "extension_point": "Filter", "status": "Success"}
     buckets = [registry.get_sample_value(f"{NAME}_bucket", {**labels, "le": le}) for le in NAMES]
     assert buckets == [1, 1, *[2] * 18, 3]

@@ -313,7 +313,7 @@ class Ledger(RoomColumns):
 
     def extend(self) -> None:
         """Lengthens the columns to all rows, including those that the snapshot added."""
-        if self.fit(len(self._rows)):
+        if len(self.free) < len(self._rows) and self.fit(len(self._rows)):
             self._freshness.fit(len(self.free))
 
     def _clear(self, row: int) -> None:

@@ -242,6 +242,8 @@ class Snapshot:
         return _NO_LABELS if node is None else node.metadata.labels
 
     def _grow(self, row: int) -> int:
+        if row < len(self.nodes):
+            return row
         while len(self.nodes) <= row:
             self.nodes.append(None)
             self.on.append({})
@@ -253,8 +255,9 @@ class Snapshot:
 
     def _read(self, table: dict[str, Amounts], resource: str) -> Amounts:
         """Creates no column: a pod may request a resource of any name."""
-        if resource in table:
-            return self._column(table, resource)[: len(self)]
+        column, length = table.get(resource), len(self.nodes)
+        if column is not None:
+            return column[:length] if len(column) >= length else self._column(table, resource)[:length]
         self._none = grown(self._none, len(self))
         return self._none[: len(self)]
 

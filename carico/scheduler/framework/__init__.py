@@ -8,5 +8,6 @@ scoring         PreScore and Score: the weighted sum
 registrations   kinds to watch, indexes, background tasks and wake-ups that plugins register
 in_flight       pods in flight, and what they wait for
 plugin_times    sampled duration of each plugin at each extension point
+durations       histograms that cost little to observe
 amounts         amounts as text, for reasons
 """

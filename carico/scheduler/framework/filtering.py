@@ -122,6 +122,7 @@ class _Kept:
     """Cached verdicts of the reusable filters for one template."""
 
     mask: Mask
+    by_node: Mask  # by the filters that depend on the Node alone
     verdicts: dict[str, Verdict]
     node_mark: int
     pod_mark: int
@@ -228,24 +229,31 @@ class FilterRunner:
         return (p for p in self._filters if p.reuse is not Reuse.NEVER and p.name not in cycle.skipped)
 
     def _compute(self, cycle: Cycle) -> _Kept:
-        kept = _Kept(np.ones(len(cycle.snapshot), dtype=np.bool_), {}, 0, 0)
+        length = len(cycle.snapshot)
+        kept = _Kept(np.ones(length, dtype=np.bool_), np.ones(length, dtype=np.bool_), {}, 0, 0)
         for plugin in self._reusable(cycle):
             verdict = kept.verdicts[plugin.name] = _filtered(plugin, cycle, None)
-            kept.mask &= verdict.bits == 0
+            mask = kept.by_node if plugin.reuse is Reuse.NODE else kept.mask
+            mask &= verdict.bits == 0
+        kept.mask &= kept.by_node
         return kept
 
     def _patch(self, cycle: Cycle, kept: _Kept, nodes: RowArray, pods: RowArray) -> None:
-        either = np.concatenate((nodes, pods)) if len(nodes) else pods
-        if not len(either):
-            return
+        if len(nodes):
+            kept.by_node[nodes] = self._patched(cycle, kept, nodes, Reuse.NODE)
+            pods = np.concatenate((nodes, pods))
+        if len(pods):
+            kept.mask[pods] = self._patched(cycle, kept, pods, Reuse.ROW) & kept.by_node.take(pods)
+
+    def _patched(self, cycle: Cycle, kept: _Kept, rows: RowArray, reuse: Reuse) -> Mask:
+        """Runs the filters with this `reuse` on the rows again; returns which rows they accept."""
+        accepted = np.ones(len(rows), dtype=np.bool_)
         for plugin in self._reusable(cycle):
-            rows = nodes if plugin.reuse is Reuse.NODE else either
-            if len(rows):
-                kept.verdicts[plugin.name].bits[rows] = _filtered(plugin, cycle, rows).bits
-        good = np.ones(len(either), dtype=np.bool_)
-        for verdict in kept.verdicts.values():
-            good &= verdict.bits[either] == 0
-        kept.mask[either] = good
+            if plugin.reuse is reuse:
+                bits = _filtered(plugin, cycle, rows).bits
+                kept.verdicts[plugin.name].bits[rows] = bits
+                accepted &= bits == 0
+        return accepted
 
     def _refusing(self, result: FilterResult) -> set[str]:
         names = set(result.kept_by)

@@ -1,30 +1,27 @@
 """Duration of each plugin at each extension point, with kube-scheduler's metric name, labels and buckets.
 
-As in kube-scheduler, a random tenth of the cycles is sampled. A cycle has some twenty calls to measure, and an
-observation in prometheus_client's histograms takes ten times as long as one in plain lists.
+As in kube-scheduler, a random tenth of the cycles is sampled: a cycle has some twenty calls to measure.
 """
 
 from __future__ import annotations
 
 import random
-from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from itertools import accumulate, repeat
 from operator import mul
 from time import perf_counter
 from typing import ParamSpec, TypeVar
 
-from prometheus_client.core import HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
-
 from carico.scheduler.framework.contract import Code, PermitWait, Status
+from carico.scheduler.framework.durations import Durations
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 SHARE = 0.1  # of the cycles that are sampled
 BOUNDS = tuple(accumulate(repeat(1.5, 19), mul, initial=0.00001))  # s
-NAMES = [*map(repr, BOUNDS), "+Inf"]
+NAME = "scheduler_plugin_execution_duration_seconds"
+ABOUT = "Duration for running a plugin at a specific extension point, on all nodes in question."
 LABELS = ("plugin", "extension_point", "status")
 STATUSES = {
     Code.SUCCESS: "Success",
@@ -35,11 +32,10 @@ STATUSES = {
 }
 
 
-class PluginTimes(Collector):
+class PluginTimes(Durations):
     def __init__(self, share: float = SHARE) -> None:
+        super().__init__(NAME, ABOUT, LABELS, BOUNDS)
         self.share = share
-        self._counts: dict[tuple[str, str, str], list[int]] = {}  # per bucket, not cumulative
-        self._sums: dict[tuple[str, str, str], float] = {}  # s
 
     def sample(self) -> PluginTimes | None:
         """Itself, if the cycle that begins is sampled; else None."""
@@ -53,7 +49,7 @@ class PluginTimes(Collector):
             status = _status(answer)
             return answer
         finally:
-            self._note(plugin, point, status, perf_counter() - began)
+            self.note((plugin, point, status), perf_counter() - began)
 
     async def wait(self, point: str, plugin: str, answer: Awaitable[R]) -> R:
         """The same for a plugin that awaits."""
@@ -63,24 +59,7 @@ class PluginTimes(Collector):
             status = _status(found)
             return found
         finally:
-            self._note(plugin, point, status, perf_counter() - began)
-
-    def collect(self) -> Iterator[Metric]:
-        about = "Duration for running a plugin at a specific extension point, on all nodes in question."
-        family = HistogramMetricFamily("scheduler_plugin_execution_duration_seconds", about, labels=LABELS)
-        for key, counts in self._counts.items():
-            buckets = list(zip(NAMES, accumulate(counts), strict=True))
-            family.add_metric(key, buckets, self._sums[key])
-        yield family
-
-    def _note(self, plugin: str, point: str, status: str, seconds: float) -> None:
-        key = (plugin, point, status)
-        counts = self._counts.get(key)
-        if counts is None:
-            counts = self._counts[key] = [0] * (len(BOUNDS) + 1)
-            self._sums[key] = 0.0
-        counts[bisect_left(BOUNDS, seconds)] += 1
-        self._sums[key] += seconds
+            self.note((plugin, point, status), perf_counter() - began)
 
 
 def _status(answer: object) -> str:

@@ -325,7 +325,7 @@ class Capacity(PreFilter, PreFilterExtensions, MeasuredSupply, Score, Explain, E
             remark = f" (its capacity report is stale; on_stale is {rule!r})"
             if rule == "requests":
                 return DecisionFigures(remark=remark, stale_rule=rule)
-        return DecisionFigures(need, float(self.pods_that_fit(cycle, np.array([row]))[0]), remark, rule)
+        return DecisionFigures(need, self._free_on(cycle, row), remark, rule)
 
     def explain_rows(self, cycle: Cycle, rows: RowArray) -> RowTexts:
         _, columns = self._fits.columns()
@@ -354,6 +354,12 @@ class Capacity(PreFilter, PreFilterExtensions, MeasuredSupply, Score, Explain, E
         """By room if a node reports it; for a pod with units, in mean recent pods."""
         fits = self._fitting(cycle, rows, self._own_charge(cycle))
         return np.minimum(fits, MOST)
+
+    def _free_on(self, cycle: Cycle, row: int) -> float:
+        """The same on one row. A scheduling cycle has computed it for all rows already."""
+        if cycle.state.get(self.name):
+            return float(self.pods_that_fit(cycle, np.array([row]))[0])
+        return min(float(self._fits.everywhere(self._own_charge(cycle))[row]), MOST)
 
     def _is_of_family(self, pod: PodInfo, _: object, family: object) -> bool:
         """Whether the cost of the waiting pod's class changed, or was measured for the first time."""

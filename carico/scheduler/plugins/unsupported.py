@@ -29,7 +29,7 @@ def unsupported(cycle: Cycle) -> dict[str, list[str]]:
 
 def _without_device_plugin(cycle: Cycle) -> list[str]:
     """Resources that the pod can only get from a DeviceClass: no node offers them."""
-    wanted = [name for name, amount in cycle.pod.template.requests.items() if amount > 0 and "/" in name]
+    wanted = [name for name, amount in cycle.pod.template.requests.items() if "/" in name and amount > 0]
     if not wanted:
         return []
     served, present = _served(cycle.snapshot.store), cycle.snapshot.present
