@@ -17,6 +17,10 @@ from carico.kube.client import Client, Fence
 from carico.kube.objects import Pod
 from carico.kube.writes import Urgency, Write, always, nothing
 
+# s of failed attempts after which an eviction is given up. Longer than an API server or etcd takes to restart; no longer,
+# because the preemptor is not tried meanwhile, not even on a new node.
+EVICTION_PATIENCE = 60.0
+
 OnEnd = Callable[[Exception | None], object]
 Wanted = Callable[[], bool]
 
@@ -64,7 +68,7 @@ def eviction(
     wanted: Wanted = always,
     on_end: OnEnd = nothing,
     on_accepted: Callable[[], object] = lambda: None,
-    patience: float = 300.0,
+    patience: float = EVICTION_PATIENCE,
 ) -> Write:
     """Deletes a victim of preemption, after a condition in its status. A partial attempt can be repeated in full.
 

@@ -183,6 +183,25 @@ def test_an_eviction_that_meets_a_busy_api_server_is_sent_again() -> None:
     asyncio.run(story())
 
 
+def test_evictions_that_fail_for_a_minute_do_not_keep_the_pod_from_another_node() -> None:
+    async def story() -> None:
+        async with full_nodes(1) as world:
+            world.api.evictions_fail = 10**6
+            create(world, pod("high", "2", priority=1000))
+            for step in range(10):
+                await second(world, step)
+            queued = world.parts.queue.get("uid-high")
+            assert queued is not None
+            assert queued.place == "held"
+            world.api.set_node("n9", node("n9", "4"))
+            for step in range(10, 80):
+                await second(world, step)
+            assert world.api.pods["high"]["spec"].get("nodeName") == "n9"
+            assert not world.api.deleted
+
+    asyncio.run(story())
+
+
 def test_an_eviction_that_is_refused_for_good_ends_the_nomination() -> None:
     async def story() -> None:
         async with full_nodes(1) as world:

@@ -297,6 +297,20 @@ def test_a_pod_that_is_rejected_after_a_wait_looks_at_what_happened_meanwhile(ki
     assert waiting.pop(200) is None, "not at once: it would be permitted and rejected again and again"
 
 
+def test_changes_are_kept_no_longer_than_a_pod_is_in_flight() -> None:
+    waiting = queue()
+    for name in ("first", "second"):
+        waiting.add(info(name), now=0)
+    first, second = popped(waiting, 0), popped(waiting, 0)
+    waiting.on_change(ClusterEvent("Node", Action.ADD, None, make_node("n")), now=100)
+    waiting.done(first.uid, now=150)
+    waiting.fail(second, BY_NODE, now=200)
+    assert second.place == "backoff", "the node came during its attempt"
+    assert not waiting._recent, "whole objects: 1,000 of them take several megabytes"
+    waiting.fail(popped(waiting, 300), BY_NODE, now=300)
+    assert second.place == "waiting", "nothing came during this one"
+
+
 def test_a_held_pod_stays_out_whatever_happens() -> None:
     waiting = queue()
     waiting.add(info("a"), now=0)

@@ -302,6 +302,8 @@ class Queue:
             self._count[queued.place] -= 1
         if place:
             self._count[place] += 1
+        if queued.place == "flight" and not self._count["flight"]:
+            self._recent.clear()  # whole Pods and Nodes, several megabytes
         if queued.group is not None:
             self._unschedulable.remove(queued)
         if queued.place == "gated":
