@@ -17,8 +17,8 @@ from carico.kube.client import Client, Fence
 from carico.kube.objects import Pod
 from carico.kube.writes import Urgency, Write, always, nothing
 
-# s of failed attempts after which an eviction is given up. Longer than an API server or etcd takes to restart; no longer,
-# because the preemptor is not tried meanwhile, not even on a new node.
+# s of failed attempts after which an eviction is given up: API servers and etcd restart faster. The preemptor is not
+# tried meanwhile, not even on a new node.
 EVICTION_PATIENCE = 60.0
 
 OnEnd = Callable[[Exception | None], object]
