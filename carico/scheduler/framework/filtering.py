@@ -215,7 +215,7 @@ class FilterRunner:
         if cached is None or nodes is None or pods is None or len(cached.mask) != len(snapshot):
             return self._compute(cycle)
         verdicts = {name: Verdict(verdict.bits.copy(), verdict.reasons) for name, verdict in cached.verdicts.items()}
-        copy = _Kept(cached.mask.copy(), verdicts, 0, 0)
+        copy = _Kept(cached.mask.copy(), cached.by_node.copy(), verdicts, 0, 0)
         tried = np.fromiter(snapshot.tried_rows, dtype=np.intp, count=len(snapshot.tried_rows))
         self._patch(cycle, copy, nodes, np.union1d(pods, tried))
         return copy
