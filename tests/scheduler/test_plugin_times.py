@@ -88,6 +88,7 @@ def test_buckets_are_cumulative_and_their_sum_is_the_time() -> None:
         (error("broken"), "Error"),
         (PermitWait(1.0), "Wait"),
         (None, "Unschedulable"),
+        ((), "Unschedulable"),
     ],
 )
 def test_statuses_are_kube_schedulers(answer: object, status: str) -> None:

@@ -63,9 +63,9 @@ class PluginTimes(Durations):
 
 
 def _status(answer: object) -> str:
-    """Verdicts and scores are per node, so they count as success. None is a post-filter that found no victims."""
+    """Verdicts and scores are per node, so they count as success; a post-filter without actions found no remedy."""
     if isinstance(answer, Status):
         return STATUSES[answer.code]
     if isinstance(answer, PermitWait):
         return "Wait"
-    return "Unschedulable" if answer is None else "Success"
+    return "Unschedulable" if answer is None or (isinstance(answer, tuple | list) and not answer) else "Success"
