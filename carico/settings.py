@@ -384,7 +384,42 @@ class LeaseSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class SchedulerSettings(ClientSettings, CapacitySettings, LedgerSettings, LeaseSettings, ClassSettings, ServerTlsFiles):
+class CertificateSettings:
+    """Certificates that the leader makes."""
+
+    issue_certificates: bool = setting(
+        False,
+        "the leader makes and renews an authority, and the certificates of the Services carico-aggregator and "
+        "carico-scheduler, in Secrets of its own namespace; instead of tls_cert and tls_key",
+        common=True,
+    )
+    certificate_lifetime: float = duration(
+        30 * 86400.0, "lifetime of the servers' certificates; renewed at two thirds of it", least=60
+    )
+    authority_lifetime: float = duration(365 * 86400.0, "lifetime of the authority that signs them", least=600)
+    authority_distribution: float = duration(
+        86400.0,
+        "time for which a new authority is in the ConfigMap before it signs, for all clients to have it",
+        least=1,
+    )
+    cluster_domain: str = setting(
+        "cluster.local", "domain of the cluster's DNS, for the names in the servers' certificates", metavar="DOMAIN"
+    )
+
+    def conflicts(self) -> Iterator[tuple[tuple[str, str], str]]:
+        least = 3 * self.certificate_lifetime + 2 * self.authority_distribution
+        if self.issue_certificates and self.authority_lifetime < least:
+            text = (
+                f"an authority lifetime of {show(self.authority_lifetime)} must be at least {show(least)}: three times "
+                "the certificates' lifetime and twice the time of distribution"
+            )
+            yield ("authority_lifetime", "certificate_lifetime"), text
+
+
+@dataclasses.dataclass(frozen=True)
+class SchedulerSettings(
+    ClientSettings, CapacitySettings, LedgerSettings, LeaseSettings, ClassSettings, CertificateSettings, ServerTlsFiles
+):
     """Scheduler."""
 
     aggregator: str = setting(
@@ -439,3 +474,7 @@ class SchedulerSettings(ClientSettings, CapacitySettings, LedgerSettings, LeaseS
         True, "write NodeCapacity objects, which `kubectl get ncap` shows; off by itself where there is no such CRD"
     )
     per_node_metrics: int = setting(1000, "nodes above which /metrics has no series per node", least=0, metavar="NODES")
+
+    def conflicts(self) -> Iterator[tuple[tuple[str, str], str]]:
+        yield from LeaseSettings.conflicts(self)
+        yield from CertificateSettings.conflicts(self)

@@ -11,7 +11,7 @@ esac
 # The tool itself is locked too, by the run before.
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements/uv.txt
 compile() { .venv/bin/uv pip compile --quiet $upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-header "$@"; }
-compile pyproject.toml -o requirements/run.txt
+compile --extra certificates pyproject.toml -o requirements/run.txt
 # What is installed from a checkout is built there, with this.
 build='setuptools>=77'
 for extra in demo dev; do

@@ -77,16 +77,16 @@ def _clock(date: str) -> Finding:
 
 
 async def _rights(client: Client, settings: SchedulerSettings) -> Finding:
-    needed_rights = rights(
-        enabled_parts.parts(settings), settings.leader_elect_resource_namespace, also=registered_calls(settings)
-    )
+    where, lease = settings.leader_elect_resource_namespace, settings.leader_elect_resource_name
+    needed_rights = rights(enabled_parts.parts(settings), where, lease, also=registered_calls(settings))
     try:
         answers = await asyncio.gather(*(_may(client, right) for right in needed_rights))
     except (CaricoError, OSError, ValueError) as error:  # ValueError: what answers is no API server
         return problem(
             "rights", f"cannot be checked: {error}", "allow create on selfsubjectaccessreviews", needed=False
         )
-    denied = [str(right) for right, allowed in zip(needed_rights, answers, strict=True) if not allowed]
+    found = zip(needed_rights, answers, strict=True)
+    denied = list(dict.fromkeys(str(right) for right, allowed in found if not allowed))
     if denied:
         more = f" and {len(denied) - SHOWN} more" if len(denied) > SHOWN else ""
         return problem(

@@ -37,6 +37,7 @@ class NeededBy(Enum):
     PRIVATE_PAGES = "private pages"  # on an address that other hosts reach
     TOKENS = "token reviews"  # of callers over gRPC; by the aggregator too
     NODE_CAPACITIES = "node capacities"
+    CERTIFICATES = "certificates"  # made by the leader
     DESCHEDULING = "descheduling"
     COMMANDS = "commands"  # `carico explain`, `doctor` and others, with the rights of the user who runs them
     EMBEDDED = "embedded cluster"  # its nodes, the simulated nodes and the demo
@@ -146,7 +147,8 @@ def followed(resource: ApiResource, why: str, *, optional: bool = False) -> Foll
     )
 
 
-SCHEDULER, ELECTION, EXTENDER, PRIVATE_PAGES, TOKENS, NODE_CAPACITIES, DESCHEDULING, COMMANDS, EMBEDDED = NeededBy
+SCHEDULER, ELECTION, EXTENDER, PRIVATE_PAGES, *_rest = NeededBy
+TOKENS, NODE_CAPACITIES, CERTIFICATES, DESCHEDULING, COMMANDS, EMBEDDED = _rest
 
 
 def _to_place(why: str) -> dict[NeededBy, str]:
@@ -164,6 +166,13 @@ TOKEN_REVIEWS = ApiResource("authentication.k8s.io", "v1", "tokenreviews", names
 SUBJECT_ACCESS_REVIEWS = ApiResource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
 NODE_CAPACITY_OBJECTS = ApiResource("carico.dev", "v1alpha1", "nodecapacities", namespaced=False)
 SELF_REVIEWS = ApiResource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
+SECRETS = ApiResource("", "v1", "secrets")
+CONFIG_MAPS = ApiResource("", "v1", "configmaps")
+
+# Objects of Carico's own, in its own namespace. Rights on these resources are for these names only.
+AUTHORITY_SECRET = BUNDLE_CONFIG_MAP = "carico-ca"
+AGGREGATOR_SECRET, SCHEDULER_SECRET = "carico-aggregator-tls", "carico-scheduler-tls"
+OWN_NAMES = {SECRETS: (AGGREGATOR_SECRET, AUTHORITY_SECRET, SCHEDULER_SECRET), CONFIG_MAPS: (BUNDLE_CONFIG_MAP,)}
 
 FOLLOW_PODS = _followed(
     PODS, _to_place("pods to place, and what placed pods take of their nodes") | {EMBEDDED: "pods bound to its nodes"}
@@ -244,6 +253,12 @@ CREATE_NODE_CAPACITY = _call(
 PATCH_NODE_CAPACITY_STATUS = _call(
     "patch", NODE_CAPACITY_OBJECTS, {NODE_CAPACITIES: "what `kubectl get ncap` shows"}, "status", optional=True
 )
+GET_SECRET = _call("get", SECRETS, {CERTIFICATES: "the authority's key, and the certificates of the servers"})
+CREATE_SECRET = _call("create", SECRETS, {CERTIFICATES: "the first ones"})
+UPDATE_SECRET = _call("update", SECRETS, {CERTIFICATES: "renews them"})
+GET_CONFIG_MAP = _call("get", CONFIG_MAPS, {CERTIFICATES: "the authorities that clients trust"})
+CREATE_CONFIG_MAP = _call("create", CONFIG_MAPS, {CERTIFICATES: "the first ones"})
+UPDATE_CONFIG_MAP = _call("update", CONFIG_MAPS, {CERTIFICATES: "old and new ones together"})
 
 CREATE_TOKEN_REVIEW = _call(
     "create",

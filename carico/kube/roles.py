@@ -1,7 +1,8 @@
 """The scheduler's ClusterRole and Role, generated from the list of its calls.
 
-One rule for each resource, with the reason of each verb as a comment. Everything but the Lease is needed in all
-namespaces: pods, claims and Events are wherever users create them.
+One rule for each resource, with the reason of each verb as a comment. Everything but the Lease and Carico's own Secrets
+and ConfigMap is needed in all namespaces: pods, claims and Events are wherever users create them. The aggregator needs
+`manifests({NeededBy.TOKENS}, "", name="carico-aggregator")`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from itertools import groupby
 
-from carico.kube.calls import CALLS, LEASES, ApiCall, NeededBy
+from carico.kube.calls import CALLS, LEASES, OWN_NAMES, ApiCall, ApiResource, NeededBy
 
 NAME = "carico-scheduler"
 
@@ -22,12 +23,18 @@ def manifests(
     name: str = NAME,
     also: Iterable[ApiCall] = (),
 ) -> str:
-    """YAML of a ClusterRole and, where a Lease is needed, of a Role in its namespace; `also`: calls of plugins."""
+    """YAML of a ClusterRole and, where a Lease or certificates are needed, of a Role in their namespace.
+
+    They have one namespace here, the one of the scheduler's pods; a Lease elsewhere needs a Role there. `also`: calls
+    of plugins.
+    """
+    names = {LEASES: (lease_name,), **OWN_NAMES}
     calls = [call for call in (*CALLS, *also) if call.needed_by & set(needed_by)]
-    everywhere = [call for call in calls if call.resource is not LEASES]
+    everywhere = [call for call in calls if call.resource not in names]
     documents = [_document("ClusterRole", name, "", _rules(everywhere, needed_by))]
-    if leases := [call for call in calls if call.resource is LEASES]:
-        documents.append(_document("Role", name, lease_namespace, _lease_rules(leases, needed_by, lease_name)))
+    if any(call.resource in names for call in calls):
+        rules = [rule for resource, only in names.items() for rule in _named_rules(calls, needed_by, resource, only)]
+        documents.append(_document("Role", name, lease_namespace, rules))
     return "---\n".join(documents)
 
 
@@ -46,10 +53,15 @@ def _rules(calls: Iterable[ApiCall], parts: Collection[NeededBy]) -> Iterator[st
         yield from _rule(list(same), parts)
 
 
-def _lease_rules(calls: list[ApiCall], parts: Collection[NeededBy], lease_name: str) -> Iterator[str]:
+def _named_rules(
+    calls: list[ApiCall], parts: Collection[NeededBy], resource: ApiResource, names: tuple[str, ...]
+) -> Iterator[str]:
     """RBAC cannot restrict `create` to a name: the request has none when it is authorized."""
-    yield from _rule([call for call in calls if call.verb == "create"], parts)
-    yield from _rule([call for call in calls if call.verb != "create"], parts, lease_name)
+    of_resource = [call for call in calls if call.resource is resource]
+    if not of_resource:
+        return
+    yield from _rule([call for call in of_resource if call.verb == "create"], parts)
+    yield from _rule([call for call in of_resource if call.verb != "create"], parts, ", ".join(names))
 
 
 def _rule(calls: list[ApiCall], parts: Collection[NeededBy], only: str = "") -> Iterator[str]:

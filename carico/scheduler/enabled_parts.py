@@ -25,3 +25,5 @@ def _parts(settings: SchedulerSettings) -> Iterator[NeededBy]:
         yield NeededBy.TOKENS
     if settings.node_capacities:
         yield NeededBy.NODE_CAPACITIES
+    if settings.issue_certificates:
+        yield NeededBy.CERTIFICATES

@@ -33,6 +33,8 @@ from carico.kube.writes import Urgency
 from carico.metrics import loop_lag
 from carico.scheduler.assembly import Components, assemble
 from carico.scheduler.cache.units import units_of
+from carico.scheduler.certificates.maker import CertificateMaker
+from carico.scheduler.certificates.own import OwnCertificate
 from carico.scheduler.cycle.binding_cycle import Binder
 from carico.scheduler.cycle.binding_finisher import BindingFinisher
 from carico.scheduler.cycle.decision_log import DecisionRecord
@@ -83,7 +85,8 @@ class Scheduler:
         *,
         garbage: GcControl | None = None,
     ) -> None:
-        self.settings = settings
+        own = OwnCertificate(settings, clock or SystemClock()) if settings.issue_certificates else None
+        self.settings = settings = settings if own is None else own.settings
         self.clock: Clock = clock or SystemClock()
         self.client = client or Client(
             credentials.find(settings.kubeconfig, exec_in_pod=settings.exec_in_pod),
@@ -133,6 +136,7 @@ class Scheduler:
             self.clock,
             times,
         )
+        self.certificates = CertificateMaker(own, self.client, self.clock, self.may_bind) if own is not None else None
         self.listener = ReportListener(cluster, metrics, self.clock, settings.heartbeat, self.may_bind)
         self.class_costs = ClassesClient(settings, self.clock, cluster.aggregated) if settings.aggregator else None
         self.live = Publisher(self.parts, self.clock, self._standing) if settings.page else None
@@ -168,6 +172,8 @@ class Scheduler:
             others.append(self.extender.wakeup.run())
         if self.live is not None:
             others.append(self.live.run())
+        if self.certificates is not None:
+            others.append(self.certificates.run())
         if self.class_costs is not None:
             others.append(self.class_costs.run())
         tasks: list[asyncio.Task[Any]] = [lead, *(asyncio.create_task(one) for one in others)]
@@ -372,7 +378,9 @@ class Scheduler:
         return [*self.watches.all, self.rejections.reflector]
 
     def why_not_ready(self) -> str | None:
-        return None if self.watches.is_synced else "the first lists of the API server's objects are not complete"
+        if not self.watches.is_synced:
+            return "the first lists of the API server's objects are not complete"
+        return self.certificates.why_not_ready() if self.certificates is not None else None
 
 
 def _rounded(figure: float | None) -> float | None:

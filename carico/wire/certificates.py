@@ -39,7 +39,7 @@ class Authority:
     """
 
     def __init__(self, folder: Path, *, life: datetime.timedelta = LIFE, keep_key: bool = False) -> None:
-        self._x = _cryptography()
+        self._x = cryptography()
         self._folder, self._life = folder, life
         self.cert, kept = folder / "ca.pem", folder / "ca.key"
         if keep_key and kept.exists():
@@ -137,11 +137,13 @@ class _Cryptography(NamedTuple):
     serialization: Any
 
 
-def _cryptography() -> _Cryptography:
+def cryptography() -> _Cryptography:
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError:
-        raise UsageError("self-made certificates need the package cryptography; install carico[demo]") from None
+        raise UsageError(
+            "certificates can only be made with the package cryptography; install carico[certificates]"
+        ) from None
     return _Cryptography(x509, ec, hashes, serialization)

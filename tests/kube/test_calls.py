@@ -63,17 +63,36 @@ def _granted(text: str) -> set[Right]:
     for role in yaml.safe_load_all(text):
         namespace = role["metadata"].get("namespace", "")
         for rule in role["rules"]:
+            only = rule.get("resourceNames", [""])
             for group in rule["apiGroups"]:
                 for resource, _, sub in (name.partition("/") for name in rule["resources"]):
-                    found |= {Right(verb, group, resource, sub, namespace) for verb in rule["verbs"]}
+                    found |= {Right(verb, group, resource, sub, namespace, n) for verb in rule["verbs"] for n in only}
     return found
 
 
-@pytest.mark.parametrize("parts", [{NeededBy.SCHEDULER}, ALL_PARTS, {NeededBy.SCHEDULER, NeededBy.ELECTION}])
+INSTALLED = {
+    *(NeededBy.SCHEDULER, NeededBy.ELECTION, NeededBy.TOKENS, NeededBy.CERTIFICATES, NeededBy.NODE_CAPACITIES),
+}
+
+
+@pytest.mark.parametrize(
+    "parts", [{NeededBy.SCHEDULER}, ALL_PARTS, INSTALLED, {NeededBy.SCHEDULER, NeededBy.ELECTION}, {NeededBy.TOKENS}]
+)
 def test_the_roles_grant_what_the_doctor_checks(parts: set[NeededBy]) -> None:
     text = manifests(parts, "team")
-    assert _granted(text) == set(rights(parts, "team", optional=True))
+    assert _granted(text) == set(rights(parts, "team", "carico-scheduler", optional=True))
     assert text.count("kind: Role\n") == (NeededBy.ELECTION in parts)
+
+
+def test_the_rights_on_secrets_are_on_three_of_one_namespace() -> None:
+    on_secrets = {right for right in _granted(manifests(INSTALLED, "carico-system")) if right.resource == "secrets"}
+    assert {right.namespace for right in on_secrets} == {"carico-system"}
+    assert {(right.verb, right.name) for right in on_secrets} == {("create", "")} | {
+        (verb, name)
+        for verb in ("get", "update")
+        for name in ("carico-ca", "carico-scheduler-tls", "carico-aggregator-tls")
+    }
+    assert _granted(manifests({NeededBy.TOKENS}, "")) == {Right("create", "authentication.k8s.io", "tokenreviews")}
 
 
 def test_nothing_is_granted_that_would_let_the_scheduler_take_over_the_cluster() -> None:
@@ -92,6 +111,7 @@ def test_settings_switch_rights_on() -> None:
 
     assert parts() == {NeededBy.SCHEDULER, NeededBy.ELECTION, NeededBy.NODE_CAPACITIES}
     assert parts(leader_elect=False, node_capacities=False) == {NeededBy.SCHEDULER}
+    assert parts(token_audience="carico", issue_certificates=True) == INSTALLED
     assert parts(extender_listen="127.0.0.1:1", debug_listen="0.0.0.0:2") == ALL_PARTS
 
 

@@ -66,6 +66,9 @@ def present(scheduler: Scheduler) -> ScrapeGauges:
 def certificates(scheduler: Scheduler) -> CertificateCollector:
     """Expiry of the certificates of the servers here, and of the client of the API server."""
     shown = {"tls_cert": from_file(scheduler.settings.tls_cert), "kubeconfig": scheduler.client.certificate}
+    if scheduler.certificates is not None:
+        issuer = scheduler.certificates.issuer
+        shown["authority"] = lambda: issuer.authority  # of the leader
     return CertificateCollector("scheduler", shown)
 
 
