@@ -11,7 +11,8 @@ import msgspec
 
 from carico.kube import calls
 from carico.kube.calls import ApiCall
-from carico.kube.client import ApiError, Client, Fence
+from  import ApiError
+from carico.kube.client import Client, Fence
 
 LABELS = {"app.kubernetes.io/part-of": "carico", "app.kubernetes.io/managed-by": "carico-scheduler"}
 

@@ -17,7 +17,8 @@ import pytest
 from carico.clock import SystemClock
 from carico.errors import CaricoError, UsageError
 from carico.kube import calls, own_objects
-from carico.kube.client import ApiError, Client
+from  import ApiError
+from carico.kube.client import Client
 from carico.kube.credentials import fixed
 from carico.scheduler.certificates import own
 from carico.scheduler.certificates.issuer import Issuer, Unreadable

@@ -15,7 +15,8 @@ from carico.backoff import doubled, spread
 from carico.clock import Clock
 from carico.errors import CaricoError
 from carico.kube import calls, own_objects
-from carico.kube.client import ApiError, Client, FencedError
+from  import ApiError, FencedError
+from carico.kube.client import Client
 from carico.kube.own_objects import OwnObject
 from carico.scheduler.certificates.rotation import (
     Authorities,
