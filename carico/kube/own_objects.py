@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from carico.errors import ApiError
 from carico.kube import calls
 from carico.kube.calls import ApiCall
-from  import ApiError
 from carico.kube.client import Client, Fence
 
 LABELS = {"app.kubernetes.io/part-of": "carico", "app.kubernetes.io/managed-by": "carico-scheduler"}

@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from carico.clock import SystemClock
-from carico.errors import CaricoError, UsageError
+from carico.errors import ApiError, CaricoError, UsageError
 from carico.kube import calls, own_objects
-from  import ApiError
 from carico.kube.client import Client
 from carico.kube.credentials import fixed
 from carico.scheduler.certificates import own

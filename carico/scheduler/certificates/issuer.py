@@ -13,9 +13,8 @@ import msgspec
 
 from carico.backoff import doubled, spread
 from carico.clock import Clock
-from carico.errors import CaricoError
+from carico.errors import ApiError, CaricoError, FencedError
 from carico.kube import calls, own_objects
-from  import ApiError, FencedError
 from carico.kube.client import Client
 from carico.kube.own_objects import OwnObject
 from carico.scheduler.certificates.rotation import (
