@@ -12,10 +12,10 @@ import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
+from carico.estimate.stage import Stage
 from carico.settings import AUTO
 
 log = logging.getLogger(__name__)
@@ -40,17 +40,10 @@ def place(chosen: Path | None, environ: Mapping[str, str], folder: Path = FOLDER
     return None
 
 
-class Stateful(Protocol):
-    """An object with state to save: the pipeline."""
-
-    def save(self) -> dict[str, object]: ...
-    def restore(self, state: Mapping[str, object]) -> None: ...
-
-
 class Checkpoint:
     """Saves the state of `learner` in `path`; without a path it does nothing."""
 
-    def __init__(self, path: Path | None, learner: Stateful) -> None:
+    def __init__(self, path: Path | None, learner: Stage) -> None:
         self._path = path
         self._learner = learner
         self._failing = False

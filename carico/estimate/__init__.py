@@ -4,6 +4,7 @@ Stages, in the order of the data flow
     pipeline.py      samples and pod counts → one Estimate per batch
     smooth.py        smoothing: removes spikes, follows changes (10 Hz)
     estimators.py    creates the smoother and the estimator that the settings name
+    stage.py         the protocol of all stages: saved and restored
     pod_capacity.py  usage, baseline and cost → how many more pods fit
     paper/           the subspace, the signal k and the report's estimators on k, for comparison and export
 

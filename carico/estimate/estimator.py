@@ -7,10 +7,11 @@ same `Prediction`, so that they can be compared.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from carico.estimate.prior import Prior
+from carico.estimate.stage import Stage
 from carico.types import CostBelief, MeasuredPod
 
 Values = tuple[float, ...]
@@ -47,7 +48,7 @@ class Prediction(NamedTuple):
     room: Values = ()
 
 
-class Estimator(Protocol):
+class Estimator(Stage, Protocol):
     trace: bool  # k is computed with the trace-normalised unit
 
     def count(self, at: float, pods: int) -> None:
@@ -61,6 +62,3 @@ class Estimator(Protocol):
 
     def cost(self) -> CostBelief | None:
         """The cost of a pod per dimension from this node's evidence alone; None without evidence."""
-
-    def save(self) -> dict[str, object]: ...
-    def restore(self, state: Mapping[str, object]) -> None: ...

@@ -26,6 +26,7 @@ from carico.estimate.prior import Prior
 from carico.estimate.resource import ResourceFit
 from carico.estimate.saved import numbers, rows, section
 from carico.estimate.scale import Scale, scale_of
+from carico.estimate.stage import Stage
 from carico.settings import FULL, EstimateSettings
 from carico.types import (
     ClassCost,
@@ -281,16 +282,22 @@ class Pipeline:
             "whole": list(self._scale().whole),
             "counters": [self._pods, self._learned_pods, self._samples],
             "baseline": self._baseline,
-            "smoother": self._smoother.save(),
             "batch": [list(row) for row in self._batch.rows],
             "recent": [list(row) for row in self._recent],
             "recent_pods": list(self._recent_pods),
-            "clean": self._clean.save(),
             "local": subspace.save(self._local),
             "cluster": subspace.save(self._cluster),
-            "estimator_state": self._estimator.save(),
-            "prior": self._prior.save(),
-            "pronto": self._pronto.save(),
+            **{name: stage.save() for name, stage in self._stages().items()},
+        }
+
+    def _stages(self) -> dict[str, Stage]:
+        """By their names in the saved state."""
+        return {
+            "smoother": self._smoother,
+            "clean": self._clean,
+            "estimator_state": self._estimator,
+            "prior": self._prior,
+            "pronto": self._pronto,
         }
 
     def restore(self, state: Mapping[str, object]) -> None:
@@ -330,16 +337,13 @@ class Pipeline:
         pods, learned, samples = numbers(state, "counters", 3, least=-1.0)
         self._pods, self._learned_pods, self._samples = int(pods), int(learned), int(samples)
         self._baseline = numbers(state, "baseline", size, least=0.0, most=1.0)
-        self._smoother.restore(section(state, "smoother"))
         self._batch.rows = rows(state, "batch", size, self._settings.batch - 1)
         self._recent = rows(state, "recent", size, LOWEST_OF * self._settings.batch)
         self._recent_pods = [int(pods) for pods in numbers(state, "recent_pods", len(self._recent), least=0.0)]
-        self._clean.restore(section(state, "clean"))
         self._local = subspace.restore(state, "local", size, longest=math.sqrt(size) + 1e-6)
         self._cluster = subspace.restore(state, "cluster", size, longest=LONGEST_CLUSTER)
-        self._estimator.restore(section(state, "estimator_state"))
-        self._prior.restore(section(state, "prior"))
-        self._pronto.restore(section(state, "pronto"))
+        for name, stage in self._stages().items():
+            stage.restore(section(state, name))
 
 
 def _known(measured: Sequence[MeasuredPod] | None) -> Sequence[MeasuredPod] | None:

@@ -17,6 +17,7 @@ from carico.estimate.prior import Prior
 from carico.estimate.ramp import RampTracker
 from carico.estimate.saved import number, numbers, section
 from carico.estimate.scale import Scale
+from carico.estimate.stage import Stage
 from carico.types import CostBelief
 
 JUMP = 4.0  # standard deviations by which a raw sample must exceed the expected usage to be a jump
@@ -35,7 +36,7 @@ UNSETTLED_LEAST = -2.0  # usage below the prediction is load that is not visible
 UNKNOWN_LEAST = 0.0  # while the cost is unknown, pods whose load is not visible yet would seem to cost nothing
 
 
-class Fit(Protocol):
+class Fit(Stage, Protocol):
     """The filters of one resource."""
 
     @property
@@ -51,8 +52,6 @@ class Fit(Protocol):
     def learn(self, z: float, noise: float, at: float, pods: float, starts: RampTracker, least: float) -> None: ...
     def expect(self, first: float) -> None: ...
     def rescale(self, factor: float) -> None: ...
-    def save(self) -> dict[str, object]: ...
-    def restore(self, state: Mapping[str, object]) -> None: ...
 
 
 def _least(second: Observation, known: bool, *, saturated: bool) -> float:

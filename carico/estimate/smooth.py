@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from carico.estimate.saved import numbers, rows, section
+from carico.estimate.stage import Stage
 from carico.types import PodCount
 
 Values = tuple[float, ...]
@@ -36,7 +37,7 @@ FIRST_NOISE = 0.02**2  # variance, of cpu on an idle machine at 10 Hz
 LEAST_NOISE = 1e-4**2  # variance; memory changes little, but it is never known exactly
 
 
-class Smoother(Protocol):
+class Smoother(Stage, Protocol):
     """`update` is called once per sample; the attributes are then valid for that sample."""
 
     usage: Values
@@ -45,8 +46,6 @@ class Smoother(Protocol):
     fresh: bool  # `usage` includes samples with the current pod count
 
     def update(self, values: Values, pods: PodCount) -> None: ...
-    def save(self) -> dict[str, object]: ...
-    def restore(self, state: Mapping[str, object]) -> None: ...
 
 
 class DynamicEma:

@@ -14,6 +14,7 @@ from enum import Enum
 
 import msgspec
 
+from carico.backoff import doubled
 from carico.clock import Clock
 from carico.errors import ApiError, CaricoError, FencedError
 from carico.kube import pods
@@ -74,15 +75,14 @@ class Binding:
 
     async def send(self) -> BindOutcome:
         """Makes up to RETRIES + 1 attempts in a row."""
-        wait, end = FIRST_WAIT, self._clock.monotonic() + IN_A_ROW
-        for left in reversed(range(RETRIES + 1)):
+        end = self._clock.monotonic() + IN_A_ROW
+        for failures in range(1, RETRIES + 2):
             outcome, pause = await self._try()
             if outcome is not None:
                 return outcome
-            if not left or self._clock.monotonic() >= end:
+            if failures > RETRIES or self._clock.monotonic() >= end:
                 break
-            await self._clock.sleep(max(wait, pause))
-            wait *= 2
+            await self._clock.sleep(max(doubled(FIRST_WAIT, IN_A_ROW, failures), pause))
         return await self._look() if self._suspect else BindOutcome(BindResult.FAILED, self._why)
 
     async def again(self) -> BindOutcome:

@@ -24,7 +24,7 @@ from carico.clock import Clock
 from carico.errors import ApiError, CaricoError, FencedError, QueueFullError
 from carico.kube.client import Client, Fence
 from carico.kube.lanes import EventLane, Lane
-from carico.kube.writes import Stage, Urgency, Write, WriteEntry, always
+from carico.kube.writes import Urgency, Write, WriteEntry, WriteState, always
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class ApiWriter:
         if entry is None:
             entry = self._entries[write.key] = WriteEntry(write)
             self._make_ready(entry)
-        elif entry.stage is Stage.IN_FLIGHT:
+        elif entry.stage is WriteState.IN_FLIGHT:
             if entry.successor is not None:
                 self._counts[entry.successor.urgency] -= 1
             entry.successor = write
@@ -135,7 +135,7 @@ class ApiWriter:
 
     def _make_ready(self, entry: WriteEntry) -> None:
         write = entry.write
-        entry.stage, entry.ready_since = Stage.READY, self._clock.monotonic()
+        entry.stage, entry.ready_since = WriteState.READY, self._clock.monotonic()
         self._waiting[write.urgency].setdefault(write.key, entry)
         self._lanes[write.urgency].ready[write.urgency][write.key] = entry
 
@@ -148,13 +148,13 @@ class ApiWriter:
             return
         self._forget_waiting(entry, old.urgency)
         self._waiting[write.urgency][write.key] = entry
-        if entry.stage is Stage.READY:
+        if entry.stage is WriteState.READY:
             self._lanes[write.urgency].ready[write.urgency][write.key] = entry
 
     def _forget_waiting(self, entry: WriteEntry, urgency: Urgency) -> None:
         key = entry.write.key
         del self._waiting[urgency][key]
-        if entry.stage is Stage.READY:
+        if entry.stage is WriteState.READY:
             del self._lanes[urgency].ready[urgency][key]
 
     def _drop_beyond(self, urgency: Urgency) -> None:
@@ -168,7 +168,7 @@ class ApiWriter:
         """Makes those ready whose next attempt is due."""
         while self._resting and self._resting[0][0] <= now:
             _, _, entry = heapq.heappop(self._resting)
-            if entry.stage is Stage.RESTING:  # otherwise it was dropped
+            if entry.stage is WriteState.RESTING:  # otherwise it was dropped
                 self._make_ready(entry)
 
     # --- what is sent ---
@@ -202,7 +202,7 @@ class ApiWriter:
         if entry is None:
             return None
         self._forget_waiting(entry, entry.write.urgency)
-        entry.stage = Stage.IN_FLIGHT
+        entry.stage = WriteState.IN_FLIGHT
         lane = self._lanes[entry.write.urgency]
         if not self._may_go(entry):
             return None
@@ -259,7 +259,7 @@ class ApiWriter:
         wait = spread(doubled(FIRST_WAIT, LAST_WAIT, entry.tries), self._jitter())
         asked = error.retry_after if isinstance(error, ApiError) else 0.0
         due = now + max(wait, min(asked, LONGEST_RETRY_AFTER))
-        entry.stage = Stage.RESTING
+        entry.stage = WriteState.RESTING
         waiting = self._waiting[entry.write.urgency]
         waiting[entry.write.key] = entry
         waiting.move_to_end(entry.write.key, last=False)  # it has waited longest
@@ -275,7 +275,7 @@ class ApiWriter:
             entry.tries, entry.failing_since = 0, math.inf
             self._make_ready(entry)
         else:
-            entry.stage = Stage.ENDED
+            entry.stage = WriteState.ENDED
             del self._entries[write.key]
         self._on_result(write.urgency, _word(error) if known else "unwanted")
         self._ended.set()

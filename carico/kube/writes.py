@@ -46,7 +46,7 @@ class Write(msgspec.Struct, frozen=True, eq=False):
     fenced: bool = True  # False: replicas that do not hold the Lease may write it too
 
 
-class Stage(Enum):
+class WriteState(Enum):
     READY = auto()
     RESTING = auto()  # until its next attempt is due
     IN_FLIGHT = auto()
@@ -58,7 +58,7 @@ class WriteEntry(msgspec.Struct, eq=False):
 
     write: Write
     successor: Write | None = None  # put while `write` was in flight
-    stage: Stage = Stage.READY
+    stage: WriteState = WriteState.READY
     tries: int = 0  # failed attempts in a row, those of replaced writes included
     failing_since: float = math.inf  # s, monotonic
     ready_since: float = 0.0  # s, monotonic

@@ -20,6 +20,7 @@ from carico.estimate.kalman import LineKalman, ScalarKalman
 from carico.estimate.pod_capacity import bounded, completed
 from carico.estimate.prior import Prior
 from carico.estimate.saved import numbers, section
+from carico.estimate.stage import Stage
 from carico.types import CostBelief
 
 CREEP = 0.05  # share of the distance to the initial value per second without pods; author's
@@ -39,7 +40,7 @@ JOINT_WALK, JOINT_R = 2.1e-6, 4e-3
 LEAST_COST = 1e-3  # k per pod; below it k/c is noise
 
 
-class Slope(Protocol):
+class Slope(Stage, Protocol):
     """The filters of one signal estimator."""
 
     @property
@@ -49,8 +50,6 @@ class Slope(Protocol):
     @property
     def variance(self) -> float: ...
     def learn(self, k: float, pods: int) -> None: ...
-    def save(self) -> dict[str, object]: ...
-    def restore(self, state: Mapping[str, object]) -> None: ...
 
 
 class DualSlope:

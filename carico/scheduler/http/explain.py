@@ -169,17 +169,18 @@ def judge(parts: Components, pod: Pod, now: float) -> PluginResults:
 
 @contextmanager
 def _without(parts: Components, info: PodInfo) -> Iterator[None]:
-    """Removes the pod from the snapshot while the context lasts."""
-    known = parts.snapshot.pods.get(info.uid)
-    if known is None:
+    """The snapshot without the pod while the context lasts; no journal notes it."""
+    snapshot = parts.snapshot
+    if info.uid not in snapshot.pods:
         yield
         return
-    node = parts.snapshot.name(known[1])
-    parts.snapshot.remove_pod(info.uid)
+    row = snapshot.pods[info.uid][1]
+    before = dict(snapshot.on[row])
+    snapshot.try_without(info.uid)
     try:
         yield
     finally:
-        parts.snapshot.add_pod(known[0], node)
+        snapshot.undo_try(row, before)
 
 
 @contextmanager
