@@ -43,6 +43,7 @@ Requests
     node_capacities  the status of NodeCapacity objects, and their creation
     volumes        the choice of volumes
     leases         read, create, update
+    own_objects    Secrets and ConfigMaps of Carico's own
     reviews        TokenReview, SubjectAccessReview, SelfSubjectAccessReview
     token_reviews  verifies ServiceAccount tokens, with a cache
     review_budget  how many tokens may be sent for review

@@ -14,6 +14,7 @@ http/        health, metrics, explain, dashboard; and the client of them
 cluster_cache       applies watch events, reports and assumed pods to cache and queue
 informers           the reflectors of all kinds of objects
 reports             applies the agents' reports, and sends allocatable and classes to the agents
+certificates/       the leader makes and renews the authority and the servers' certificates
 node_capacities/    NodeCapacity objects, which `kubectl get ncap` shows
 kubelet_rejections  counts pods that a kubelet rejected after binding
 assembly            builds the parts of a scheduler from its settings, without a network

@@ -21,5 +21,6 @@ client.py           gRPC streams that are kept open
 channel.py          addresses of a name, and gRPC channels to them
 tls.py              certificates of both sides
 metrics.py          metrics of the calls that a server handles
+authorities.py      certificate authorities and serving certificates in memory
 certificates.py     a self-made CA for tests, the demo and `carico certificates`
 """
