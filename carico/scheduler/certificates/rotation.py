@@ -25,7 +25,7 @@ MOST = 8  # authorities in the ConfigMap
 Role = Literal["next", "signs", "retired"]
 
 
-class Authority(msgspec.Struct, frozen=True, omit_defaults=True):
+class StoredAuthority(msgspec.Struct, frozen=True, omit_defaults=True):
     cert: str
     role: Role
     key: str = ""  # of a retired one there is none
@@ -36,10 +36,10 @@ class Authority(msgspec.Struct, frozen=True, omit_defaults=True):
 class Authorities(msgspec.Struct, frozen=True):
     """What the Secret holds."""
 
-    authorities: tuple[Authority, ...]
+    authorities: tuple[StoredAuthority, ...]
     version: int = 1
 
-    def of(self, role: Role) -> Authority | None:
+    def of(self, role: Role) -> StoredAuthority | None:
         return next((one for one in self.authorities if one.role == role), None)
 
 
@@ -112,9 +112,9 @@ def _first(stored: Stored, times: Lifetimes, now: float) -> WriteAuthorities:
     in_use = [pair.cert for pair in stored.serving.values() if pair is not None]
     found = _valid(stored.bundle, now)
     found.sort(key=lambda cert: any(authorities.is_issued_by(each, cert) for each in in_use), reverse=True)
-    lost = [Authority(cert, "retired", until=until) for cert in found[: MOST - 1]]
+    lost = [StoredAuthority(cert, "retired", until=until) for cert in found[: MOST - 1]]
     pair = authorities.new_authority(now, times.authority)
-    new = Authority(pair.cert, "next" if lost else "signs", pair.key)
+    new = StoredAuthority(pair.cert, "next" if lost else "signs", pair.key)
     return WriteAuthorities(Authorities((new, *lost)), "the Secret was lost" if lost else "there is none yet")
 
 
@@ -123,7 +123,7 @@ def _adopted(known: Authorities, stored: Stored, times: Lifetimes, now: float) -
     ours = {one.cert for one in known.authorities}
     serving = [pair.cert for pair in stored.serving.values() if pair is not None]
     lost = [
-        Authority(cert, "retired", until=now + times.certificate + SLACK)
+        StoredAuthority(cert, "retired", until=now + times.certificate + SLACK)
         for cert in _valid(stored.bundle, now)
         if cert not in ours and any(authorities.is_issued_by(each, cert) for each in serving)
     ]
@@ -151,7 +151,7 @@ def _rotated(
     if coming is None and left < times.renew_authority:
         pair = authorities.new_authority(now, times.authority)
         why = "the present authority ends" if signs is not None else "none signs"
-        yield WriteAuthorities(Authorities((*known.authorities, Authority(pair.cert, "next", pair.key))), why)
+        yield WriteAuthorities(Authorities((*known.authorities, StoredAuthority(pair.cert, "next", pair.key))), why)
     if coming is not None and coming.published_at:
         if now >= coming.published_at + times.distribution:
             yield WriteAuthorities(_promoted(known, stored, times, now), "the next authority is known everywhere")
@@ -180,15 +180,15 @@ def _promoted(known: Authorities, stored: Stored, times: Lifetimes, now: float) 
     changed = []
     for one in known.authorities:
         if one.role == "signs":
-            changed.append(Authority(one.cert, "retired", until=until))
+            changed.append(StoredAuthority(one.cert, "retired", until=until))
         elif one.role == "next":
-            changed.append(Authority(one.cert, "signs", one.key))
+            changed.append(StoredAuthority(one.cert, "signs", one.key))
         else:
             changed.append(one)
     return Authorities(tuple(changed))
 
 
-def _with(known: Authorities, one: Authority, *, published_at: float) -> Authorities:
+def _with(known: Authorities, one: StoredAuthority, *, published_at: float) -> Authorities:
     changed = msgspec.structs.replace(one, published_at=published_at)
     return Authorities(tuple(changed if each is one else each for each in known.authorities))
 
