@@ -54,6 +54,7 @@ COMMANDS: dict[str, Command] = {
     "top": Command("watch this machine: Pod-Capacity, usage, pods or processes", TRY),
     "record": Command("write raw telemetry of this machine to a file", TRY),
     "replay": Command("run a recording through the estimation", TRY),
+    "simulate": Command("compare schedulers in a scenario, on simulated nodes and time", TRY, needs="carico.sim"),
     "agent": Command("measure this node and report how many more pods fit", CLUSTER, serves=True),
     "aggregator": Command("merge the nodes' models into one", CLUSTER, serves=True),
     "scheduler": Command("place pods by what the nodes can still take", CLUSTER, serves=True),

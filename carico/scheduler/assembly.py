@@ -5,7 +5,7 @@ Tests, benchmarks, `explain` and the extender use the same parts as the process.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
@@ -58,9 +58,12 @@ def assemble(
     client: Client | None,
     may_bind: Callable[[], bool] = lambda: True,
     on_queue_move: Callable[[str], object] = lambda _: None,
+    factories: Mapping[str, plugins.Factory] = plugins.NO_FACTORIES,
 ) -> Components:
-    """`on_queue_move` is called with the queue that a pod has entered."""
-    chosen = read_profiles(settings.profiles, settings)
+    """`on_queue_move` is called with the queue that a pod has entered. `factories` are of further plugins that profiles
+    may name; they replace registered ones of the same name.
+    """
+    chosen = read_profiles(settings.profiles, settings, factories)
     registry = pages.new_registry("scheduler")
     metrics = SchedulerMetrics(registry)
     rows = RowIndex()
@@ -91,7 +94,7 @@ def assemble(
         waiting=waiting,
         register=registrations,
     )
-    profiles = {name: _profile(name, one, tools, metrics) for name, one in chosen.items()}
+    profiles = {name: _profile(name, one, tools, metrics, factories) for name, one in chosen.items()}
     queue = _queue(settings, profiles, metrics, on_queue_move)
     cluster = ClusterCache(snapshot, ledger, queue, profiles, clock.monotonic, classes)
     cluster.on_pod, cluster.on_node_removed = waiting.pod_changed, waiting.node_removed
@@ -108,8 +111,14 @@ def registered_calls(settings: SchedulerSettings) -> list[ApiCall]:
     return assemble(settings, SystemClock(), None).registrations.calls
 
 
-def _profile(name: str, chosen: ProfileSettings, tools: plugins.PluginTools, metrics: SchedulerMetrics) -> Profile:
-    made = plugins.make(chosen.plugins, tools, chosen.args)
+def _profile(
+    name: str,
+    chosen: ProfileSettings,
+    tools: plugins.PluginTools,
+    metrics: SchedulerMetrics,
+    factories: Mapping[str, plugins.Factory],
+) -> Profile:
+    made = plugins.make(chosen.plugins, tools, chosen.args, factories)
     return Profile(name, made, plugins.WEIGHTS | chosen.weights, metrics)
 
 

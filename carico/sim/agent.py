@@ -24,7 +24,7 @@ QUEUE_RECENT = 0.1  # weight of a new sample in the smoothed run queue, as in th
 
 
 class SimAgent:
-    """Call `tick` ten times a second; `send` receives its reports."""
+    """Call `tick` `rate_hz` times a second; `send` receives its reports."""
 
     def __init__(
         self,
@@ -34,9 +34,10 @@ class SimAgent:
         kubelet: SimKubelet,
         settings: EstimateSettings,
         send: Callable[[NodeReport], None],
+        rate_hz: int = RATE_HZ,
     ) -> None:
         self._name, self._timeline, self._machine, self._kubelet = name, timeline, machine, kubelet
-        self._settings, self._send = settings, send
+        self._settings, self._send, self._rate_hz = settings, send, rate_hz
         self._full = (FULL * machine.hardware.threads, FULL * machine.hardware.memory)
         self._starts = 0
         self.restart()
@@ -52,7 +53,7 @@ class SimAgent:
         self._node = ReportBuilder(self._name, self._starts, RESOURCES, lambda: size)
         self.table = self._kubelet.table = PodTable(runtime)
         self.table.replace_all(self._kubelet.listing(), self._timeline.monotonic())
-        self.pipeline = Pipeline(self._settings, RESOURCES, RATE_HZ, size)
+        self.pipeline = Pipeline(self._settings, RESOURCES, self._rate_hz, size)
         self.pipeline.set_full(self._full)
         stats = MachineStats(self._timeline, self._machine, self._kubelet)
         self._meter = PodMeter(

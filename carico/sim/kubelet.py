@@ -7,6 +7,7 @@ A sandbox ends some time after its last container, with a second spike.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -14,7 +15,7 @@ from carico.backoff import doubled
 from carico.runtime.pods import Member, PodListing, PodTable, Sandbox
 from carico.sim.machine import Machine, later_peak
 from carico.sim.timeline import Timeline
-from carico.sim.workload import SimPod
+from carico.sim.workload import SimPod, WorkPhase
 
 SPIKE_AT, SPIKE_FOR = 0.30, 0.30
 SANDBOX_CREATED, SANDBOX_RUNS = 0.35, 0.52
@@ -25,6 +26,7 @@ SANDBOX_TAKEN_DOWN, SANDBOX_REMOVED = 0.1, 0.5  # s after the sandbox's exit
 DRAIN = 1.5  # s from the last container's exit to the sandbox's
 RUNNING_SEEN, ENDED_SEEN = 0.18, 1.9  # s until the API server has the new state
 BACK_OFF_FIRST, BACK_OFF_MOST = 10.0, 300.0  # s of back-off before a container that ended is restarted
+SUCCEEDED, KILLED, DELETED = "Succeeded", "OOMKilled", "Deleted"  # how a pod ends
 
 
 @dataclass
@@ -35,6 +37,13 @@ class PlacedPod:
     sandbox_runs: float | None = None  # s, time of its start
     container_runs: float | None = None
     starts: int = 0  # of its container
+    phase: int = 0  # the present one, of a program with work
+    outcome: str = SUCCEEDED
+
+    @property
+    def is_coming(self) -> bool:
+        """Bound, and its sandbox does not run yet."""
+        return self.sandbox_runs is None and self.starts == 0 and self.outcome == SUCCEEDED
 
     @property
     def sandbox(self) -> str:
@@ -56,10 +65,11 @@ class SimKubelet:
     machine: Machine
     table: PodTable  # the agent's; another one after its restart
     on_running: Callable[[str], None]  # the API server has the pod as running
-    on_ended: Callable[[str], None]  # … as ended
+    on_ended: Callable[[str, str], None]  # … as ended, and how
     drain: float = DRAIN
     pods: dict[str, PlacedPod] = field(default_factory=dict)
     running: int = 0  # pods whose container runs
+    _plans: int = 0  # of the end of a phase with work; only the last one stands
 
     def bind(self, pod: SimPod) -> None:
         """The pod was bound to this node."""
@@ -97,33 +107,108 @@ class SimKubelet:
         self.table.started(placed.sandbox, now)
         pod = placed.pod
         self.machine.add(pod.uid, (0.0, 0.0) if pod.stuck else pod.peak, pod.cpu_limit, now)
+        if pod.stuck and placed.outcome != SUCCEEDED:
+            self._end(placed, now)
 
     def _create_container(self, placed: PlacedPod, now: float) -> None:
+        if placed.outcome != SUCCEEDED:
+            return
         placed.starts += 1
         self.table.creating(placed.container, now)
         self.table.add_container(placed.container, placed.sandbox)
 
     def _run_container(self, placed: PlacedPod, now: float) -> None:
+        if placed.outcome != SUCCEEDED:
+            if self.machine.has(placed.pod.uid):
+                self._end(placed, now)
+            return
         placed.container_runs = now
         self.running += 1
         self.table.started(placed.container, now)
         if placed.starts == 1:
             self._at(now + RUNNING_SEEN, lambda _: self.on_running(placed.pod.uid))
+        if placed.pod.has_work:
+            placed.phase = -1
+            self._next_phase(placed, now)
+            return
         program, at = placed.pod.program(now), now
         for i, phase in enumerate(program):
             ahead = later_peak(program[i + 1 :])
-            self._at(at, lambda then, p=phase, a=ahead: self.machine.enter(placed.pod.uid, p, a, then))  # type: ignore[misc]
+            self._at(at, lambda then, p=phase, a=ahead: self._enter(placed, p, a, then))  # type: ignore[misc]
             at += phase.seconds
         self._at(at, lambda then: self._exit_container(placed, then))
 
+    def _enter(self, placed: PlacedPod, phase: WorkPhase, ahead: tuple[float, float], now: float) -> None:
+        if placed.container_runs is not None:  # else it was killed or deleted meanwhile
+            self.machine.enter(placed.pod.uid, phase, ahead, now)
+            self.plan()
+
+    def _next_phase(self, placed: PlacedPod, now: float) -> None:
+        """Enters the next phase of a program with work, or ends the container after the last one."""
+        if placed.container_runs is None:
+            return
+        placed.phase += 1
+        phases = placed.pod.phases
+        if placed.phase == len(phases):
+            self._exit_container(placed, now)
+            return
+        phase = phases[placed.phase]
+        self._enter(placed, phase, later_peak(phases[placed.phase + 1 :]), now)
+        if not phase.work:
+            self._at(now + phase.seconds, lambda then: self._next_phase(placed, then))
+
+    def plan(self) -> None:
+        """Schedules the end of the phase with work that ends first; call it whenever the shares of cpu have changed."""
+        when = self.machine.next_end(self.timeline.monotonic())
+        if when < math.inf:
+            self._plans += 1
+            plan = self._plans
+            self._at(when, lambda now: self._work_done(now) if plan == self._plans else None)
+
+    def _work_done(self, now: float) -> None:
+        for uid in self.machine.finished(now):
+            self._next_phase(self.pods[uid], now)
+        self.plan()
+
+    def kill(self, uid: str, outcome: str) -> None:
+        """Ends the pod's container, or its start, and then the pod."""
+        placed = self.pods.get(uid)
+        if placed is not None and placed.outcome == SUCCEEDED:
+            placed.outcome = outcome
+            now = self.timeline.monotonic()
+            if placed.container_runs is not None:
+                self._exit_container(placed, now)
+            elif placed.sandbox_runs is not None and (placed.pod.stuck or placed.starts):
+                self._end(placed, now)  # else it ends as soon as its container would start
+
+    def reclaim(self) -> list[str]:
+        """Kills pods that have more memory than their limit, then, as the kernel does while the machine has too
+        little, the one with the most memory beyond its request; returns them."""
+        killed = [placed for placed in self._with_memory() if self._memory(placed) > placed.pod.memory_limit]
+        for placed in killed:
+            self.kill(placed.pod.uid, KILLED)
+        while self.machine.memory_over() > 0.0 and (left := self._with_memory()):
+            most = max(left, key=lambda placed: self._memory(placed) - placed.pod.requests[1])
+            self.kill(most.pod.uid, KILLED)
+            killed.append(most)
+        return [placed.pod.uid for placed in killed]
+
+    def _with_memory(self) -> list[PlacedPod]:
+        return [placed for placed in self.pods.values() if placed.container_runs is not None]
+
+    def _memory(self, placed: PlacedPod) -> float:
+        return self.machine.memory_of(placed.pod.uid)
+
     def _exit_container(self, placed: PlacedPod, now: float) -> None:
+        if placed.container_runs is None:
+            return
         placed.container_runs = None
         self.running -= 1
         container = placed.container
         self.table.exited(container, now)
         self.machine.spike(now, EXIT_SPIKE_FOR)
         self._at(now + CONTAINER_TAKEN_DOWN, lambda then: self.table.stopped(container, then))
-        if placed.pod.crashes:
+        if placed.pod.crashes and placed.outcome == SUCCEEDED:
             self._restart(placed, now)
         else:
             self._end(placed, now)
@@ -136,11 +221,12 @@ class SimKubelet:
 
     def _end(self, placed: PlacedPod, now: float) -> None:
         self.machine.remove(placed.pod.uid, now)
+        self.plan()
         gone = now + self.drain
         self._at(gone, lambda then: self._exit_sandbox(placed, then))
         self._at(gone + SANDBOX_TAKEN_DOWN, lambda then: self.table.stopped(placed.sandbox, then))
         self._at(gone + SANDBOX_REMOVED, lambda then: self._forget(placed, then))
-        self._at(now + ENDED_SEEN, lambda _: self.on_ended(placed.pod.uid))
+        self._at(now + ENDED_SEEN, lambda _: self.on_ended(placed.pod.uid, placed.outcome))
 
     def _exit_sandbox(self, placed: PlacedPod, now: float) -> None:
         placed.sandbox_runs = None

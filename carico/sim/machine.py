@@ -7,6 +7,7 @@ changes its phase, so counters are updated then and when they are read, and a ti
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ SPIKE_THREADS = 2.4  # threads of a large one
 FLUCTUATION = 0.1  # standard deviation of the demand of a thread that sleeps, from second to second
 OVERHEAD = 0.03  # kernel's work for pods that is not charged to any pod, per core that they use
 BLOCK = 1024  # random numbers are drawn in blocks
+DONE = 1e-9  # core-seconds left that are rounding
 SYSTEM = 0  # row of everything that does not belong to a workload pod
 FIRST_ROWS = 32
 
@@ -33,6 +35,7 @@ class Hardware:
     cores: float
     memory: float  # bytes
     base: tuple[float, float] = (0.05, 0.12)  # usage without workload pods, as a ratio
+    contention: float = 0.0  # share of a core's work that is lost to switching when very many threads wait for it
 
     @property
     def threads(self) -> float:
@@ -74,6 +77,7 @@ class Machine:
         self._free: list[int] = []
         self._used = 1
         self._moving = 0  # rows whose demand changes linearly
+        self._working: dict[int, str] = {}  # rows with work left, and their pods
         self._stale = True  # shares were computed for an earlier demand
         self._spikes: list[tuple[float, float]] = []  # s, begin and end
         self._allocate(FIRST_ROWS)
@@ -89,6 +93,7 @@ class Machine:
         self._limit = np.full(rows, np.inf)
         self._wobble = np.ones(rows)  # factor of the demand of a thread that sleeps
         self._counters = np.zeros((rows, 3))
+        self._work = np.zeros(rows)  # core-seconds left, of rows that have work
 
     # Pods
 
@@ -110,7 +115,7 @@ class Machine:
         self._wobble[row] = 1.0
 
     def _grow(self) -> None:
-        for name in ("_threads", "_memory", "_slope", "_ahead", "_limit", "_wobble", "_counters"):
+        for name in ("_threads", "_memory", "_slope", "_ahead", "_limit", "_wobble", "_counters", "_work"):
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
 
@@ -127,6 +132,11 @@ class Machine:
             self._threads[row], self._memory[row] = phase.threads, phase.memory
         self._ahead[row] = np.maximum(target, ahead)
         self._stale = True
+        self._work[row] = phase.work
+        if phase.work > 0.0:
+            self._working[row] = uid
+        else:
+            self._working.pop(row, None)
 
     def rest(self, uid: str, ahead: tuple[float, float], now: float) -> None:
         """Its container has ended and may restart."""
@@ -154,6 +164,8 @@ class Machine:
         self._counters[:used, 0] += seconds * shares.usage
         self._counters[:used, 1] += seconds * shares.some
         self._counters[:used, 2] += seconds * shares.throttled
+        if self._working:
+            self._work[:used] -= seconds * self._speed(shares) * shares.usage
         if self._moving:
             self._threads[:used] += seconds * self._slope[:used, 0]
             self._memory[:used] += seconds * self._slope[:used, 1]
@@ -163,6 +175,28 @@ class Machine:
     @property
     def moving(self) -> bool:
         return self._moving > 0
+
+    # Work
+
+    def _speed(self, shares: Shares) -> float:
+        """Work per second of cpu time."""
+        return 1.0 - self.hardware.contention * (1.0 - 1.0 / shares.stretch)
+
+    def next_end(self, now: float) -> float:
+        """When the next phase with work ends if nothing else changes, s; infinity if none has work."""
+        if not self._working:
+            return math.inf
+        self.advance(now)
+        shares, rows = self.shares(), list(self._working)
+        rates = self._speed(shares) * shares.usage[rows]
+        return now + max(0.0, float((self._work[rows] / np.maximum(rates, 1e-12)).min()))
+
+    def finished(self, now: float) -> Iterator[str]:
+        """The pods whose work is done; each must enter its next phase."""
+        self.advance(now)
+        for row, uid in list(self._working.items()):
+            if self._work[row] <= DONE:
+                yield uid
 
     def fluctuate(self, now: float) -> None:
         """Draws the demand of threads that sleep; call it once a second."""
@@ -221,6 +255,18 @@ class Machine:
     def has(self, uid: str) -> bool:
         return uid in self._rows
 
+    def usage_of(self, uid: str) -> float:
+        """Cores, now."""
+        return float(self.shares().usage[self._rows[uid]])
+
+    def memory_of(self, uid: str) -> float:
+        """Bytes."""
+        return float(self._memory[self._rows[uid]])
+
+    def memory_over(self) -> float:
+        """Bytes that are demanded beyond the machine's memory; 0 or less: none."""
+        return self._memory_system + float(self._memory[1 : self._used].sum()) - self.hardware.memory
+
     def counters(self, uid: str, now: float) -> MachineCounters:
         self.advance(now)
         row = self._rows[uid]
@@ -242,11 +288,19 @@ class Machine:
 
     def expected(self, now: float) -> tuple[float, float]:
         """The same with every pod at its maximum present or future demand."""
+        return self._ratios(*self._expected_of_pods(now))
+
+    def expected_demand(self, now: float) -> tuple[float, float]:
+        """The same in threads and bytes."""
+        cpu, memory = self.expected(now)
+        return cpu * self.hardware.threads, memory * self.hardware.memory
+
+    def _expected_of_pods(self, now: float) -> tuple[float, float]:
         self.advance(now)
         used = self._used
         level = np.maximum(self._threads[1:used], self._ahead[1:used, 0])
         threads = float(np.minimum(level, self._limit[1:used]).sum())
-        return self._ratios(threads, float(np.maximum(self._memory[1:used], self._ahead[1:used, 1]).sum()))
+        return threads, float(np.maximum(self._memory[1:used], self._ahead[1:used, 1]).sum())
 
     def system_usage(self) -> float:
         """s of cpu time that was not charged to a pod."""

@@ -2,7 +2,8 @@
 
 A pod's program is a sequence of phases. Within one the demanded threads and memory are constant, or change linearly
 from the previous level to that of the phase. Threads are busy threads: 2.7 are two that are always runnable and one
-with demand for 70 % of the time.
+with demand for 70 % of the time. A phase ends after its time or, if it has work, when that much cpu time has been used:
+on a full node that takes longer.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class WorkPhase(NamedTuple):
     threads: float  # busy threads demanded, at its end
     memory: float  # bytes, at its end
     ramp: bool = False  # linearly from the end of the previous phase (0 for the first) instead of a step
+    work: float = 0.0  # core-seconds; above 0 the phase ends when they are done, `seconds` is the shortest time
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class SimPod:
     phases: tuple[WorkPhase, ...]
     kubelet_delay: float  # s from the binding until the kubelet creates its cgroup
     cpu_limit: float = math.inf  # cores
+    memory_limit: float = math.inf  # bytes; more ends the pod
     requests: tuple[float, float] = (0.0, 0.0)  # cores, bytes
     in_step: bool = False  # the phases are a cycle, synchronous between all such pods
     stuck: bool = False  # its image cannot be pulled
@@ -43,7 +46,7 @@ class SimPod:
 
     @cached_property
     def life(self) -> float:
-        """s that its container runs."""
+        """s that its container runs; at least, if it has work."""
         return sum(phase.seconds for phase in self.phases)
 
     @cached_property
@@ -51,6 +54,10 @@ class SimPod:
         """Its maximum demand: threads, bytes."""
         threads = max(phase.threads for phase in self.phases)
         return min(threads, self.cpu_limit), max(phase.memory for phase in self.phases)
+
+    @cached_property
+    def has_work(self) -> bool:
+        return any(phase.work for phase in self.phases)
 
     def program(self, start: float) -> tuple[WorkPhase, ...]:
         """Its phases if its container starts at `start`, s."""

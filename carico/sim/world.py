@@ -162,7 +162,7 @@ class World:
         pod, node = self._where[uid]
         self._admission.running(pod, node)
 
-    def _ended(self, uid: str) -> None:
+    def _ended(self, uid: str, outcome: str) -> None:  # noqa: ARG002
         pod, _ = self._where.pop(uid)
         self._admission.ended(pod)
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from carico.config import Found, nearest, validated
 from carico.errors import UsageError
-from carico.scheduler.plugins.registry import DEFAULT, Factory, FactoryWithArgs, known
+from carico.scheduler.plugins.registry import DEFAULT, NO_FACTORIES, Factory, FactoryWithArgs, known
 
 log = logging.getLogger(__name__)
 
@@ -40,14 +40,16 @@ class ProfileSettings:
     args: dict[str, Any] = field(default_factory=dict)  # by plugin: instances of FactoryWithArgs.args
 
 
-def read_profiles(tables: Mapping[str, Any], process: object = None) -> dict[str, ProfileSettings]:
+def read_profiles(
+    tables: Mapping[str, Any], process: object = None, extra: Mapping[str, Factory] = NO_FACTORIES
+) -> dict[str, ProfileSettings]:
     """Validates all profiles; `process` has the settings that arguments of plugins may take their defaults from."""
     problems: list[str] = []
     if not tables:
         problems.append(
             "[scheduler.profiles] is empty: name at least one schedulerName, e.g. [scheduler.profiles.carico]"
         )
-    factories = known()
+    factories = known() | extra
     read = {name: _Reader(name, table, factories, process, problems).read() for name, table in tables.items()}
     if problems:
         raise UsageError("\n".join(problems))

@@ -93,6 +93,7 @@ class FactoryWithArgs(Generic[A]):
 
 
 Factory = Callable[[PluginTools], Plugin] | FactoryWithArgs[Any]
+NO_FACTORIES: Mapping[str, Factory] = {}
 
 
 def _capacity(tools: PluginTools, args: CapacityArgs) -> Plugin:
@@ -156,9 +157,14 @@ def known() -> dict[str, Factory]:
     return found | BUILT_IN
 
 
-def make(names: Iterable[str], tools: PluginTools, args: Mapping[str, Any] | None = None) -> list[Plugin]:
+def make(
+    names: Iterable[str],
+    tools: PluginTools,
+    args: Mapping[str, Any] | None = None,
+    extra: Mapping[str, Factory] = NO_FACTORIES,
+) -> list[Plugin]:
     """The plugins of a profile, in the order given; `args` by plugin, defaults for the others."""
-    factories = known()
+    factories = known() | extra
     for name in names:
         if name not in factories:
             hint = nearest(name, factories) or f"; there are {', '.join(sorted(factories))}"
