@@ -81,8 +81,8 @@ def write_csv(folder: Path, run: str, recorder: Recorder) -> list[Path]:
 def write_parquet(folder: Path, run: str, recorder: Recorder) -> list[Path]:
     if importlib.util.find_spec("pyarrow") is None:
         raise UsageError("Parquet needs the package pyarrow: pip install pyarrow, or use --format csv")
-    import pyarrow
-    import pyarrow.parquet
+    import pyarrow  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    import pyarrow.parquet  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     written = []
     for name, heads, rows in (("pods", POD_FIELDS, _pods), ("nodes", NODE_FIELDS, _nodes)):

@@ -101,7 +101,7 @@ class Simulation:
 
     def _controller(self, number: int, workload: Workload) -> controllers.Controller:
         make = _named(controllers.REGISTRY, workload.controller, "controller")
-        controller = make(self, workload, np.random.default_rng([self.seed, 6, number]))
+        controller: controllers.Controller = make(self, workload, np.random.default_rng([self.seed, 6, number]))
         self.timeline.at(self.scenario.warm_up + workload.at, controller.start)
         return controller
 

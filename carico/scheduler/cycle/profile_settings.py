@@ -49,7 +49,7 @@ def read_profiles(
         problems.append(
             "[scheduler.profiles] is empty: name at least one schedulerName, e.g. [scheduler.profiles.carico]"
         )
-    factories = known() | extra
+    factories = known() | dict(extra)
     read = {name: _Reader(name, table, factories, process, problems).read() for name, table in tables.items()}
     if problems:
         raise UsageError("\n".join(problems))

@@ -164,7 +164,7 @@ def make(
     extra: Mapping[str, Factory] = NO_FACTORIES,
 ) -> list[Plugin]:
     """The plugins of a profile, in the order given; `args` by plugin, defaults for the others."""
-    factories = known() | extra
+    factories = known() | dict(extra)
     for name in names:
         if name not in factories:
             hint = nearest(name, factories) or f"; there are {', '.join(sorted(factories))}"

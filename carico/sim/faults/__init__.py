@@ -9,6 +9,7 @@ scheduler-paused  the scheduler does nothing, as between two leaders
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from carico.sim.scenario import Fault
@@ -31,13 +32,15 @@ class ClusterForFaults(Protocol):
 def agent_silent(cluster: ClusterForFaults, fault: Fault, nodes: list[str]) -> None:
     for node in nodes:
         cluster.stop_agent(node)
-    _after(cluster, fault, lambda: [cluster.start_agent(node) for node in nodes])
+    for node in nodes:
+        _after(cluster, fault, partial(cluster.start_agent, node))
 
 
 def node_gone(cluster: ClusterForFaults, fault: Fault, nodes: list[str]) -> None:
     for node in nodes:
         cluster.remove_node(node)
-    _after(cluster, fault, lambda: [cluster.restore_node(node) for node in nodes])
+    for node in nodes:
+        _after(cluster, fault, partial(cluster.restore_node, node))
 
 
 def aggregator_away(cluster: ClusterForFaults, fault: Fault, nodes: list[str]) -> None:  # noqa: ARG001

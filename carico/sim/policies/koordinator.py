@@ -69,8 +69,9 @@ class LoadAware(Filter, Score, Reserve):
     def _used(self, node: str, wanted: Vector) -> Vector:
         unseen = [one for one in self._recent.get(node, ()) if one[0] > self._read_at() - self._args.report_every]
         self._recent[node] = unseen
-        estimated = sum((estimate for _, _, estimate in unseen), wanted)
-        return self._measured(node) + estimated / np.array(self._view.true_size(node))
+        estimated: Vector = np.sum([wanted, *(estimate for _, _, estimate in unseen)], axis=0)
+        used: Vector = self._measured(node) + estimated / np.array(self._view.true_size(node))
+        return used
 
     def _estimate(self, pod: PodInfo) -> Vector:
         """Cores and bytes."""
