@@ -74,7 +74,7 @@ class SimScheduler:
         self._plan()
 
     def report(self, report: NodeReport) -> None:
-        self.parts.cluster.reported(report)
+        self.parts.cluster.apply_report(report)
         self._plan()
 
     def class_costs(self, costs: Mapping[ClassKey, ClassCost]) -> None:
@@ -82,7 +82,7 @@ class SimScheduler:
         self._plan()
 
     def agent_disconnected(self, node: str) -> None:
-        self.parts.ledger.fell_silent(node)
+        self.parts.ledger.mark_disconnected(node)
         self.parts.cluster.capacity_changed()
         self._plan()
 

@@ -263,7 +263,8 @@ class Simulation:
         self.scheduler.pause(on=on)
 
     def usage(self, node: str, seconds: float, until: float) -> tuple[float, float] | None:
-        return self.recorder.usage_before(self._numbers[node], seconds, until)
+        number = self._numbers.get(node)  # None: a row without a node
+        return None if number is None else self.recorder.usage_before(number, seconds, until)
 
     def rejecting(self, node: str) -> bool:
         report = self._last.get(node)

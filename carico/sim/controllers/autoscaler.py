@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from carico.errors import UsageError
 from carico.sim.controllers.contract import ClusterForControllers
 from carico.sim.scenario import Workload
 
@@ -22,8 +21,6 @@ class Autoscaler:
         pods: Callable[[], tuple[str, ...]],
     ) -> None:
         assert workload.autoscale is not None
-        if workload.pod.requests.cpu <= 0:
-            raise UsageError(f"workload {workload.name}: autoscale needs requests.cpu, of which target is a share")
         self._cluster, self._rule, self._request = cluster, workload.autoscale, workload.pod.requests.cpu
         self._scale, self._pods = scale, pods
 

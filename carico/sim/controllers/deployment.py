@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from carico.errors import UsageError
 from carico.sim.controllers.autoscaler import Autoscaler
 from carico.sim.controllers.contract import ClusterForControllers
 from carico.sim.scenario import Workload
@@ -12,6 +13,8 @@ from carico.sim.scenario import Workload
 class Deployment:
     def __init__(self, cluster: ClusterForControllers, workload: Workload, rng: np.random.Generator) -> None:  # noqa: ARG002
         self._cluster, self._workload = cluster, workload
+        if workload.autoscale is not None and workload.pod.requests.cpu <= 0:
+            raise UsageError(f"workload {workload.name}: autoscale needs requests.cpu, of which target is a share")
         self._pods: list[str] = []  # the oldest first
         self._replicas = 0
 

@@ -71,7 +71,8 @@ class TrueRoom(Supply, Score):
         now = self._view.timeline.monotonic()
         known = self._known.get(node)
         if known is None or known[0] != now:
-            known = self._known[node] = (now, self._size(node) - self._view.true_need(node))
+            left = self._size(node) - self._view.true_need(node) if node else np.full(len(RESOURCES), -math.inf)
+            known = self._known[node] = (now, left)
         return known[1]
 
     def _size(self, node: str) -> Vector:
