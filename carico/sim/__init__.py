@@ -14,4 +14,19 @@ aggregator are the real code on simulated time. Everything is a function of the 
     admission.py    admission by reports, or by an oracle
     world.py        nodes, queue of pods and admission together
     closed_loop.py  runs and scores one case
+
+`carico simulate` compares whole schedulers in a scenario (docs/simulator.md):
+
+    scenario.py     reads and validates the file
+    simulation.py   one scheduler in one scenario: nodes, API server, controllers and faults on one timeline
+    scheduler.py    the real queue, ledger, plugins and cycle
+    pods.py         what the pods of a workload do, and their Pod objects
+    patterns/       generators of a pod's phases
+    controllers/    what creates pods
+    policies/       the schedulers to compare, as plugins
+    faults/         what goes wrong
+    recorder.py     every pod, and every second of every node
+    figures.py      the figures of one run
+    results.py      table, CSV and Parquet
+    plots.py        pictures
 """
