@@ -10,6 +10,7 @@ On this machine
     top                 usage and Pod-Capacity, live (terminal/)
     record              telemetry into a file (recording/)
     replay              a recording through the estimation (recording/)
+    simulate            schedulers in a scenario, on simulated nodes and time (sim/)
 
 In a cluster
     agent               the process on every node (agent/)

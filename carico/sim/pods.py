@@ -15,7 +15,7 @@ from carico.kube.meta import ObjectMeta
 from carico.kube.objects import Node, Pod
 from carico.pod_class import class_of
 from carico.sim import patterns
-from carico.sim.scenario import NodeGroup, Phase, PodTemplate, Resources, Workload
+from carico.sim.scenario import NodeGroup, Phase, Resources, ScenarioPod, ScenarioWorkload
 from carico.sim.scheduler import NAME
 from carico.sim.workload import SimPod, WorkPhase
 from carico.types import ClassKey
@@ -30,7 +30,7 @@ SAMPLES = 200  # pods that are drawn to know the usage of a workload
 class PodFactory:
     """Makes the pods of one workload."""
 
-    workload: Workload
+    workload: ScenarioWorkload
     number: int  # of the workload
     seed: int
     requests: Resources
@@ -83,7 +83,7 @@ class PodFactory:
         return tuple(_phase(phase, factor) for phase in template.phases)
 
 
-def right_requests(workload: Workload, seed: int) -> Resources:
+def right_requests(workload: ScenarioWorkload, seed: int) -> Resources:
     """The 95th percentile over the lives of many pods, as a VPA would recommend after a warm-up: of usage."""
     factory = PodFactory(workload, 0, seed + 1_000_000, Resources())
     levels: list[tuple[float, float, float]] = []  # s, threads, bytes
@@ -112,8 +112,8 @@ def _phase(phase: Phase, factor: float) -> WorkPhase:
     return WorkPhase(phase.lasts * factor, phase.threads, phase.memory * factor, phase.ramp)
 
 
-def _pod_object(workload: Workload, wanted: Resources) -> dict[str, Any]:
-    template: PodTemplate = workload.pod
+def _pod_object(workload: ScenarioWorkload, wanted: Resources) -> dict[str, Any]:
+    template: ScenarioPod = workload.pod
     labels = {"app": workload.name} | template.labels
     requests = {name: str(count) for name, count in (template.requests.extended | wanted.extended).items()}
     if wanted.cpu:

@@ -94,9 +94,9 @@ class Phase(Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("a phase with work needs threads, more than 0")
 
 
-class PodTemplate(Struct, frozen=True, forbid_unknown_fields=True):
+class ScenarioPod(Struct, frozen=True, forbid_unknown_fields=True):
     phases: Annotated[tuple[Phase, ...], Meta(min_length=1)] = ()
-    pattern: str = ""  # a generator of carico/sim/patterns.py, instead of phases
+    pattern: str = ""  # a generator of carico/sim/patterns, instead of phases
     spread: Ratio = Ratio(0.1)  # each pod's work, times and memory differ by up to so much
     requests: Resources = Resources()
     limits: Limits = Limits()
@@ -111,7 +111,7 @@ class PodTemplate(Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("a pod has either phases or a pattern")
 
 
-class Scale(Struct, frozen=True, forbid_unknown_fields=True):
+class ReplicaChange(Struct, frozen=True, forbid_unknown_fields=True):
     at: Seconds
     replicas: Count
 
@@ -122,16 +122,16 @@ class Autoscale(Struct, frozen=True, forbid_unknown_fields=True):
     target: Ratio = Ratio(0.8)  # cpu usage as a share of the request
 
 
-class Workload(Struct, frozen=True, forbid_unknown_fields=True):
+class ScenarioWorkload(Struct, frozen=True, forbid_unknown_fields=True):
     name: Name
-    pod: PodTemplate
+    pod: ScenarioPod
     pods: Annotated[int, Meta(ge=1, le=MOST_PODS)] = 1
     controller: str = "job"  # a name of carico/sim/controllers
     namespace: Name = "default"
     at: Seconds = Seconds(0)
     per_second: Annotated[float, Meta(gt=0, le=10_000)] | None = None  # arrivals, of the controller `arrivals`
     retries: Count = 6  # of a job
-    scale: tuple[Scale, ...] = ()  # of a deployment
+    scale: tuple[ReplicaChange, ...] = ()  # of a deployment
     autoscale: Autoscale | None = None
 
 
@@ -164,7 +164,7 @@ class Telemetry(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
     nodes: Annotated[tuple[NodeGroup, ...], Meta(min_length=1)]
-    workloads: Annotated[tuple[Workload, ...], Meta(min_length=1)]
+    workloads: Annotated[tuple[ScenarioWorkload, ...], Meta(min_length=1)]
     name: Name = "scenario"
     about: str = ""
     seconds: Seconds = Seconds(300)  # it ends earlier when all pods of jobs and arrivals have ended
@@ -271,7 +271,7 @@ def _sentence(message: str) -> str:
     """msgspec's message with the place first, and the nearest known field.
 
     >>> _sentence("Object contains unknown field `memry` - at `$.nodes[0]`")
-    "nodes[0]: there is no field 'memry'; did you mean memory?"
+    "nodes[0]: there is no field 'memry'; did you mean 'memory'?"
     >>> _sentence("Expected `float` > 0.0 - at `$.nodes[0].cores`")
     'nodes[0].cores: expected `float` > 0.0'
     """
@@ -293,8 +293,8 @@ _FIELDS = sorted(
     {
         field
         for struct in (
-            Scenario, NodeGroup, Workload, PodTemplate, Phase, Resources, Limits, Base, Scale, Autoscale, Fault,
-            SchedulerEntry, Telemetry,
+            Scenario, NodeGroup, ScenarioWorkload, ScenarioPod, Phase, Resources, Limits, Base, ReplicaChange,
+            Autoscale, Fault, SchedulerEntry, Telemetry,
         )
         for field in struct.__struct_fields__
     }

@@ -27,7 +27,7 @@ from carico.sim.machine import Hardware, Machine
 from carico.sim.pods import RIGHT, PodFactory, node_object, right_requests
 from carico.sim.policies.carico import REPORT_AGENT, REPORT_MERGE
 from carico.sim.recorder import NodeSecond, PodRecord, Recorder
-from carico.sim.scenario import Fault, NodeGroup, Scenario, SchedulerEntry, Workload
+from carico.sim.scenario import Fault, NodeGroup, Scenario, ScenarioWorkload, SchedulerEntry
 from carico.sim.scheduler import SimScheduler, read
 from carico.sim.timeline import Timeline
 from carico.sim.workload import SimPod
@@ -70,7 +70,7 @@ class Simulation:
 
     # Building
 
-    def _factory(self, number: int, workload: Workload) -> PodFactory:
+    def _factory(self, number: int, workload: ScenarioWorkload) -> PodFactory:
         wanted = self.entry.requests
         if isinstance(wanted, str):
             if wanted != RIGHT:
@@ -99,7 +99,7 @@ class Simulation:
         agent = SimAgent(name, self.timeline, machine, kubelet, settings, self._send, rate)
         return SimNode(name, machine, kubelet, agent)
 
-    def _controller(self, number: int, workload: Workload) -> controllers.Controller:
+    def _controller(self, number: int, workload: ScenarioWorkload) -> controllers.Controller:
         make = _named(controllers.REGISTRY, workload.controller, "controller")
         controller: controllers.Controller = make(self, workload, np.random.default_rng([self.seed, 6, number]))
         self.timeline.at(self.scenario.warm_up + workload.at, controller.start)
@@ -154,7 +154,7 @@ class Simulation:
 
     # The API server
 
-    def create(self, workload: Workload, on_end: Callable[[str, str], None]) -> str:
+    def create(self, workload: ScenarioWorkload, on_end: Callable[[str, str], None]) -> str:
         sim, pod = self._factories[workload.name].make()
         now, uid = self.timeline.monotonic(), sim.uid
         self._sim_pods[uid], self._on_end[uid] = sim, on_end

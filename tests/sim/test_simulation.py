@@ -23,7 +23,7 @@ from carico.sim.figures import figures
 from carico.sim.kubelet import KILLED, SUCCEEDED
 from carico.sim.policies.contract import PolicyView, profile
 from carico.sim.recorder import Recorder
-from carico.sim.scenario import Fault, Workload, parse
+from carico.sim.scenario import Fault, ScenarioWorkload, parse
 from carico.sim.scheduler import PolicyPlugins
 from carico.sim.simulation import Simulation
 from carico.sim.workload import WorkPhase
@@ -272,7 +272,7 @@ def test_a_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
 class OneAfterTheOther:
     """A controller: the next pod is created when the last one has ended."""
 
-    def __init__(self, cluster: ClusterForControllers, workload: Workload, _: np.random.Generator) -> None:
+    def __init__(self, cluster: ClusterForControllers, workload: ScenarioWorkload, _: np.random.Generator) -> None:
         self._cluster, self._workload, self._left = cluster, workload, workload.pods
 
     @property

@@ -6,11 +6,11 @@ import numpy as np
 
 from carico.errors import UsageError
 from carico.sim.controllers.contract import ClusterForControllers
-from carico.sim.scenario import Workload
+from carico.sim.scenario import ScenarioWorkload
 
 
 class Arrivals:
-    def __init__(self, cluster: ClusterForControllers, workload: Workload, rng: np.random.Generator) -> None:
+    def __init__(self, cluster: ClusterForControllers, workload: ScenarioWorkload, rng: np.random.Generator) -> None:
         if workload.per_second is None:
             raise UsageError(f"workload {workload.name}: the controller `arrivals` needs per_second")
         self._cluster, self._workload, self._rng, self._rate = cluster, workload, rng, workload.per_second

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from carico.sim.controllers.contract import ClusterForControllers
-from carico.sim.scenario import Workload
+from carico.sim.scenario import ScenarioWorkload
 
 EVERY = 15.0  # s, as the HPA controller's --horizontal-pod-autoscaler-sync-period
 TOLERANCE = 0.1
@@ -16,7 +16,7 @@ class Autoscaler:
     def __init__(
         self,
         cluster: ClusterForControllers,
-        workload: Workload,
+        workload: ScenarioWorkload,
         scale: Callable[[int], None],
         pods: Callable[[], tuple[str, ...]],
     ) -> None:

@@ -7,14 +7,14 @@ from typing import Protocol
 
 import numpy as np
 
-from carico.sim.scenario import Workload
+from carico.sim.scenario import ScenarioWorkload
 from carico.sim.timeline import Timeline
 
 
 class ClusterForControllers(Protocol):
     timeline: Timeline
 
-    def create(self, workload: Workload, on_end: Callable[[str, str], None]) -> str:
+    def create(self, workload: ScenarioWorkload, on_end: Callable[[str, str], None]) -> str:
         """Creates a pod of the workload and returns its UID; `on_end` gets the UID and how the pod ended."""
 
     def delete(self, uid: str) -> None: ...
@@ -32,4 +32,4 @@ class Controller(Protocol):
         """Nothing more will happen: all its pods have ended, or it never ends by itself."""
 
 
-MakeController = Callable[[ClusterForControllers, Workload, np.random.Generator], Controller]
+MakeController = Callable[[ClusterForControllers, ScenarioWorkload, np.random.Generator], Controller]

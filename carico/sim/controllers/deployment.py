@@ -7,11 +7,11 @@ import numpy as np
 from carico.errors import UsageError
 from carico.sim.controllers.autoscaler import Autoscaler
 from carico.sim.controllers.contract import ClusterForControllers
-from carico.sim.scenario import Workload
+from carico.sim.scenario import ScenarioWorkload
 
 
 class Deployment:
-    def __init__(self, cluster: ClusterForControllers, workload: Workload, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def __init__(self, cluster: ClusterForControllers, workload: ScenarioWorkload, rng: np.random.Generator) -> None:  # noqa: ARG002
         self._cluster, self._workload = cluster, workload
         if workload.autoscale is not None and workload.pod.requests.cpu <= 0:
             raise UsageError(f"workload {workload.name}: autoscale needs requests.cpu, of which target is a share")

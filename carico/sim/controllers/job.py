@@ -6,13 +6,13 @@ import numpy as np
 
 from carico.sim.controllers.contract import ClusterForControllers
 from carico.sim.kubelet import SUCCEEDED
-from carico.sim.scenario import Workload
+from carico.sim.scenario import ScenarioWorkload
 
 RETRY_AFTER = 10.0  # s, doubled at each failure by the Job controller; constant here
 
 
 class Job:
-    def __init__(self, cluster: ClusterForControllers, workload: Workload, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def __init__(self, cluster: ClusterForControllers, workload: ScenarioWorkload, rng: np.random.Generator) -> None:  # noqa: ARG002
         self._cluster, self._workload = cluster, workload
         self._started = False
         self._open = self._failures = 0

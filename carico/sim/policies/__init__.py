@@ -8,6 +8,8 @@ koordinator    kube-scheduler with Koordinator's load-aware scheduling
 pronto         any node that does not reject at the moment, by Pronto's signal
 random         any node that fits by requests
 oracle         knows what every pod needs and when it ends
+
+contract.py is what a policy sees of the simulation.
 """
 
 from __future__ import annotations
