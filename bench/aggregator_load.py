@@ -110,7 +110,7 @@ def run() -> dict[str, float]:
 
 def _making(nodes: int) -> float:
     """Seconds of processor time."""
-    state = AggregatorState(AggregatorSettings(hold=0.0), "bench", 1)
+    state = AggregatorState(AggregatorSettings(warmup=0.0), "bench", 1)
     stream, basis = state.open_stream(), np.array([[0.3, 0.04], [0.4, -0.03]])
     for i in range(nodes):
         cost = CostBelief((0.4 + 0.2 * i / nodes, 2.0**28), (0.001, 2.0**50))

@@ -48,6 +48,7 @@ SIMILAR = 0.7  # difflib cutoff: less similar names are not useful as a hint
 
 # Renamed settings: old → new. The old name is still read, with a warning.
 RENAMED = {
+    "hold": "warmup",
     "lease_namespace": "leader_elect_resource_namespace",
     "lease_name": "leader_elect_resource_name",
     "lease_duration": "leader_elect_lease_duration",

@@ -263,7 +263,7 @@ class AggregatorSettings(ServerTlsFiles):
     )
     fade_after: float = duration(30.0, "silence after which a node starts to fade", least=0.1)
     fade_over: float = duration(30.0, "time over which a silent node fades to nothing", least=0.1)
-    hold: float = duration(
+    warmup: float = duration(
         2.0, "time after the first node's message in which no model is given: one node is no cluster", least=0
     )
     merge_every: float = duration(0.25, "interval between model updates", least=0.01)

@@ -25,7 +25,7 @@ class VersionedJournal(Generic[K, V]):
     >>> journal.put("a", 1); journal.put("b", 2); journal.put("a", 3); journal.put("b", None)
     >>> journal.since(11)
     [JournalEntry(version=13, name='a', value=3), JournalEntry(version=14, name='b', value=None)]
-    >>> journal.version, journal.knows(9), journal.knows(12)
+    >>> journal.version, journal.reaches(9), journal.reaches(12)
     (14, False, True)
     """
 
@@ -59,7 +59,7 @@ class VersionedJournal(Generic[K, V]):
         if len(self._gone) > GONE_KEPT:
             self._complete_since = self._gone.popitem(last=False)[1]
 
-    def knows(self, version: int) -> bool:
+    def reaches(self, version: int) -> bool:
         """Whether `since(version)` is all that a reader of that version lacks."""
         return self._complete_since <= version <= self.version
 

@@ -67,8 +67,8 @@ def _limited(rows: NodeTable, weight: Vector) -> Matrix:
 
 def _points(rows: NodeTable, weight: Vector, column: int) -> CostPoints:
     n = len(rows)
-    knows = np.flatnonzero((rows.has_cost[:n, column] > 0) & (weight > 0))
-    return costs.points(rows.cost[knows, column], rows.cost_variance[knows, column], weight[knows])
+    known = np.flatnonzero((rows.has_cost[:n, column] > 0) & (weight > 0))
+    return costs.points(rows.cost[known, column], rows.cost_variance[known, column], weight[known])
 
 
 def of_replica(model: ReplicaModel, fading: float) -> Aggregate:

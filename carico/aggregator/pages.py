@@ -100,6 +100,6 @@ def _model(model: ClusterModel) -> dict[str, Any]:
 
 
 def _cost(dimensions: tuple[str, ...], cost: CostBelief) -> dict[str, Any]:
-    """Per dimension; left out where no node knows."""
+    """Per dimension; left out where it is unknown to all nodes."""
     triples = zip(dimensions, cost.mean, cost.variance, strict=True)
     return {name: {"mean": mean, "variance": var} for name, mean, var in triples if math.isfinite(var)}

@@ -167,7 +167,7 @@ class AggregatorState:
         """The first node's model is not the cluster's: after a start, wait for the others, unless a peer has them."""
         if self.model is not None or any(peer.model.nodes for peer in self._peers.values()):
             return False
-        if self._first_message_at is not None and now - self._first_message_at >= self._settings.hold:
+        if self._first_message_at is not None and now - self._first_message_at >= self._settings.warmup:
             return False
         self._changed = True  # check again at the next refresh
         return True

@@ -163,7 +163,7 @@ class Subscribers:
 
     def _lacking(self, subscriber: Subscriber, now: float) -> list[bytes]:
         published = self._classes.published
-        if not published.knows(subscriber.cursor):
+        if not published.reaches(subscriber.cursor):
             return self._whole(subscriber, now)
         if subscriber.limit:
             top, wanted = self._most_used(subscriber.limit, now), subscriber.wanted

@@ -144,8 +144,8 @@ def _tls(choice: ContextChoice) -> Tls:
         if authority is not None:
             raise UsageError(f"{at}: insecure-skip-tls-verify and certificate-authority exclude each other; remove one")
         log.warning(
-            "%s: insecure-skip-tls-verify is set: the API server's certificate is not checked, and whoever stands "
-            "between can read and change everything",
+            "%s: insecure-skip-tls-verify is set: the API server's certificate is not checked: anyone on the "
+            "network path can read and change everything",
             at,
         )
     certificate = _pem(choice.user_at, "client-certificate", user.client_certificate, user.client_certificate_data)

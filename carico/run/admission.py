@@ -63,12 +63,12 @@ class RunAdmission:
 
     def estimated(self, estimate: Estimate, utilisation: float) -> None:
         pods = max(estimate.pods, 1)
-        says = min(estimate.pods + estimate.pod_capacity, STEP * pods)
+        limit = min(estimate.pods + estimate.pod_capacity, STEP * pods)
         if estimate.usage[0] >= FULL:
-            says = min(says, pods)
+            limit = min(limit, pods)
         if utilisation < IDLE:
-            says = max(says, pods + 1)
-        self.places = max(1.0, says)
+            limit = max(limit, pods + 1)
+        self.places = max(1.0, limit)
 
     def ended(self, cpu: float, seconds: float) -> None:
         """Record that a task ended that used `cpu` seconds of processor time in `seconds`."""

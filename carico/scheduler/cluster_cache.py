@@ -132,7 +132,7 @@ class ClusterCache:
         self.queue.on_change(ClusterEvent(type(obj).__name__, action, old, new), self._now())
 
     def wake(self, change: ClusterEvent) -> None:
-        """A change that a plugin tells of: requeues the pods that it could help."""
+        """A change that a plugin reports: requeues the pods that it could help."""
         self.queue.on_change(change, self._now())
 
     # --- actions of the scheduler itself ---
@@ -306,7 +306,7 @@ class ClusterCache:
                 self.queue.activate(nominated.pod.uid, now)
 
     def _retry_nominated_in_time(self, now: float) -> None:
-        """No event tells that a node still does not hold them although the reports show that their victims are gone."""
+        """No event shows that a node still does not hold them although the reports show that their victims are gone."""
         for nominated in list(self.snapshot.nominated.values()):
             queued = self.queue.get(nominated.pod.uid)
             if queued is not None and now - queued.failed_at >= RETRY_NOMINATED:

@@ -31,8 +31,8 @@ def verdicts(at: PluginTrial) -> None:
                 raise at.fail("filter changed the rows that it was given", cycle.pod)
             for index, row in enumerate(given.tolist()):
                 if part.at(index) != reasons[row]:
-                    told = f"{_told(part.at(index))} for rows {given.tolist()}, {_told(reasons[row])} over all"
-                    raise at.fail(f"filter says of row {row}: {told}", cycle.pod)
+                    found = f"{_shown(part.at(index))} for rows {given.tolist()}, {_shown(reasons[row])} over all"
+                    raise at.fail(f"filter says of row {row}: {found}", cycle.pod)
         at.check_unchanged(before, "filter", cycle.pod)
 
 
@@ -58,7 +58,7 @@ def _choices(at: PluginTrial) -> Iterator[RowArray]:
         yield np.array(rows, dtype=np.intp)
 
 
-def _told(reasons: list[Reason]) -> str:
+def _shown(reasons: list[Reason]) -> str:
     return " and ".join(repr(reason.text) for reason in reasons) or "feasible"
 
 
@@ -75,8 +75,8 @@ def reuse(at: PluginTrial) -> None:
         twin = at.other_pod(pod, labels={"of": "another workload"}, namespace="elsewhere")
         later, status_later = at.pre_filtered(twin)
         if status_later.code is not status.code:
-            told = f"{status.code.name}, then {status_later.code.name}"
-            raise at.fail(f"reuse is {plugin.reuse}, but pre_filter of two pods of one template said {told}", pod)
+            found = f"{status.code.name}, then {status_later.code.name}"
+            raise at.fail(f"reuse is {plugin.reuse}, but pre_filter of two pods of one template said {found}", pod)
         if verdict is None:
             continue
         fresh = plugin.filter(later, None)
@@ -84,8 +84,8 @@ def reuse(at: PluginTrial) -> None:
             raise at.fail(f"reuse is {plugin.reuse}, but two pods of one template got other lists of reasons", pod)
         for row in at.present_rows().tolist():
             if row not in changed and fresh.at(row) != verdict.at(row):
-                told = f"{_told(verdict.at(row))}, then {_told(fresh.at(row))}"
-                raise at.fail(f"reuse is {plugin.reuse}, but the verdict of unchanged row {row} was {told}", pod)
+                found = f"{_shown(verdict.at(row))}, then {_shown(fresh.at(row))}"
+                raise at.fail(f"reuse is {plugin.reuse}, but the verdict of unchanged row {row} was {found}", pod)
         _check_own_array(at, plugin, later)
 
 
@@ -105,12 +105,12 @@ def _none_of(_: object) -> set[int]:
 
 def _check_own_array(at: PluginTrial, plugin: Filter, cycle: Cycle) -> None:
     before, verdict = at.fingerprint(), plugin.filter(cycle, None)
-    told = verdict.bits.copy()
+    found = verdict.bits.copy()
     if not verdict.bits.flags.writeable:
         raise at.fail("reuse is not NEVER, so the framework corrects the verdict: its bits must be writable", cycle.pod)
     verdict.bits[:] = 1
     at.check_unchanged(before, "writing to a verdict", cycle.pod)
-    if not np.array_equal(plugin.filter(cycle, None).bits, told):
+    if not np.array_equal(plugin.filter(cycle, None).bits, found):
         raise at.fail("writing to a verdict changed the next one: they share memory", cycle.pod)
 
 
@@ -131,8 +131,8 @@ def hypothetical_pods(at: PluginTrial) -> None:
             ):
                 whole, part = plugin.filter(cycle, None), plugin.filter(cycle, np.array([row], dtype=np.intp))
                 if part.at(0) != whole.at(row):
-                    told = f"{_told(part.at(0))} when called with rows, {_told(whole.at(row))} over all"
-                    raise at.fail(f"with hypothetical pods filter says of row {row}: {told}", cycle.pod)
+                    found = f"{_shown(part.at(0))} when called with rows, {_shown(whole.at(row))} over all"
+                    raise at.fail(f"with hypothetical pods filter says of row {row}: {found}", cycle.pod)
         at.check_unchanged(before, "adding and removing hypothetical pods", cycle.pod)
         again = plugin.filter(cycle, None)
         if [again.at(row) for row in range(len(at.snapshot))] != reasons:
@@ -182,8 +182,8 @@ def _compare(at: PluginTrial, plugin: Filter, pod: PodInfo, supposed: Verdict, c
     real = plugin.filter(cycle, None) if status.ok else Verdict(np.zeros_like(supposed.bits), ())
     for row in at.present_rows().tolist():
         if bool(supposed.bits[row]) != bool(real.bits[row]):
-            told = f"{_told(supposed.at(row))} when it was hypothetical, {_told(real.at(row))} when it was real"
-            raise at.fail(f"after {change} row {row} was {told}; see PreFilterExtensions", pod)
+            found = f"{_shown(supposed.at(row))} when it was hypothetical, {_shown(real.at(row))} when it was real"
+            raise at.fail(f"after {change} row {row} was {found}; see PreFilterExtensions", pod)
 
 
 def supply(at: PluginTrial) -> None:
@@ -199,5 +199,5 @@ def supply(at: PluginTrial) -> None:
                 raise at.fail(f"available returned NaN for row {row}", cycle.pod)
             lacks = [need.resource for need, amount in has.items() if amount < need.least]
             if bool(lacks) != bool(verdict.bits[row]):
-                told = f"filter says {_told(verdict.at(row))}, by `available` it lacks {lacks or 'nothing'}"
-                raise at.fail(f"row {row}: {told}", cycle.pod)
+                found = f"filter says {_shown(verdict.at(row))}, by `available` it lacks {lacks or 'nothing'}"
+                raise at.fail(f"row {row}: {found}", cycle.pod)

@@ -139,8 +139,8 @@ def _scores(at: PluginTrial) -> None:
             raise at.fail(f"score returned {scores.shape} entries for {len(rows)} rows", pod)
         if not np.isfinite(scores).all() or scores.min() < 0 or scores.max() > MAX_SCORE * (1 + 1e-9):
             raise at.fail(f"score returned {scores.tolist()}; scores are finite and in [0, {MAX_SCORE:g}]", pod)
-        told = scores.copy()
-        if not np.array_equal(plugin.score(cycle, rows), told):
+        found = scores.copy()
+        if not np.array_equal(plugin.score(cycle, rows), found):
             raise at.fail("score differs when it is called again in the same cycle", pod)
         if not np.array_equal(rows, given):
             raise at.fail("score changed the rows that it was given", pod)

@@ -48,6 +48,6 @@ def node() -> Callable[..., LocalModel]:
 @pytest.fixture(scope="session")
 def new_state() -> Callable[..., AggregatorState]:
     def build(replica: str = "r1", start_id: int = 1, **settings: Any) -> AggregatorState:
-        return AggregatorState(AggregatorSettings(**({"hold": 0.0} | settings)), replica, start_id)
+        return AggregatorState(AggregatorSettings(**({"warmup": 0.0} | settings)), replica, start_id)
 
     return build

@@ -63,7 +63,7 @@ async def run(tmp_path, node, poison):
     pair = authority.issue("carico:aggregator", "127.0.0.1")
     files = {"client_ca": authority.cert, "tls_cert": pair.cert, "tls_key": pair.key}
     addresses = {"listen": "127.0.0.1:0", "grpc_listen": "127.0.0.1:0"}
-    aggregator = Aggregator(AggregatorSettings(hold=0.0, merge_every=0.02, **addresses, **files), SystemClock())
+    aggregator = Aggregator(AggregatorSettings(warmup=0.0, merge_every=0.02, **addresses, **files), SystemClock())
     port, page = await aggregator.start()
     honest = [Node(f"node-{i}", authority, port) for i in range(HONEST)]
     liars = [Node(f"liar-{i}", authority, port) for i in range(4)] if poison else []
@@ -134,7 +134,7 @@ def test_a_simple_client_needs_no_stream(node):
     """`Once` with generated stubs, as somebody else's program would call it."""
 
     async def play():
-        settings = AggregatorSettings(listen="127.0.0.1:0", grpc_listen="127.0.0.1:0", hold=0.0, plaintext=True)
+        settings = AggregatorSettings(listen="127.0.0.1:0", grpc_listen="127.0.0.1:0", warmup=0.0, plaintext=True)
         aggregator = Aggregator(settings, SystemClock())
         port, _ = await aggregator.start()
         async with aio.insecure_channel(f"127.0.0.1:{port}") as connection:
@@ -164,7 +164,7 @@ def test_garbage_ends_its_stream_and_nothing_else(tmp_path, node, garbage):
         authority = Authority(tmp_path)
         pair = authority.issue("carico:aggregator", "127.0.0.1")
         files = {"client_ca": authority.cert, "tls_cert": pair.cert, "tls_key": pair.key}
-        settings = AggregatorSettings(listen="127.0.0.1:0", grpc_listen="127.0.0.1:0", hold=0.0, **files)
+        settings = AggregatorSettings(listen="127.0.0.1:0", grpc_listen="127.0.0.1:0", warmup=0.0, **files)
         aggregator = Aggregator(settings, SystemClock())
         port, _ = await aggregator.start()
         good, bad = Node("node-1", authority, port), Node("liar", authority, port)

@@ -23,6 +23,7 @@ from harness.cluster.fixtures import needs_node, needs_scale
 
 pytestmark = [pytest.mark.cluster, needs_scale]
 # Long enough to reach every step of a start on an idle machine, including the last.
+VICTIMS = ("supervisor", "inner", "none")
 LATEST = 9.0  # seconds
 PATIENCE = 60.0  # seconds; on a busy machine
 
@@ -96,7 +97,7 @@ def expect_nothing(harness: Harness, known: list[runs.Run], seen: frozenset[str]
 def test_scale_mode_killed_at_a_random_moment_leaves_nothing(harness: Harness, seed: int) -> None:
     draw = random.Random(seed)
     before = remains.machine()
-    known, seen = kill_at(harness, ["--nodes=3"], draw.uniform(0, LATEST), draw.choice(["keeper", "inner", "none"]))
+    known, seen = kill_at(harness, ["--nodes=3"], draw.uniform(0, LATEST), draw.choice(VICTIMS))
     harness.run("harness.cluster.down")
     expect_nothing(harness, known, seen, before)
 
@@ -106,7 +107,7 @@ def test_scale_mode_killed_at_a_random_moment_leaves_nothing(harness: Harness, s
 def test_node_mode_killed_at_a_random_moment_leaves_nothing(harness: Harness, seed: int) -> None:
     draw = random.Random(seed)
     before = remains.machine()
-    known, seen = kill_at(harness, ["--kubelet=1"], draw.uniform(0, LATEST), draw.choice(["keeper", "inner", "none"]))
+    known, seen = kill_at(harness, ["--kubelet=1"], draw.uniform(0, LATEST), draw.choice(VICTIMS))
     harness.run("harness.cluster.down")
     expect_nothing(harness, known, seen, before)
 

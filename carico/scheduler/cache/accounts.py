@@ -10,7 +10,7 @@ from carico.scheduler.cache.charge import Charge, Claim, Sum
 from carico.scheduler.cache.freshness import NEVER
 from carico.types import ClassKey, NodeReport
 
-NOBODY: frozenset[str] = frozenset()
+NO_PODS: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Account:
 
     row: int
     counted: frozenset[str] | None = None  # None before the first report
-    finished: frozenset[str] = NOBODY
+    finished: frozenset[str] = NO_PODS
     pods: dict[str, PodEntry] = field(default_factory=dict)
     reserved: Sum = field(default_factory=Sum)
     pending: Sum = field(default_factory=Sum)  # what the older rule would reserve
@@ -72,11 +72,11 @@ class Account:
 
     def answered(self) -> frozenset[str]:
         """UIDs of pods that the node's own figures cover: counted or finished."""
-        return (self.counted or NOBODY) | self.finished
+        return (self.counted or NO_PODS) | self.finished
 
     def sum_open(self) -> Sum:
         """The charges of the pods that the node's figures do not cover yet."""
-        found, counted, finished = Sum(), self.counted or NOBODY, self.finished
+        found, counted, finished = Sum(), self.counted or NO_PODS, self.finished
         for uid, entry in self.pods.items():
             if uid not in counted and uid not in finished:
                 found.add(entry.charge)

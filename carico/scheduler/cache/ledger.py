@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from carico.errors import InvalidMessage
-from carico.scheduler.cache.accounts import NOBODY, Account, Hold, PodEntry, SavedAccount
+from carico.scheduler.cache.accounts import NO_PODS, Account, Hold, PodEntry, SavedAccount
 from carico.scheduler.cache.charge import Charge, Claim, Sum
 from carico.scheduler.cache.freshness import NEVER, Freshness
 from carico.scheduler.cache.probes import Probes
@@ -330,7 +330,7 @@ class Ledger(RoomColumns):
     def _recount(self, account: Account) -> None:
         """Recomputes what is reserved, by the formula at the top of this file."""
         reserved, pending, starting = Sum(), Sum(), 0
-        counted, finished = account.counted or NOBODY, account.finished
+        counted, finished = account.counted or NO_PODS, account.finished
         for uid, entry in account.pods.items():
             if uid not in counted and uid not in finished:
                 reserved.add(entry.charge)

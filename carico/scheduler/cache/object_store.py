@@ -93,7 +93,7 @@ class ObjectStore:
             "VolumeAttachment": self.attachments,
         }
 
-    def knows(self, kind: str) -> bool:
+    def has_kind(self, kind: str) -> bool:
         return kind in self._tables
 
     def table(self, kind: type[K]) -> dict[str, K]:

@@ -39,7 +39,7 @@ def size(amount: float) -> str:
     return "0 MiB"
 
 
-def told(resource: str, amount: float) -> str:
+def amount_text(resource: str, amount: float) -> str:
     if resource == "cpu":
         return cores(amount)
     if resource == "memory":
@@ -47,12 +47,12 @@ def told(resource: str, amount: float) -> str:
     return f"{100 * max(0.0, amount):.0f} % of {resource.replace('_', ' ')}"
 
 
-def told_all(amounts: Iterable[tuple[str, float]]) -> str:
+def amounts_text(amounts: Iterable[tuple[str, float]]) -> str:
     """
-    >>> told_all([("cpu", 0.31), ("memory", 440401920)])
+    >>> amounts_text([("cpu", 0.31), ("memory", 440401920)])
     '0.31 cores and 420 MiB'
     """
-    parts = [told(resource, amount) for resource, amount in amounts]
+    parts = [amount_text(resource, amount) for resource, amount in amounts]
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
@@ -85,7 +85,7 @@ def need(classes: ClassCostTable, claim: Claim, *, exact: bool = True) -> str:
         return f"needs {many} of what the mean recent pod of the node costs"
     figures = classes.figures(claim.key)
     cost = shown_cost(charge, figures)
-    amounts = told_all((RESOURCES[number], cost[number]) for number in charge.numbers) or "nothing"
+    amounts = amounts_text((RESOURCES[number], cost[number]) for number in charge.numbers) or "nothing"
     if figures is None:
         return f"is charged {amounts} until a pod of {family} has been measured"
     pods = round(figures.cost.weight)

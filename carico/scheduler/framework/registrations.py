@@ -47,7 +47,7 @@ class Registrations:
     def follow(self, resource: WatchedResource[K]) -> Mapping[str, K]:
         """Lists and watches a kind; returns its objects by key. Several plugins may register the same one."""
         if resource not in self.kinds:
-            if self._snapshot.store.knows(resource.kind):
+            if self._snapshot.store.has_kind(resource.kind):
                 raise UsageError(f"kind {resource.kind} is followed already, by other calls or as another type")
             self.kinds.append(resource)
         return self._snapshot.store.table(resource.type)

@@ -112,7 +112,7 @@ class PluginResults:
             reasons["Nominated"] = [self.nominated[name]]
         scores = {plugin: by_node[name] for plugin, by_node in self.scores if name in by_node}
         verdict = NodeVerdict(name, self.feasible[i], reasons, scores, self.totals.get(name, 0.0))
-        texts = {plugin: told(by_node[name]) for plugin, by_node, told in self.details if name in by_node}
+        texts = {plugin: text_of(by_node[name]) for plugin, by_node, text_of in self.details if name in by_node}
         verdict.details = {plugin: found for plugin, found in texts.items() if found}
         verdict.stale = not (figures.known[i] and figures.fresh[i])
         verdict.reserved = rounded(figures.reserved[i]) if figures.known[i] else 0.0

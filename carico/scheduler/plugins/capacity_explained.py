@@ -45,7 +45,7 @@ class RowTexts:
 
 
 def room_left(left: Mapping[str, float]) -> str:
-    return amounts.told_all((name, max(0.0, amount)) for name, amount in left.items())
+    return amounts.amounts_text((name, max(0.0, amount)) for name, amount in left.items())
 
 
 def _accounts(ledger: Ledger, rows: RowArray) -> list[Account | None]:

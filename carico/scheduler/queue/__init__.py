@@ -1,6 +1,6 @@
 """The pods that have no node yet.
 
-scheduling_queue  the way of a pod through the queue: active, backoff, waiting, gated, held, in flight
+scheduling_queue  a pod's path through the queue: active, backoff, waiting, gated, held, in flight
 wake_ups          which waiting pods a change or a row with more room wakes up
 unschedulable     groups of unschedulable pods, and what could help them
 entries           what the queue stores of a pod

@@ -11,7 +11,7 @@ pytest fixtures.
     progress      progress of a build
     handle        starts a run and waits
     runs          its folder, its name, and its complete removal
-    keeper        outer supervisor: watches its owner, removes everything at the end
+    supervisor    outer supervisor: watches its owner, removes everything at the end
     inner         inner process: starts the components in order, waits for each
     daemons       starts components, restarts them, reports their end
     sealed        own network, mounts and processes (node mode and bare containerd)

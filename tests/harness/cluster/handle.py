@@ -24,7 +24,7 @@ from . import binaries, builder, containerd, images, runs, sealed
 from .daemons import ended_mark, log_tail
 from .errors import ClusterError
 from .inner import FAILED, READY
-from .keeper import DETACH
+from .supervisor import DETACH
 
 SBIN = ":/usr/sbin:/sbin"
 
@@ -41,13 +41,13 @@ NOTHING: dict[str, Any] = {
 
 
 class Started:
-    """What every run has: a folder, an outer supervisor (keeper.py), and access to its namespaces if it is sealed."""
+    """A run: its folder, an outer supervisor (supervisor.py) and access to its namespaces if it is sealed."""
 
     def __init__(self, spec: dict[str, Any], say: Callable[[str], None] = lambda _: None) -> None:
         self.run = runs.create()
         self._say = say
         try:
-            self._start_keeper(NOTHING | {"link": str(self.run.link)} | spec)
+            self._start_supervisor(NOTHING | {"link": str(self.run.link)} | spec)
             self._wait_until_ready()
         except BaseException:
             self.stop()
@@ -57,14 +57,14 @@ class Started:
     def folder(self) -> Path:
         return self.run.folder
 
-    def _start_keeper(self, spec: dict[str, Any]) -> None:
+    def _start_supervisor(self, spec: dict[str, Any]) -> None:
         (self.folder / "spec.json").write_text(json.dumps(spec))
         python = {"PYTHONDONTWRITEBYTECODE": "1"}
         # `su` may leave root without the folders of ip, nft and mount on PATH.
         path = {"PATH": os.environ.get("PATH", "") + SBIN}
-        with open(self.folder / "logs" / "keeper.log", "ab") as log:
-            self._keeper = subprocess.Popen(
-                [sys.executable, "-m", "harness.cluster.keeper", str(self.run.link)],
+        with open(self.folder / "logs" / "supervisor.log", "ab") as log:
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-m", "harness.cluster.supervisor", str(self.run.link)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -85,8 +85,8 @@ class Started:
                     raise ClusterError(text.removeprefix(FAILED))
                 self._say(f"{at:6.1f} s  {text}")
             seen = len(lines)
-            if self._keeper.poll() is not None:
-                log = self.folder / "logs" / "keeper.log"
+            if self._supervisor.poll() is not None:
+                log = self.folder / "logs" / "supervisor.log"
                 raise ClusterError(f"the cluster ended while it started:\n{log_tail(log)}")
             if time.monotonic() > deadline:
                 raise ClusterError(f"the cluster was not ready within {seconds:.0f} s; it had reached: {lines[-1:]}")
@@ -139,16 +139,16 @@ class Started:
 
     def detach(self) -> None:
         """Let the cluster continue when this process ends; `make cluster-down` ends it."""
-        assert self._keeper.stdin is not None
-        self._keeper.stdin.write(DETACH)
-        self._keeper.stdin.close()
+        assert self._supervisor.stdin is not None
+        self._supervisor.stdin.write(DETACH)
+        self._supervisor.stdin.close()
 
     def stop(self) -> None:
         """End it and remove everything."""
         runs.sweep(self.run)
-        if keeper := getattr(self, "_keeper", None):
-            keeper.wait()
-            keeper.stdin.close()
+        if supervisor := getattr(self, "_supervisor", None):
+            supervisor.wait()
+            supervisor.stdin.close()
 
     def __enter__(self) -> Self:
         return self

@@ -18,7 +18,7 @@ from carico import __version__
 from carico.clock import Clock
 from carico.scheduler.assembly import Components
 from carico.scheduler.cache.rows import RowArray
-from carico.scheduler.framework.amounts import told_all
+from carico.scheduler.framework.amounts import amounts_text
 from carico.scheduler.http.class_view import class_rows
 from carico.scheduler.http.dashboard.columns import (
     CAPACITY,
@@ -241,4 +241,4 @@ class Publisher:
 
 def _room(report: NodeReport) -> str:
     """The room as text; empty if the agent reports none."""
-    return told_all(zip(report.dimensions, report.estimate.room, strict=False)) if report.estimate.room else ""
+    return amounts_text(zip(report.dimensions, report.estimate.room, strict=False)) if report.estimate.room else ""
