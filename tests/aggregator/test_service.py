@@ -51,7 +51,7 @@ def test_over_the_network_one_forged_replica_moves_nothing(new_state, node):
             code = await call.code()
         return code, aggregator.state._peers
 
-    code, peers = served(AggregatorSettings(**ADDRESSES, hold=0.0, plaintext=True), play)
+    code, peers = served(AggregatorSettings(**ADDRESSES, warmup=0.0, plaintext=True), play)
     assert code is grpc.StatusCode.UNIMPLEMENTED
     assert not peers
 
@@ -109,7 +109,7 @@ def served(settings, play):
 def over_tls(authority):
     pair = authority.issue("carico:aggregator", "127.0.0.1")
     files = {"client_ca": authority.cert, "tls_cert": pair.cert, "tls_key": pair.key}
-    return AggregatorSettings(**ADDRESSES, hold=0.0, merge_every=0.02, **files)
+    return AggregatorSettings(**ADDRESSES, warmup=0.0, merge_every=0.02, **files)
 
 
 def caller(authority, name):

@@ -245,7 +245,7 @@ def test_running_is_the_weighted_merge_of_each_message(new_state, node):
 
 
 def test_after_a_start_the_first_node_is_not_taken_for_the_cluster(new_state, node):
-    state = new_state(hold=2.0)
+    state = new_state(warmup=2.0)
     tell(state, [node(1)], NOW)
     state.refresh(NOW)
     assert state.model is None
@@ -255,7 +255,7 @@ def test_after_a_start_the_first_node_is_not_taken_for_the_cluster(new_state, no
 
 
 def test_an_empty_replica_is_caught_up_by_its_peer_at_once(new_state, node):
-    old, new = new_state("r1"), new_state("r2", hold=60.0)
+    old, new = new_state("r1"), new_state("r2", warmup=60.0)
     tell(old, [node(i) for i in range(5)])
     exchange(old, new, NOW)
     assert new.model.nodes == 5
