@@ -38,7 +38,7 @@ Lines = dict[str, list[float]]  # k and Pod-Capacity of the watched node, second
 
 def peers_plan(seed: int) -> Plan:
     """A few small pods that start and end, then heavy ones up to nine tenths of the cores."""
-    return then(walk(3, *LIGHT, seed=seed), SWITCH, walk(8, *HEAVY, seed=seed, warmup=4))
+    return then(walk(3, *LIGHT, seed=seed), SWITCH, walk(8, *HEAVY, seed=seed, hold=4))
 
 
 WATCHED = {
@@ -85,7 +85,7 @@ def sizes() -> dict[int, tuple[float, ...]]:
     """Relative error of cpu and memory cost, per node size, of a new node that has only the prior."""
     cores = (2, 8, 64)
     nodes = [
-        SimulatedNode(f"node-{c}-{i}", NodeSize(c, 4 * c * GIB), walk(round(1.4 * c), *POD, seed=10 * c + i, warmup=3))
+        SimulatedNode(f"node-{c}-{i}", NodeSize(c, 4 * c * GIB), walk(round(1.4 * c), *POD, seed=10 * c + i, hold=3))
         for c in cores
         for i in range(4)
     ]
