@@ -17,6 +17,8 @@ from carico.errors import UsageError
 
 log = logging.getLogger(__name__)
 
+ATTEMPTS = 5  # to read files that are being replaced
+
 Contents = dict[str, bytes]  # by the name of the setting
 
 
@@ -59,10 +61,19 @@ class ReloadedFiles:
             return changed
 
     def _read(self, known: Contents | None = None) -> Contents:
-        found = {setting: _content(path, setting) for setting, path in self._paths.items()}
-        if found != known:
+        """OpenSSL reads the files itself to check them, so what was read before is valid only if it is still there."""
+        found = self._contents()
+        for _ in range(ATTEMPTS):
+            if found == known:
+                return found
             self._check()
-        return found
+            if (again := self._contents()) == found:
+                return found
+            found = again
+        raise UsageError(f"{', '.join(self._paths)}: these files change while they are read")
+
+    def _contents(self) -> Contents:
+        return {setting: _content(path, setting) for setting, path in self._paths.items()}
 
     def _check(self) -> None:
         """Checks that the key belongs to the certificate, and that CA files contain certificates."""

@@ -6,11 +6,15 @@ import asyncio
 import json
 import socket
 import ssl
+import time
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
+from carico import token_claims
 from carico.doctor.finding import Finding, ok, problem
-from carico.errors import CaricoError, UsageError
+from carico.durations import show
+from carico.errors import CaricoError, TokenRefused, UsageError
 from carico.http.address import split_address
 from carico.scheduler.http.client import PageClient, error_text
 from carico.settings import AgentSettings, TlsFiles
@@ -19,12 +23,16 @@ from carico.tls import lenient_context
 PATIENCE = 5.0  # s
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)  # HTTP/2 preface, empty SETTINGS
 SETTINGS_FRAME, TLS_ALERT = 0x04, 0x15
+DAY = 86400.0  # s
+SOON = 3 * DAY  # before the end of a certificate that should have been renewed
 SHOWN = 4  # names of nodes without a recent report
 
 
 async def look(settings: AgentSettings, pages: PageClient, *, named: bool) -> list[Finding]:
     """`pages` are the scheduler's; `named` if the user requested them."""
     found = await _pages(pages, named)
+    if settings.token_file is not None:
+        found.append(token(settings.token_file))
     for part, target in [
         *(("scheduler gRPC", t) for t in settings.schedulers),
         ("aggregator gRPC", settings.aggregator),
@@ -83,6 +91,24 @@ def reports(nodes: dict[str, dict[str, Any]]) -> Finding:
 # --- gRPC ---
 
 
+def token(path: Path) -> Finding:
+    """The agent's, of which only the claims can be seen here; servers have the API server verify it."""
+    mount = "mount a projected volume with a serviceAccountToken, whose audience is the servers' token_audience"
+    try:
+        claims = token_claims.read(token_claims.from_file(path))
+    except (UsageError, TokenRefused) as error:
+        return problem("token", str(error), mount, needed=True)
+    left, who = claims.ends_at - time.time(), f"{path}: a token of {claims.subject}"
+    if left <= 0:
+        why = f"{who} that ended {-left:.0f} s ago"
+        return problem("token", why, "see why the kubelet does not replace it, and compare the clocks", needed=True)
+    if not claims.node:
+        fix = "Kubernetes 1.30 or newer puts it there; identify agents by certificates in older clusters"
+        return problem("token", f"{who} that names no node", fix, needed=True)
+    audiences = ", ".join(claims.audiences) or "none"
+    return ok("token", f"{who} on {claims.node}, audience {audiences}, for another {show(round(left))}")
+
+
 async def grpc(part: str, target: str, files: TlsFiles) -> Finding:
     """Connects up to HTTP/2's first frame: by then certificates of both sides have been verified."""
     try:
@@ -94,12 +120,12 @@ async def grpc(part: str, target: str, files: TlsFiles) -> Finding:
         )
     try:
         async with asyncio.timeout(PATIENCE):
-            first = await _first_words(host, port, context)
+            first, ends_at = await _first_words(host, port, context)
     except OSError as error:  # a timeout and every TLS error too
         found, fix = explained(error)
         return problem(part, f"{target}: {found}", fix, needed=True)
     if len(first) >= 4 and first[3] == SETTINGS_FRAME:
-        return ok(part, f"{target} answers{'' if context is None else ' over TLS'}")
+        return _answers(part, target, ends_at)
     if context is not None and not first:  # gRPC closes silently on a certificate that it rejects
         ours = "does not trust our certificate" if files.tls_cert else "requires a client certificate"
         return problem(
@@ -125,14 +151,27 @@ def _context(files: TlsFiles) -> ssl.SSLContext:
     return context
 
 
-async def _first_words(host: str, port: int, context: ssl.SSLContext | None) -> bytes:
+async def _first_words(host: str, port: int, context: ssl.SSLContext | None) -> tuple[bytes, float | None]:
+    """The beginning of the response, and the Unix time at which the server's certificate ends."""
     reader, writer = await asyncio.open_connection(host, port, ssl=context)
     try:
+        certificate = writer.get_extra_info("peercert") or {}
+        ends_at = ssl.cert_time_to_seconds(certificate["notAfter"]) if "notAfter" in certificate else None
         writer.write(PREFACE)
-        return await reader.read(9)
+        return await reader.read(9), ends_at
     finally:
         writer.transport.abort()  # a TLS shutdown would wait for the peer's
         await asyncio.sleep(0)
+
+
+def _answers(part: str, target: str, ends_at: float | None) -> Finding:
+    if ends_at is None:
+        return ok(part, f"{target} answers")
+    left = ends_at - time.time()
+    if left < SOON:
+        fix = "renew it; with issue_certificates the log of the scheduler that leads says why it is not renewed"
+        return problem(part, f"{target} answers, but its certificate ends in {left / DAY:.1f} days", fix, needed=False)
+    return ok(part, f"{target} answers over TLS, with a certificate for another {left / DAY:.0f} days")
 
 
 def explained(error: OSError) -> tuple[str, str]:

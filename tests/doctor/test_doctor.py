@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import json
 import ssl
 import subprocess
@@ -26,6 +27,7 @@ from carico.wire.server import GrpcServer
 from harness.cluster.cluster import Cluster
 from harness.cluster.fixtures import needs_scale
 from harness.dashboard.stage import Stage, until
+from harness.kube.made_tokens import unsigned
 from harness.wire.listening import ListeningScheduler
 from harness.wire.minimal_authority import minimal_authority
 
@@ -102,7 +104,8 @@ def test_problems_with_tls_are_named(authority: Authority, tmp_path: Path) -> No
     other = Authority(tmp_path).cert
     with ListeningScheduler(pair.cert, pair.key) as server:
         port = server.target.rpartition(":")[2]
-        assert ask(server.target, tls_ca=authority.cert).found == f"{server.target} answers over TLS"
+        found = ask(server.target, tls_ca=authority.cert)
+        assert found.found == f"{server.target} answers over TLS, with a certificate for another 30 days"
         stranger = ask(server.target, tls_ca=other)
         assert "its certificate is refused" in stranger.found
         assert "--tls-ca" in stranger.fix
@@ -126,7 +129,7 @@ def test_a_certificate_that_grpc_accepts_is_not_called_bad(tmp_path: Path, monke
     authority, pair = minimal_authority(tmp_path)
     with ListeningScheduler(pair.cert, pair.key) as server:
         target = server.target.replace("localhost", "127.0.0.1")
-        assert ask(target, tls_ca=authority).found == f"{target} answers over TLS"
+        assert "its certificate ends in 0.0 days" in ask(target, tls_ca=authority).found  # it is one of an hour
 
 
 def test_a_server_that_wants_our_certificate(authority: Authority) -> None:
@@ -145,6 +148,30 @@ def test_a_server_that_wants_our_certificate(authority: Authority) -> None:
     without, with_ours = asyncio.run(scenario())
     assert without.found.endswith("it requires a client certificate")
     assert with_ours.state == "ok"
+
+
+def test_a_certificate_that_was_not_renewed(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, life=datetime.timedelta(days=1))
+    pair = authority.issue("localhost", "localhost", "127.0.0.1")
+    with ListeningScheduler(pair.cert, pair.key) as server:
+        found = ask(server.target, tls_ca=authority.cert)
+    assert found.state == "warning"
+    assert "its certificate ends in 1.0 days" in found.found
+
+
+def test_the_token_of_an_agent(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    for content, state, text in (
+        (unsigned(), "ok", "on n1, audience carico, for another 1h"),
+        (unsigned(life=-30.0), "missing", "that ended 30 s ago"),
+        (unsigned(node=""), "missing", "names no node"),
+        ("guessed", "missing", "holds no ServiceAccount token"),
+    ):
+        file.write_text(content)
+        found = endpoints.token(file)
+        assert (found.state, text in found.found) == (state, True), found
+        assert content not in found.found
+    assert "cannot read" in endpoints.token(tmp_path / "none").found
 
 
 def test_the_port_of_the_pages_is_not_the_port_of_grpc() -> None:

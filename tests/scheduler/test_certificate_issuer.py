@@ -27,6 +27,7 @@ from carico.scheduler.certificates.rotation import Lifetimes
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, embedded_api_server
 from carico.wire import authorities
+from carico.wire.server import GrpcServer
 from harness.wire.report_streams import ended, running
 
 DAY = 86400.0
@@ -225,6 +226,17 @@ async def test_a_replica_reads_its_own_certificate_over_the_api(tmp_path):
             assert maker.why_not_ready() is None, "it goes on with the one that it has"
         finally:
             mine.close()
+
+
+@running
+async def test_ports_are_open_before_the_first_certificate():
+    mine = OwnCertificate(SchedulerSettings(issue_certificates=True, allow_anonymous_clients=True), SystemClock())
+    try:
+        server = GrpcServer("127.0.0.1:0", mine.settings, {})
+        assert await server.start() > 0
+        await server.stop()
+    finally:
+        mine.close()
 
 
 def test_settings_that_exclude_each_other():

@@ -56,9 +56,9 @@ class OwnCertificate:
         check(settings)
         self._cert, self._key, self._ca = (MemoryFile(f"carico-{name}") for name in ("cert", "key", "ca"))
         self._clock, self._trusts_own = clock, settings.tls_ca is None
-        temporary = authorities.new_authority(clock.wall(), TEMPORARY)
-        self._put(temporary)
-        self._ca.write(temporary.cert)
+        unknown = authorities.new_authority(clock.wall(), TEMPORARY)  # to all others; its key is not kept
+        self._put(authorities.issue(unknown, ["not-issued-yet"], clock.wall(), TEMPORARY))
+        self._ca.write(unknown.cert)
         self._problem = ""
         self.is_there = False
         found = dataclasses.replace(settings, tls_cert=self._cert.path, tls_key=self._key.path)
