@@ -23,6 +23,7 @@ from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.cluster_cache import ClusterCache
 from carico.scheduler.cycle.binding_slots import PluginClient, Slots
 from carico.scheduler.cycle.decision_log import DecisionLog
+from carico.scheduler.cycle.pod_grouping import ProfileGrouping
 from carico.scheduler.cycle.profile_settings import ProfileSettings, read_profiles
 from carico.scheduler.cycle.profiles import Profile
 from carico.scheduler.framework.contract import Code, MeasuredSupply, PricedSupply, error
@@ -165,4 +166,5 @@ def _queue(
         supplies={plugin.supply: profile.available(plugin) for profile, plugin in supplies},
         needs_of={plugin.supply: plugin.needs_of for _, plugin in supplies if isinstance(plugin, PricedSupply)},
         on_move=on_move,
+        groups=ProfileGrouping(profiles) if any(profile.groupings for profile in profiles.values()) else None,
     )

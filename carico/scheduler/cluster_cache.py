@@ -24,6 +24,7 @@ from carico.scheduler.cache.class_costs import ClassCostTable
 from carico.scheduler.cache.ledger import Ledger
 from carico.scheduler.cache.snapshot import Snapshot
 from carico.scheduler.cache.template import PodInfo
+from carico.scheduler.cache.trial import Trial
 from carico.scheduler.cache.units import counts
 from carico.scheduler.framework.cluster_events import Action, ClusterEvent, node_change, pod_change
 from carico.scheduler.queue.scheduling_queue import Queue, is_waiting
@@ -177,6 +178,10 @@ class ClusterCache:
         self._nomination_ended(uid, now)
         self._wake(now)
 
+    def trial(self) -> Trial:
+        """A plan on snapshot and ledger; it is undone at the end."""
+        return Trial(self.snapshot, self.ledger, self.classes.claim, self._now())
+
     def hold(self, name: str, node: str, like: PodInfo, seconds: float) -> None:
         """Reserves what this pod takes on the node, for something that is not a pod yet."""
         now = self._now()
@@ -314,7 +319,8 @@ class ClusterCache:
 
     def _restored(self, assumed: KubeObject, present: KubeObject) -> None:
         """A volume or claim that was assumed for a pod is as before: no watch event will wake the pods that wait."""
-        self.queue.on_change(ClusterEvent(type(present).__name__, Action.UPDATE, assumed, present), self._now())
+        if not self.ledger.trying:  # else it was assumed in the same trial, and no attempt has seen it
+            self.queue.on_change(ClusterEvent(type(present).__name__, Action.UPDATE, assumed, present), self._now())
 
     def _room_freed(self, uid: str, now: float) -> None:
         """Removes the pod from its node, assumed or bound, and requeues the pods that this could help."""

@@ -39,6 +39,7 @@ from carico.scheduler.cycle.binding_cycle import Binder
 from carico.scheduler.cycle.binding_finisher import BindingFinisher
 from carico.scheduler.cycle.decision_log import DecisionRecord
 from carico.scheduler.cycle.failures import Failures
+from carico.scheduler.cycle.group_cycle import GroupDecision, decide_group
 from carico.scheduler.cycle.profiles import Profile
 from carico.scheduler.cycle.scheduling_cycle import Decision, broken, decide
 from carico.scheduler.extender.extender import Extender
@@ -291,6 +292,9 @@ class Scheduler:
 
     def _attempt(self, queued: Queued) -> None:
         """One scheduling cycle; the pod then enters its binding cycle or is requeued."""
+        if queued.pod_group is not None:
+            self._attempt_group(queued)
+            return
         profile = self.parts.profiles[queued.info.pod.spec.scheduler_name]
         began = perf_counter()
         try:
@@ -306,10 +310,33 @@ class Scheduler:
         if decision.node:
             self.binder.start(profile, queued, decision, began)
             return
+        self._count_failure(profile, decision, took)
+        self.failures.handle(queued, decision)
+
+    def _attempt_group(self, first: Queued) -> None:
+        """The same for all pods of a group: each of them enters its binding cycle, or they are requeued as one."""
+        profile = self.parts.profiles[first.info.pod.spec.scheduler_name]
+        began = perf_counter()
+        try:
+            found = decide_group(profile, self.parts.cluster, first.infos, self._rng)
+        except Exception as error:
+            log.exception("scheduling the group of %s broke", first.info.pod.key)
+            found = GroupDecision(refused=broken(self.parts.cluster, first.info, error))
+        took = perf_counter() - began
+        self.parts.metrics.algorithm_seconds.observe(took)
+        if found.refused is not None:
+            self._count_failure(profile, found.refused, took)
+            self._record(profile, first, found.refused, took)
+            self.failures.handle_group(first, found.refused)
+            return
+        for queued, decision in zip(self.parts.queue.split(first), found.placed, strict=True):
+            self._record(profile, queued, decision, took / len(found.placed))
+            self.binder.start(profile, queued, decision, began)
+
+    def _count_failure(self, profile: Profile, decision: Decision, took: float) -> None:
         result = "error" if decision.code is Code.ERROR else "unschedulable"
         self.parts.metrics.attempts.labels(result, profile.name).inc()
         self.parts.metrics.attempt_seconds.labels(result, profile.name).observe(took)
-        self.failures.handle(queued, decision)
 
     def _record(self, profile: Profile, queued: Queued, decision: Decision, took: float) -> None:
         pod = queued.info.pod

@@ -46,6 +46,7 @@ from carico.testing.plugin_trial import PluginTrial, trial
 # Protocol of each extension point by the method that makes a plugin one of it.
 POINTS: dict[str, type] = {
     "pre_enqueue": contract.PreEnqueue,
+    "group_of": contract.GroupPods,
     "sort_key": contract.QueueSort,
     "pre_filter": contract.PreFilter,
     "add_pod": contract.PreFilterExtensions,

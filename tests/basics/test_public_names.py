@@ -14,9 +14,9 @@ from carico.scheduler.framework import contract
 PUBLIC = {
     contract: """
         MAX_SCORE OK SKIP WAIT Bind Bits Code CostlyFilter Cycle DecisionFigures Explain ExplainRows Filter
-        HoldRoom MeasuredSupply Nomination Permit PermitWait Plugin PostBind PostFilter PostFilterAction PreBind
-        PreEnqueue PreFilter PreFilterExtensions PreScore PricedSupply QueueSort Reason Reserve Reuse Score
-        Status Supply Verdict Wait WakeUp error unresolvable unschedulable
+        GroupPods HoldRoom MeasuredSupply Nomination Permit PermitWait Plugin PostBind PostFilter
+        PostFilterAction PreBind PreEnqueue PreFilter PreFilterExtensions PreScore PricedSupply QueueSort Reason
+        Reserve Reuse Score Status Supply Verdict Wait WakeUp error unresolvable unschedulable
     """,
     carico.testing: """
         ManualClock check_plugin embedded_api_server make_cost make_estimate make_node make_pod make_report

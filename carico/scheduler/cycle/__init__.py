@@ -6,6 +6,8 @@
 profiles          a profile: the plugins and weights for one schedulerName
 profile_settings  reads and validates the profiles of the settings file
 scheduling_cycle  the scheduling cycle of one pod
+group_cycle       the scheduling cycle of a group of pods: all get a node, or none
+pod_grouping      which pods are one entry of the queue, by plugins
 failures          unschedulable pods: preemption, condition, Event, requeue
 evictions         evicts the victims of nominated pods
 binding_cycle     Permit and the binding cycle

@@ -50,9 +50,24 @@ class Failures:
             self._clear_nomination(info)
         self.report(info.pod, "SchedulerError" if broke else "Unschedulable", decision.message)
 
+    def handle_group(self, first: Queued, decision: Decision) -> None:
+        """Not all pods of the group have a node: each gets the condition, and the one that found none the Event."""
+        broke = decision.code is Code.ERROR
+        assert first.pod_group is not None
+        message = f"pod group {first.pod_group.key[2]}: {decision.cycle.pod.pod.key}: {decision.message}"
+        self._cluster.queue.fail(first, decision.refusal or Diagnosis(), self._clock.monotonic(), blindly=broke)
+        reason = "SchedulerError" if broke else "Unschedulable"
+        for info in first.infos:
+            self._clear_nomination(info)
+            self._write_condition(info.pod, reason, message)
+        self._recorder.put(Event(decision.cycle.pod.pod, "Warning", "FailedScheduling", "Scheduling", message))
+
     def report(self, pod: Pod, reason: str, message: str) -> None:
         """Writes condition and Event of an unschedulable pod."""
         self._recorder.put(Event(pod, "Warning", "FailedScheduling", "Scheduling", message))
+        self._write_condition(pod, reason, message)
+
+    def _write_condition(self, pod: Pod, reason: str, message: str) -> None:
         condition = next((c for c in pod.status.conditions if c.type == "PodScheduled"), None)
         if condition is None or (condition.status, condition.reason, condition.message) != ("False", reason, message):
             waits = lambda: pod.uid in self._cluster.queue and pod.uid not in self._cluster.assumed  # noqa: E731

@@ -21,6 +21,7 @@ from carico.scheduler.framework.contract import (
     Explain,
     ExplainRows,
     Filter,
+    GroupPods,
     MeasuredSupply,
     Permit,
     Plugin,
@@ -81,6 +82,7 @@ class Profile:
         self.feasible = FilterRunner(plugins)
         self.scoring = Scoring(plugins, weights)
         self.pre_enqueues = [p for p in plugins if isinstance(p, PreEnqueue)]
+        self.groupings = [p for p in plugins if isinstance(p, GroupPods)]
         self.post_filters = [p for p in plugins if isinstance(p, PostFilter)]
         self.reserves = [p for p in plugins if isinstance(p, Reserve)]
         self.permits = [p for p in plugins if isinstance(p, Permit)]

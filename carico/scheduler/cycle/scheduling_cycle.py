@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from carico.scheduler.cache.rows import Mask
+from carico.scheduler.cache.rows import Mask, RowArray
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.cluster_cache import ClusterCache
 from carico.scheduler.cycle.profiles import NO_FIGURES, Profile
@@ -53,20 +53,46 @@ class Decision:
         return next((action for action in self.actions if isinstance(action, Nomination | Wait)), None)
 
 
+@dataclass(slots=True)
+class Plan:
+    """Where one pod could go; nothing is reserved. Valid until snapshot or ledger change."""
+
+    cycle: Cycle
+    feasibility: FilterResult
+    rows: RowArray  # feasible ones; empty: the pod is unschedulable
+    scores: Vector  # one per row
+    nominated: int | None = None  # the row of the pod's nominated node, which takes precedence
+
+    def best(self, rng: np.random.Generator) -> int:
+        return self.nominated if self.nominated is not None else int(self.rows[_best(self.scores, rng)])
+
+    def ranked(self, rng: np.random.Generator) -> list[int]:
+        """All candidates, the best first; equal ones in random order."""
+        order = np.lexsort((rng.random(len(self.rows)), -self.scores))
+        rows = [int(row) for row in self.rows[order] if row != self.nominated]
+        return rows if self.nominated is None else [self.nominated, *rows]
+
+
 def decide(profile: Profile, cluster: ClusterCache, pod: PodInfo, rng: np.random.Generator) -> Decision:
     """One attempt. On success the pod is reserved and assumed on the node."""
+    plan = make_plan(profile, cluster, pod)
+    if not len(plan.rows):
+        return refuse(profile, plan)
+    return commit(profile, cluster, plan, plan.best(rng))
+
+
+def make_plan(profile: Profile, cluster: ClusterCache, pod: PodInfo) -> Plan:
+    """Filters and scores."""
     cycle = Cycle(pod, cluster.snapshot, times=profile.sampled())
     with profile.timed("Filter"):
         feasibility = profile.feasible.run(cycle)
     rows = feasibility.rows
-    if not len(rows):
-        return _refused(profile, cycle, feasibility)
-    row = _nominated_row(cycle, feasibility)
-    if row is None:
-        with profile.timed("Score"):
-            scores = profile.scoring.run(cycle, rows) if len(rows) > 1 else np.zeros(1)
-        row = int(rows[_best(scores, rng)])
-    return _commit(profile, cluster, cycle, row, len(rows))
+    nominated = _nominated_row(cycle, feasibility)
+    if nominated is not None or len(rows) <= 1:
+        return Plan(cycle, feasibility, rows, np.zeros(len(rows)), nominated)
+    with profile.timed("Score"):
+        scores = profile.scoring.run(cycle, rows)
+    return Plan(cycle, feasibility, rows, scores)
 
 
 def _nominated_row(cycle: Cycle, feasibility: FilterResult) -> int | None:
@@ -82,8 +108,17 @@ def _best(scores: Vector, rng: np.random.Generator) -> int:
     return int(best[0] if len(best) == 1 else best[rng.integers(len(best))])
 
 
-def _commit(profile: Profile, cluster: ClusterCache, cycle: Cycle, row: int, feasible: int) -> Decision:
-    """Runs Reserve and assumes the pod; on failure the decision names the plugin that rejected it."""
+def commit(profile: Profile, cluster: ClusterCache, plan: Plan, row: int) -> Decision:
+    """Reserves one of the plan's rows and assumes the pod; else the decision names the plugin that rejected it."""
+    decision = reserve(profile, plan, row)
+    if decision.node:
+        cluster.assume(plan.cycle.pod, decision.node)
+    return decision
+
+
+def reserve(profile: Profile, plan: Plan, row: int) -> Decision:
+    """Runs Reserve. If a plugin rejects the node, all have unreserved it."""
+    cycle = plan.cycle
     node = cycle.snapshot.name(row)
     figures = profile.figures(cycle, row)
     try:
@@ -99,8 +134,7 @@ def _commit(profile: Profile, cluster: ClusterCache, cycle: Cycle, row: int, fea
     except BaseException:
         unreserve(profile, cycle, node)
         raise
-    cluster.assume(cycle.pod, node)
-    return Decision(cycle, node, feasible=feasible, figures=figures)
+    return Decision(cycle, node, feasible=len(plan.rows), figures=figures)
 
 
 def _not_reserved(profile: Profile, cycle: Cycle, plugin: str, status: Status, figures: DecisionFigures) -> Decision:
@@ -118,9 +152,11 @@ def unreserve(profile: Profile, cycle: Cycle, node: str) -> None:
             profile.contain(plugin.name, error)
 
 
-def _refused(profile: Profile, cycle: Cycle, feasibility: FilterResult) -> Decision:
+def refuse(profile: Profile, plan: Plan) -> Decision:
+    """The decision where no row is feasible, with what PostFilter plugins want to be done."""
+    cycle, feasibility = plan.cycle, plan.feasibility
     code = Code.ERROR if feasibility.status.code is Code.ERROR else Code.UNSCHEDULABLE
-    message, figures = _message(profile, cycle, feasibility), profile.figures(cycle, None)
+    message, figures = message_of(profile, cycle, feasibility), profile.figures(cycle, None)
     decision = Decision(cycle, message=message, code=code, figures=figures)
     if code is not Code.ERROR:
         with profile.timed("PostFilter"):
@@ -129,7 +165,7 @@ def _refused(profile: Profile, cycle: Cycle, feasibility: FilterResult) -> Decis
     return decision
 
 
-def _message(profile: Profile, cycle: Cycle, feasibility: FilterResult) -> str:
+def message_of(profile: Profile, cycle: Cycle, feasibility: FilterResult) -> str:
     """Why there is no node, one clause per reason, and what the pod needs of the plugins that rejected nodes."""
     message = feasibility.message()
     if feasibility.verdicts and (need := profile.explain_need(cycle.pod, exact=False, of=feasibility.refusing)):

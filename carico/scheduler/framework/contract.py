@@ -50,6 +50,7 @@ __all__ = [
     "Explain",
     "ExplainRows",
     "Filter",
+    "GroupPods",
     "HoldRoom",
     "MeasuredSupply",
     "Nomination",
@@ -191,6 +192,21 @@ class PreEnqueue(Plugin, Protocol):
 
     @abstractmethod
     def pre_enqueue(self, pod: PodInfo) -> Status: ...
+
+
+@runtime_checkable
+class GroupPods(Plugin, Protocol):
+    """Which pods are one entry of the queue: they are tried, woken up and paused together, and placed all or none."""
+
+    @abstractmethod
+    def group_of(self, pod: PodInfo) -> str:
+        """The name of the pod's group; empty: it is on its own. It must depend on the pod alone."""
+        ...
+
+    @abstractmethod
+    def group_ready(self, group: str, waiting: Sequence[PodInfo]) -> Status:
+        """Whether these pods, all of the group that wait, may be tried now; else they stay gated."""
+        ...
 
 
 @runtime_checkable
@@ -458,6 +474,7 @@ class ExplainRows(Plugin, Protocol):
 
 EXTENSION_POINTS: tuple[type[Plugin], ...] = (
     PreEnqueue,
+    GroupPods,
     QueueSort,
     PreFilter,
     PreFilterExtensions,

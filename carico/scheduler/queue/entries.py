@@ -10,7 +10,8 @@ from carico.scheduler.framework.contract import Status
 from carico.scheduler.framework.needs import Needs
 from carico.scheduler.queue.unschedulable import Diagnosis, WaitingGroup
 
-PLACES = ("active", "backoff", "waiting", "gated", "held", "flight")
+# "grouped": with the entry of the first pod of its group
+PLACES = ("active", "backoff", "waiting", "gated", "held", "flight", "grouped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,26 @@ class Queued:
     woken_from: WaitingGroup | None = None  # the group from which a change woke it up; until it is tried
     woken_for: int = -1  # the row that woke it up; until it is tried
     woken_needs: Needs = ()  # what it would take there
+    pod_group: PodGroup | None = None  # until all its pods have a node
 
     @property
     def uid(self) -> str:
         return self.info.uid
+
+    @property
+    def infos(self) -> tuple[PodInfo, ...]:
+        """The pods of this entry."""
+        group = self.pod_group
+        return (self.info,) if group is None else tuple(member.info for member in group.members.values())
+
+
+@dataclass(slots=True, eq=False)
+class PodGroup:
+    """Pods that are one entry. The first one stands for them in heaps and groups; the others are "grouped"."""
+
+    key: tuple[str, str, str]  # profile, plugin, and the plugin's name for it
+    members: dict[str, Queued] = field(default_factory=dict)  # by UID
+
+    @property
+    def first(self) -> Queued:
+        return next(iter(self.members.values()))

@@ -29,7 +29,8 @@ from carico.kube.objects import Pod
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import Action, ClusterEvent, EventInterest
 from carico.scheduler.framework.needs import Available, Needs
-from carico.scheduler.queue.entries import PLACES, Gate, Queued
+from carico.scheduler.queue.entries import PLACES, Gate, PodGroup, Queued
+from carico.scheduler.queue.pod_groups import PodGrouping, PodGroups
 from carico.scheduler.queue.unschedulable import Diagnosis, Entry, Unschedulable
 from carico.scheduler.queue.wake_ups import WakeUps
 
@@ -49,6 +50,7 @@ class Queue:
         supplies: Mapping[str, Available] | None = None,
         needs_of: Mapping[str, Callable[[PodInfo], Needs]] | None = None,
         on_move: Callable[[str, str], object] | None = None,
+        groups: PodGrouping | None = None,
     ) -> None:
         """`supplies` and `needs_of`: see wake_ups.py. `on_move` is called with the queue and the event, for metrics."""
         self._sort_key, self._gate = sort_key, gate
@@ -67,6 +69,7 @@ class Queue:
         self._recent: deque[tuple[int, ClusterEvent]] = deque(maxlen=RECENT)
         self._count = dict.fromkeys(PLACES, 0)
         self._on_move = on_move or _ignore
+        self._groups = PodGroups(groups) if groups is not None else None
 
     # --- lookups ---
 
@@ -83,7 +86,13 @@ class Queue:
         return iter(self._pods.values())
 
     def counts(self) -> dict[str, int]:
-        return dict(self._count)
+        """Pods by place; those of a group count where its first pod is."""
+        counts = dict(self._count)
+        if self._groups is not None:
+            for group in self._groups:
+                counts[group.first.place] += len(group.members) - 1
+        del counts["grouped"]
+        return counts
 
     def refused_by(self, plugins: Set[str]) -> int:
         """Pods that wait because of one of these plugins."""
@@ -106,6 +115,9 @@ class Queue:
             self.update(info, None, now)
             return
         queued = self._pods[info.uid] = Queued(info, now)
+        if self._groups is not None and not self._groups.enter(queued):
+            self._join(queued, "PodAdd", now)
+            return
         self._activate(queued, "PodAdd", now)
 
     def update(self, info: PodInfo, change: ClusterEvent | None, now: float) -> None:
@@ -117,6 +129,10 @@ class Queue:
         alike = info.template is queued.info.template and info.identity is queued.info.identity
         alike = alike and info.priority == queued.info.priority
         queued.info = info
+        if self._groups is not None and self._changed_key(queued, now):
+            return
+        if queued.pod_group is not None:
+            queued = queued.pod_group.first
         if queued.place == "waiting" and not alike:  # the verdict of its group does not apply to it any more
             self._requeue(queued, "PodUpdate", now)
         elif change is not None and queued.place in ("waiting", "gated"):
@@ -127,9 +143,12 @@ class Queue:
     def delete(self, uid: str, now: float) -> None:
         """Removes a pod that is gone, or has a node."""
         if (queued := self._pods.pop(uid, None)) is not None:
+            group = queued.pod_group
             queued.ticket = 0
             self._move(queued, "")
             self._wake_ups.tried(queued, now)
+            if group is not None:
+                self._left_group(group, queued, now)
 
     def pop(self, now: float) -> Queued | None:
         """The next pod; it is in flight until `done`, `fail` or `delete`."""
@@ -144,8 +163,17 @@ class Queue:
                 self._move(queued, "flight")
                 queued.attempts += 1
                 queued.seen = self._changes
+                if queued.pod_group is not None:
+                    self._pop_others(queued)
                 return queued
         return None
+
+    def split(self, queued: Queued) -> list[Queued]:
+        """All pods of the group have a node: from now on each one is an entry of its own, in flight."""
+        group = queued.pod_group
+        assert group is not None
+        assert self._groups is not None
+        return self._groups.dissolve(group)
 
     def placed(self, uid: str, now: float) -> None:
         """The pod in flight was assumed on a node: what woke it up may help the next one too."""
@@ -160,6 +188,9 @@ class Queue:
         """No node, or the binding failed. `blindly`: retry after the back-off, independent of events."""
         if self._pods.get(queued.uid) is not queued:
             return  # deleted meanwhile
+        if self._groups is not None and not self._groups.fail(queued, self._move):
+            self._join(queued, "ScheduleAttemptFailure", now)  # its group waits already
+            return
         queued.refusal, queued.failed_at = refusal, now
         queued.ready_at = now + doubled(self._first, self._last, queued.attempts)
         queued.after_flush = False
@@ -220,8 +251,10 @@ class Queue:
         return len(old)
 
     def activate(self, uid: str, now: float) -> None:
-        """Requeues a waiting pod at the request of the caller."""
+        """Requeues a waiting pod, or its group, at the request of the caller."""
         queued = self._pods.get(uid)
+        if queued is not None and queued.pod_group is not None:
+            queued = queued.pod_group.first
         if queued is not None and queued.place == "waiting":
             self._requeue(queued, "ForceActivate", now)
 
@@ -239,8 +272,50 @@ class Queue:
             for interests, pods in self._gated.items()
             if any(i.kind == change.kind and i.bits & change.bits for i in interests)
             for queued in pods.values()
-            if any(interest.could_help(queued.info, change) for interest in interests)
+            if any(interest.could_help(info, change) for interest in interests for info in queued.infos)
         ]
+
+    # --- groups (pod_groups.py) ---
+
+    def _join(self, queued: Queued, event: str, now: float) -> None:
+        """The pod is in a group that is in the queue already, which may be complete now."""
+        self._move(queued, "grouped")
+        self._wake_ups.tried(queued, now)
+        assert queued.pod_group is not None
+        self._changed_group(queued.pod_group, event, now)
+
+    def _changed_group(self, group: PodGroup, event: str, now: float) -> None:
+        """Other pods than before: neither its gate nor its verdict holds any more."""
+        if group.first.place in ("waiting", "gated", "active"):
+            self._requeue(group.first, event, now)
+
+    def _changed_key(self, queued: Queued, now: float) -> bool:
+        """Whether the pod belongs to another group than before; it is added to that one then."""
+        assert self._groups is not None
+        key = None if queued.pod_group is None else queued.pod_group.key
+        if queued.place == "flight" or key == self._groups.key_of(queued.info):
+            return False
+        self.delete(queued.uid, now)
+        self.add(queued.info, now)
+        return True
+
+    def _left_group(self, group: PodGroup, queued: Queued, now: float) -> None:
+        assert self._groups is not None
+        was_first = self._groups.leave(group, queued)
+        if not group.members:
+            return
+        if was_first:
+            group.first.ready_at, group.first.attempts = queued.ready_at, queued.attempts
+            self._requeue(group.first, "PodDelete", now)
+        else:
+            self._changed_group(group, "PodDelete", now)
+
+    def _pop_others(self, first: Queued) -> None:
+        assert first.pod_group is not None
+        for member in first.pod_group.members.values():
+            if member is not first:
+                self._move(member, "flight")
+                member.attempts, member.seen = first.attempts, first.seen
 
     def _helped_in_flight(self, queued: Queued) -> bool:
         """Whether a change since the pod's attempt began could have helped it: its verdict is older."""
@@ -252,7 +327,8 @@ class Queue:
         )
 
     def _could_help(self, queued: Queued, change: ClusterEvent) -> bool:
-        return any(interest.could_help(queued.info, change) for interest in queued.refusal.interests)
+        infos = queued.infos
+        return any(interest.could_help(info, change) for interest in queued.refusal.interests for info in infos)
 
     def _stale(self, queued: Queued, now: float) -> bool:
         if queued.place == "gated":
@@ -261,7 +337,8 @@ class Queue:
 
     def _requeue(self, queued: Queued, event: str, now: float) -> None:
         if queued.ready_at > now and queued.place != "gated":
-            self._pause(queued, event, now, self._backoff)
+            # A group is never popped early: each of its attempts costs many cycles.
+            self._pause(queued, event, now, self._backoff if queued.pod_group is None else self._errors)
         else:
             self._activate(queued, event, now)
 
@@ -274,17 +351,21 @@ class Queue:
         self._on_move("backoff", event)
 
     def _activate(self, queued: Queued, event: str, now: float) -> None:
-        queued.gate = self._gate(queued.info)
+        queued.gate = self._gate(queued.info) if queued.pod_group is None else self._group_gate(queued.pod_group)
         if queued.gate is not None:
             self._move(queued, "gated")
             self._on_move("gated", event)
-            self._wake_ups.tried(
-                queued, now
-            )  # its gate was shut during its back-off: what woke it up is for the next one
+            self._wake_ups.tried(queued, now)  # what woke it up before its gate was shut is for the next one
             return
         self._move(queued, "active")
         self._push(self._active, self._key(queued), queued)
         self._on_move("active", event)
+
+    def _group_gate(self, group: PodGroup) -> Gate | None:
+        """The first gate of one of its pods, or that of the group as a whole."""
+        assert self._groups is not None
+        gates = (self._gate(member.info) for member in group.members.values())
+        return next((gate for gate in gates if gate is not None), None) or self._groups.gate(group)
 
     def _key(self, queued: Queued) -> tuple[Any, ...]:
         return self._sort_key(queued.info, queued.queued_at)

@@ -73,13 +73,16 @@ class WaitingGroup:
         "kept",
         "key",
         "on_the_way",
+        "pod_group",
         "refusal",
         "size",
     )
 
-    def __init__(self, key: Any, info: PodInfo) -> None:
-        self.key, self.info = key, info
-        self.family = info.claim.key.family if info.claim is not None else None  # of its pods' class
+    def __init__(self, key: Any, queued: Queued) -> None:
+        self.key, self.info = key, queued.info
+        self.pod_group = queued.pod_group  # then that is all of it
+        claim = self.info.claim if self.pod_group is None else None
+        self.family = claim.key.family if claim is not None else None  # of its pods' class
         self.refusal = NO_REFUSAL
         self.audience: tuple[PodSet, ...] | None = None  # see `_audience`; set when it is indexed
         self.by_kind: dict[str, list[EventInterest]] = {}  # its interests
@@ -153,7 +156,12 @@ class WaitingGroup:
 
     def could_be_helped(self, change: ClusterEvent) -> bool:
         for interest in self.by_kind[change.kind]:
-            if interest.bits & change.bits and interest.could_help(self.info, change):
+            if not interest.bits & change.bits:
+                continue
+            if self.pod_group is None:
+                if interest.could_help(self.info, change):
+                    return True
+            elif any(interest.could_help(info, change) for info in self.pod_group.first.infos):
                 return True
         return False
 
@@ -172,6 +180,7 @@ class Unschedulable:
         self._by_kept: dict[int, dict[WaitingGroup, None]] = {}
         self._by_family: dict[str, dict[WaitingGroup, None]] = {}  # of the pods' class
         self._unreported: dict[WaitingGroup, None] = {}  # groups that might preempt, but for the reports of nodes
+        self._pod_groups: dict[WaitingGroup, None] = {}
         self._preempting: dict[WaitingGroup, None] = {}  # groups that evict pods where that makes enough room
 
     def __len__(self) -> int:
@@ -185,10 +194,10 @@ class Unschedulable:
         return bool(self._by_needs)
 
     def add(self, queued: Queued, sort_key: Any, refusal: Diagnosis) -> None:
-        key = _key(queued.info, refusal)
+        key = _key(queued.info, refusal) if queued.pod_group is None else queued.pod_group.key
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = WaitingGroup(key, queued.info)
+            group = self._groups[key] = WaitingGroup(key, queued)
             group.judged(refusal)
             self._index(group)
         elif group.refusal.interests == refusal.interests and group.kept == refusal.kept:
@@ -266,6 +275,8 @@ class Unschedulable:
 
     def open(self, row: int) -> list[WaitingGroup]:
         """Groups that were rejected because the row is nominated for another pod; marks it as reachable again."""
+        for group in self._pod_groups:  # what the row has may help in combination with other rows
+            group.open(row)
         groups = list(self._by_kept.pop(row, ()))
         for group in groups:
             group.open(row)
@@ -315,6 +326,8 @@ class Unschedulable:
             self._by_needs.setdefault(group.refusal.needs, {})[group] = None
         if group.family is not None:
             self._by_family.setdefault(group.family, {})[group] = None
+        if group.pod_group is not None:
+            self._pod_groups[group] = None
         self._index_reports(group)
 
     def _index_reports(self, group: WaitingGroup) -> None:
@@ -345,10 +358,13 @@ class Unschedulable:
                 self._needs.remove(group.refusal.needs)
         if group.family is not None:
             _drop(self._by_family, group.family, group)
+        self._pod_groups.pop(group, None)
 
 
 def _audience(group: WaitingGroup) -> tuple[PodSet, ...] | None:
     """The pods whose changes can help the group; None: any pod."""
+    if group.pod_group is not None:
+        return None
     found: dict[PodSet, None] = {}
     for interest in group.by_kind.get(POD, ()):
         pods = interest.audience_of(group.info)
