@@ -4,6 +4,9 @@ A change of an object wakes up the first pod of every group that it could help, 
 row that has enough of what pods lack wakes up as many as it can hold. It is checked again whenever something on it
 changes or a pod that was woken up for it has been tried: what was woken up already is subtracted, and after a failed
 attempt the next pod is woken up.
+
+A group of pods (pod_groups.py) is woken up whenever a row changes that could hold one of them, because that may make
+room on another row. So it may be tried in vain, but not before the end of its back-off, of 10 s at most.
 """
 
 from __future__ import annotations

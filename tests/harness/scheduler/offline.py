@@ -8,6 +8,7 @@ import numpy as np
 
 from carico.kube.objects import Pod
 from carico.scheduler.assembly import Components, assemble
+from carico.scheduler.cycle.group_cycle import decide_group
 from carico.scheduler.cycle.scheduling_cycle import Decision, decide, unreserve
 from carico.scheduler.queue.entries import Queued
 from carico.scheduler.queue.unschedulable import Diagnosis
@@ -65,6 +66,9 @@ class World:
         """Run cycles for all pods of the active queue; returns the names of those that got a node."""
         placed = []
         while (queued := self.queue.pop(self.clock.monotonic())) is not None:
+            if queued.pod_group is not None:
+                placed += [decision.cycle.pod.pod.name for decision in self._attempt_group(queued)[1]]
+                continue
             decision = decide(
                 self.parts.profiles[queued.info.pod.spec.scheduler_name], self.cluster, queued.info, self.rng
             )
@@ -73,6 +77,20 @@ class World:
             else:
                 self.queue.fail(queued, decision.refusal or Diagnosis(), self.clock.monotonic())
         return placed
+
+    def attempt_group(self) -> tuple[list[Queued], list[Decision]]:
+        """The next entry is a group; empty if not all of its pods have a node."""
+        queued = self.queue.pop(self.clock.monotonic())
+        assert queued is not None, "no pod's turn"
+        return self._attempt_group(queued)
+
+    def _attempt_group(self, first: Queued) -> tuple[list[Queued], list[Decision]]:
+        profile = self.parts.profiles[first.info.pod.spec.scheduler_name]
+        found = decide_group(profile, self.cluster, first.infos, self.rng)
+        if found.refused is None:
+            return self.queue.split(first), found.placed
+        self.queue.fail(first, found.refused.refusal or Diagnosis(), self.clock.monotonic())
+        return [], []
 
     def place(self, name: str) -> str:
         """The part of the queue in which a pod is."""

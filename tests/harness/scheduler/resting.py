@@ -23,8 +23,10 @@ from carico.scheduler.assembly import assemble
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.cache.units import ANNOTATION, read_units, units_of
 from carico.scheduler.cluster_cache import ledger_differences
+from carico.scheduler.cycle.group_cycle import decide_group
 from carico.scheduler.framework.contract import Cycle, Nomination
 from carico.scheduler.process import Scheduler
+from carico.scheduler.queue.entries import PodGroup
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, make_cost, make_node, make_report
 from carico.types import ClassCost, ClassKey, NodeReport
@@ -348,6 +350,9 @@ class World:
                 continue
             queued = self.parts.queue.get(pod.uid)
             assert queued is not None, f"{pod.name} was lost"
+            if queued.pod_group is not None:
+                self._no_group_waits_that_fits(queued.pod_group)
+                continue
             profile = self.parts.profiles[pod.spec.scheduler_name]
             cycle = Cycle(queued.info, self.parts.snapshot)
             feasibility = profile.feasible.run(cycle)
@@ -362,6 +367,18 @@ class World:
                 answer = plugin.post_filter(cycle, feasibility)
                 assert not answer, f"{pod.name} waits, and evicting pods would help or is in progress: {answer}"
 
+    def _no_group_waits_that_fits(self, group: PodGroup) -> None:
+        first, *others = group.members.values()
+        assert {other.place for other in others} <= {"grouped"}
+        profile = self.parts.profiles[first.info.pod.spec.scheduler_name]
+        ready = profile.groupings[0].group_ready(group.key[2], first.infos).ok
+        # Each report may help a group (wake_ups.py); its gate is checked again only when something does.
+        places = ("waiting", "backoff") if ready else ("waiting", "backoff", "gated")
+        assert first.place in places, f"group {group.key[2]} is in {first.place}"
+        if ready:
+            found = decide_group(profile, self.parts.cluster, first.infos, np.random.default_rng(0))
+            assert found.refused is not None, f"group {group.key[2]} waits, and fits"
+
     def _the_ledger_is_that_of_a_restart(self) -> None:
         fresh = assemble(self.settings, self.clock, None)
         vars(fresh.classes).update(vars(self.parts.classes))  # with the same class costs
@@ -371,6 +388,8 @@ class World:
             fresh.cluster.pod_changed(None, msgspec.convert(plain, Pod))
         for name in self.api.nodes:
             fresh.ledger.report(self.reports[name], self.clock.monotonic())
+        for hold in self.parts.ledger.holds():
+            fresh.ledger.hold(hold.name, hold.node, hold.claim, hold.until, self.clock.monotonic())
         live = {name: account for name, account in self.parts.ledger.accounts() if name in self.api.nodes}
         assert len(live) == len(self.api.nodes)
         differences = [d for d in ledger_differences(self.parts.ledger, fresh.ledger) if d.split(":")[0] in live]
