@@ -47,6 +47,7 @@ from carico.types import ClassCost, ClassKey, CostBelief, LocalModel, NodeSize, 
 from carico.wire.certificates import Authority
 from carico.wire.channel import Dialer
 from carico.wire.class_news import ClassNews
+from carico.wire.client import END
 from carico.wire.codec import class_cost, classes, local
 from carico.wire.exchange_policy import ExchangePolicy
 from harness.estimate.synthetic import CASES, record
@@ -287,9 +288,10 @@ def _trace(case: Any, class_node: ClassNode | None) -> Trace:
     questions, last = [], 0.0
     news, limits = ClassNews(), class_cost.limits_of(SIZE, recording.dimensions)
     first: tuple[ClassCost, ...] = ()
-    for second in range(-CLASS_WARM_UP, 0) if class_node is not None else ():
-        first = class_node.costs(float(second))
-        news.take(first, limits, float(second))
+    if class_node is not None:
+        for second in range(-CLASS_WARM_UP, 0):
+            first = class_node.costs(float(second))
+            news.take(first, limits, float(second))
     for sample, pods in zip(recording.samples, recording.pods, strict=True):
         if pipeline.update(sample, pods) is None:
             continue
@@ -379,7 +381,7 @@ class _Load:
             self._sends_all.add(i)
         try:
             await self._calls[i].write(message.SerializeToString())
-            if await self._calls[i].read() is not aio.EOF:
+            if await self._calls[i].read() is not END:
                 return True
             self._lose("ended", is_new=is_new)
         except (aio.AioRpcError, asyncio.InvalidStateError) as error:
@@ -433,7 +435,7 @@ class _Load:
         call, is_new = channel.stream_stream(CLASSES_METHOD)(), True
         try:
             await call.write(classes.encode_query(query))
-            while (message := await call.read()) is not aio.EOF:
+            while (message := await call.read()) is not END:
                 is_new = False
                 self._pushed += 1
                 if not query.limit:
@@ -446,7 +448,8 @@ class _Load:
 
     async def measure(self, seconds: float) -> dict[str, float]:
         self._latency.clear()
-        pushed, costs, arrivals = self._pushed, self._sent, []
+        pushed, costs = self._pushed, self._sent
+        arrivals: list[float] = []
         began, cpu = time.perf_counter(), time.process_time()
         while time.perf_counter() < began + seconds:
             await asyncio.sleep(1.0)

@@ -35,7 +35,7 @@ def run() -> dict[str, float]:
 
 def _figures(number: int, title: str, together: Lines, alone: Lines) -> dict[str, float]:
     print(f"{number} {title}: its peers start a heavy cpu workload after {SWITCH} s")
-    figures = {}
+    figures: dict[str, float] = {}
     for name, line in together.items():
         (before, after), (own_before, own_after) = before_and_after(line), before_and_after(alone[name])
         print(f"    {name:<13} {before:6.2f} → {after:6.2f}    without federation {own_before:6.2f} → {own_after:6.2f}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
+from typing import Any
 
 from grpc import aio
 
@@ -41,7 +42,7 @@ async def generate(kubeconfig: Path, target: str) -> None:
         if pod.spec.node_name in agents:
             agents[pod.spec.node_name].counts(pod.uid, new is not None and new.status.phase == "Running")
 
-    watches = [
+    watches: list[Reflector[Any]] = [
         Reflector(client, WatchedResource(calls.FOLLOW_NODES, Node), node_changed),
         Reflector(client, WatchedResource(calls.FOLLOW_PODS, Pod), pod_changed),
     ]

@@ -275,7 +275,7 @@ def run() -> dict[str, float]:
 
 def _figures(name: str, runs: dict[str, list[Run]]) -> dict[str, float]:
     def middle(who: str, what: str) -> float:
-        return statistics.median(getattr(run, what) for run in runs[who])
+        return float(statistics.median(getattr(run, what) for run in runs[who]))
 
     figures = {
         f"ratio_{name}": middle("carico", "pods_per_second") / middle("kube", "pods_per_second"),

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry
 
@@ -111,9 +111,9 @@ def families(registry: CollectorRegistry) -> list[Family]:
     return sorted(family for collector in registry._collector_to_names for family in _families(collector))
 
 
-def _families(collector: object) -> Iterator[Family]:
+def _families(collector: Any) -> Iterator[Family]:
     for metric in collector.collect():
-        labels = getattr(collector, "_labelnames", None) or getattr(metric, "_labelnames", ())
+        labels: Any = getattr(collector, "_labelnames", None) or getattr(metric, "_labelnames", ())
         if not labels and metric.samples:
             labels = tuple(metric.samples[0].labels)
         name = f"{metric.name}_total" if metric.type == "counter" else metric.name

@@ -119,7 +119,7 @@ def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(authorit
     """In one packet, so that it is there before the server knows that it has a connection."""
 
     async def scenario(_: HttpServer, port: int) -> None:
-        for _ in range(20):
+        for _try in range(20):
             answer = await asyncio.to_thread(all_at_once, authority.cert, port)
             assert answer.startswith(b"HTTP/1.1 200 ")
 

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from http import HTTPStatus
 from socket import AF_INET
+from typing import Any
 
 import psutil
 import pytest
@@ -107,7 +108,8 @@ def test_metrics_come_as_the_scraper_accepts_them() -> None:
     head, _, body = page.partition(b"\r\n\r\n")
     assert b"\r\nContent-Type: application/openmetrics-text; version=1.0.0" in head
     assert b"\r\nContent-Encoding: gzip" in head
-    families = {family.name for family in text_string_to_metric_families(gzip.decompress(body).decode())}
+    parse: Any = text_string_to_metric_families
+    families = {family.name for family in parse(gzip.decompress(body).decode())}
     assert "carico_build_info" in families
 
 
@@ -236,7 +238,7 @@ def test_a_client_with_expect_continue_gets_100_or_the_error() -> None:
 
 def test_the_log_is_not_filled_and_holds_no_token(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(_: HttpServer, port: int) -> None:
-        for _ in range(50):
+        for _try in range(50):
             await exchange(port, get("/nothing?token=s3cret", "Authorization: Bearer s3cret", "Cookie: s3cret"))
 
     serving(scenario)

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -28,21 +29,21 @@ def tables() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def found(tables: ModuleType) -> dict[str, list]:
+def found(tables: ModuleType) -> dict[str, list[Any]]:
     return {process: tables.families(registry) for process, registry in tables.registries().items()}
 
 
-def test_every_metric_says_what_it_means(found: dict[str, list]) -> None:
+def test_every_metric_says_what_it_means(found: dict[str, list[Any]]) -> None:
     every = [family for families in found.values() for family in families]
     assert [family.name for family in every if not family.about.strip()] == []
     own = [family for family in every if family.name.startswith("carico_")]
     assert [family.name for family in own if not family.about.endswith(".")] == []
 
 
-def test_every_metric_says_whose_it_is(found: dict[str, list]) -> None:
+def test_every_metric_says_whose_it_is(found: dict[str, list[Any]]) -> None:
     """By its name, or by a label where several processes have it; a node's own figures by the node."""
 
-    def tells(family) -> bool:
+    def tells(family: Any) -> bool:
         named = family.name.startswith((*COMPONENTS, *BORROWED)) or family.name in EXCEPTIONS
         return named or "component" in family.labels or "node" in family.labels
 
@@ -52,7 +53,7 @@ def test_every_metric_says_whose_it_is(found: dict[str, list]) -> None:
         assert [family.name for family in families if family.name.startswith(others)] == []
 
 
-def test_one_name_has_one_meaning_and_one_meaning_one_name(found: dict[str, list]) -> None:
+def test_one_name_has_one_meaning_and_one_meaning_one_name(found: dict[str, list[Any]]) -> None:
     by_name, by_meaning = defaultdict(set), defaultdict(set)
     for families in found.values():
         names = [family.name for family in families]
@@ -64,7 +65,7 @@ def test_one_name_has_one_meaning_and_one_meaning_one_name(found: dict[str, list
     assert {about: names for about, names in by_meaning.items() if len(names) > 1} == {}
 
 
-def test_units_and_kinds_end_the_names(found: dict[str, list]) -> None:
+def test_units_and_kinds_end_the_names(found: dict[str, list[Any]]) -> None:
     for family in (family for families in found.values() for family in families):
         base = family.name.removesuffix("_total")
         assert (base != family.name) == (family.kind == "counter"), family
@@ -74,7 +75,7 @@ def test_units_and_kinds_end_the_names(found: dict[str, list]) -> None:
         assert "resource" not in family.labels or base.endswith(("_ratio", "_nodes")), family
 
 
-def test_the_names_that_were_promised(found: dict[str, list]) -> None:
+def test_the_names_that_were_promised(found: dict[str, list[Any]]) -> None:
     names = {process: {family.name for family in families} for process, families in found.items()}
     assert names["agent"] >= {
         "carico_usage_ratio",
@@ -106,7 +107,7 @@ def test_the_names_that_were_promised(found: dict[str, list]) -> None:
     }
 
 
-def test_documents_name_only_metrics_that_exist(found: dict[str, list]) -> None:
+def test_documents_name_only_metrics_that_exist(found: dict[str, list[Any]]) -> None:
     known = {family.name for families in found.values() for family in families}
     documents = [file for file in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")] if file.name != "CHANGELOG.md"]
     named = {(str(file.relative_to(ROOT)), name) for file in documents for name in NAME.findall(file.read_text())}

@@ -53,7 +53,7 @@ def recorded(script: str, tmp_path: Path, *argv: str) -> list[list[str]]:
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(f'#!/bin/sh\ncat > /dev/null; echo "$@" >> {log}\n')
         program.chmod(0o755)
-    command = [CHECKOUT / "tools" / script, *argv]
+    command = [str(CHECKOUT / "tools" / script), *argv]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=60, stdin=subprocess.DEVNULL, capture_output=True)
     return [line.split() for line in log.read_text().splitlines()]
 

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -126,7 +127,7 @@ def test_whatever_text_a_variable_holds_the_answer_is_a_value_or_names_the_varia
     variable = f"CARICO_{section.upper()}__{field.name.upper()}"
     problems: list[str] = []
     try:
-        found = config.load(cls, section, file=None, environ={variable: text}, flags={})
+        found: Any = config.load(cls, section, file=None, environ={variable: text}, flags={})
         assert not field.metadata["refused"]
         config._checked(field, getattr(found, field.name))
     except UsageError as error:
@@ -146,7 +147,7 @@ def test_every_place_takes_the_same_text(tmp_path: Path, section: str, cls: type
         file = written(tmp_path, f"[{section}]\n{field.name} = {json.dumps(value)}\n")
         variable = {f"CARICO_{section.upper()}__{field.name.upper()}": text}
         for place in ({"file": file}, {"environ": variable}, {"flags": {field.name: text}}):
-            everything = {"file": None, "environ": {}, "flags": {}} | place
+            everything: dict[str, Any] = {"file": None, "environ": {}, "flags": {}} | place
             assert config.load(cls, section, **everything) == default
 
 

@@ -31,10 +31,14 @@ def tab(browser: Browser) -> Iterator[Callable[..., Page]]:
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         page = context.new_page()
+
+        def elsewhere(asked: str) -> list[str]:
+            return [] if asked.startswith(url) else [f"asked for {asked}"]
+
         page.set_default_timeout(30_000)
         page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: said.append(f"error: {error}"))
-        page.on("request", lambda request: request.url.startswith(url) or said.append(f"asked for {request.url}"))
+        page.on("request", lambda request: said.extend(elsewhere(request.url)))
         page.goto(url)
         page.locator("#link[data-state=live]").wait_for()
         return page
@@ -49,6 +53,6 @@ def tab(browser: Browser) -> Iterator[Callable[..., Page]]:
 
 @pytest.fixture(scope="session")
 def axe() -> str:
-    import axe_playwright_python
+    import axe_playwright_python  # type: ignore[import-untyped]
 
     return (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()

@@ -226,7 +226,7 @@ def test_the_table_has_no_colours_in_a_pipe() -> None:
     assert done.stdout.startswith("PART ")
 
 
-def needed(**settings: str) -> list[Right]:
+def needed(**settings: Any) -> list[Right]:
     return rights(enabled_parts.parts(SchedulerSettings(**settings)))
 
 

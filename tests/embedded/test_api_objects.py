@@ -49,7 +49,7 @@ async def names(client: Client, path: str) -> list[str]:
 def test_what_an_owner_owns_goes_with_it(tmp_path: Path) -> None:
     async def scenario(client: Client) -> None:
         jobs = "/apis/batch/v1/namespaces/default/jobs"
-        template = {"spec": {"template": {"spec": {}}}}
+        template: dict[str, Any] = {"spec": {"template": {"spec": {}}}}
         job = await post(client, jobs, {"metadata": {"name": "j"}} | template)
         await post(client, PODS, pod("owned", job["metadata"]["uid"]))
         await post(client, PODS, pod("bound", job["metadata"]["uid"], nodeName="n"))

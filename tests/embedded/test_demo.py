@@ -9,8 +9,10 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +36,7 @@ class Running:
             text=True,
         )
 
-    def until(self, happened):
+    def until(self, happened: Any) -> Any:
         end = time.monotonic() + PATIENCE
         while not (found := happened()):
             assert time.monotonic() < end, "it did not happen"
@@ -71,7 +73,7 @@ class Running:
             return self._only(lambda pid, words: "carico.embedded.supervisor" in words and parent_of(pid) == parent)
         return self._only(lambda _, words: name in words and "carico.embedded.supervisor" not in words)
 
-    def _only(self, wanted) -> int:
+    def _only(self, wanted: Any) -> int:
         (found,) = [pid for pid, words in self.others().items() if wanted(pid, words)]
         return found
 
@@ -81,7 +83,7 @@ def parent_of(pid: int) -> int:
 
 
 @pytest.fixture
-def demo(tmp_path):
+def demo(tmp_path: Path) -> Iterator[Any]:
     started: list[Running] = []
 
     def start(*flags: str) -> Running:
@@ -94,7 +96,7 @@ def demo(tmp_path):
         each.process.communicate()
 
 
-def test_it_ends_with_the_ratios_and_leaves_a_picture_and_nothing_else(demo):
+def test_it_ends_with_the_ratios_and_leaves_a_picture_and_nothing_else(demo: Any) -> None:
     running = demo("--json", "--pods", "5")
     out, err = running.process.communicate(timeout=3 * PATIENCE)
     assert running.process.returncode == 0, err
@@ -108,7 +110,7 @@ def test_it_ends_with_the_ratios_and_leaves_a_picture_and_nothing_else(demo):
     assert running.others() == {}
 
 
-def test_with_keep_it_stays_for_a_look_with_as_many_nodes_as_wanted(demo):
+def test_with_keep_it_stays_for_a_look_with_as_many_nodes_as_wanted(demo: Any) -> None:
     running = demo("--pods", "2", "--keep", "--simulate", "3")
     lines = iter(running.process.stderr.readline, "")
     next(line for line in lines if "The cluster stays until Ctrl-C" in line)
@@ -132,7 +134,7 @@ KILLED_IN_CI = ("itself", "supervisor", "supervisor of the pods", "carico.embedd
     "victim",
     [*KILLED_IN_CI, *(pytest.param(part, marks=pytest.mark.long) for part in PARTS if part not in KILLED_IN_CI)],
 )
-def test_kill_9_of_any_of_its_processes_leaves_nothing_running_and_the_next_start_works(demo, victim):
+def test_kill_9_of_any_of_its_processes_leaves_nothing_running_and_the_next_start_works(demo: Any, victim: Any) -> None:
     running = demo("--pods", "40")
     running.until(running.pods_at_work)
     os.kill(running.part(victim), signal.SIGKILL)
@@ -151,7 +153,7 @@ def test_kill_9_of_any_of_its_processes_leaves_nothing_running_and_the_next_star
         assert list(again.folder.glob("carico-demo-*")) == [], "the folder of the killed one is gone as well"
 
 
-def test_ctrl_c_leaves_nothing(demo):
+def test_ctrl_c_leaves_nothing(demo: Any) -> None:
     running = demo("--pods", "40")
     running.until(running.pods_at_work)
     running.process.send_signal(signal.SIGINT)

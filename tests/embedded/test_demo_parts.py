@@ -8,6 +8,9 @@ import json
 import math
 import os
 import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +25,7 @@ PNG = b"\x89PNG\r\n"
 MACHINE = NodeSize(cores=2, memory_bytes=8 << 30)
 
 
-def finished(way, spans, *, published=100.0):
+def finished(way: Any, spans: Any, *, published: float = 100.0) -> Any:
     """A run whose pods were created at once and ran in these spans of seconds after that."""
     run = DemoRun(way, published)
     for i, (start, end) in enumerate(spans):
@@ -32,7 +35,7 @@ def finished(way, spans, *, published=100.0):
 
 
 @pytest.fixture
-def runs():
+def runs() -> Any:
     return [
         finished(VARIANTS[0], [(0, 20), (0, 20), (0, 22), (0, 24)]),
         finished(VARIANTS[1], [(0, 6), (0, 6), (6, 12), (6, 24)]),
@@ -41,20 +44,20 @@ def runs():
 
 
 @pytest.fixture
-def server_beside():
+def server_beside() -> Iterator[Any]:
     port = free_port()
     with subprocess.Popen(workload.program("serve", str(port))) as server:
         yield port
         server.kill()
 
 
-def test_pi_is_pi():
+def test_pi_is_pi() -> None:
     """The last of the first thousand decimal places, as in every table of π."""
     done = subprocess.run(workload.program("pi", "1000"), capture_output=True, text=True, check=True)
     assert done.stdout == "… 66111959092164201989\n"
 
 
-def test_memory_is_held_and_touched():
+def test_memory_is_held_and_touched() -> None:
     """The resident size by the kernel."""
     child = subprocess.Popen(workload.program("memory", "64", "0.2"))
     _, status, usage = os.wait4(child.pid, 0)
@@ -63,7 +66,7 @@ def test_memory_is_held_and_touched():
     assert usage.ru_maxrss * 1024 >= 64 << 20
 
 
-def test_the_work_fits_the_machine(monkeypatch):
+def test_the_work_fits_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workload, "digits_for", lambda _: 50_000)
     assert len(workload.make_workload("cpu", None, MACHINE, 4e9).pods) == 24
     assert len(workload.make_workload("cpu", 7, MACHINE, 4e9).pods) == 7
@@ -75,7 +78,7 @@ def test_the_work_fits_the_machine(monkeypatch):
     assert len(kinds) == 2
 
 
-def test_a_pod_of_carico_has_no_requests():
+def test_a_pod_of_carico_has_no_requests() -> None:
     packed, chosen, ours = (manifest(way, "p", ["x"])["spec"] for way in VARIANTS)
     assert packed["containers"][0]["resources"] == {"requests": {"cpu": "100m"}}
     assert chosen["containers"][0]["resources"] == {"requests": {"cpu": "500m"}}
@@ -84,7 +87,7 @@ def test_a_pod_of_carico_has_no_requests():
     assert packed["schedulerName"] == chosen["schedulerName"] == "packed"
 
 
-def test_figures_are_those_of_the_spans(runs):
+def test_figures_are_those_of_the_spans(runs: Any) -> None:
     packed, _, ours = (figures.summary(run) for run in runs)
     assert packed.job_completion == 24
     assert packed.pod_completion.mean == pytest.approx(21.5)
@@ -98,7 +101,7 @@ def test_figures_are_those_of_the_spans(runs):
     assert found["turnaround_ratio_500m"] == pytest.approx(44 / 48, abs=1e-3)
 
 
-def test_the_table_names_every_figure_and_its_columns_stand_in_line(runs):
+def test_the_table_names_every_figure_and_its_columns_stand_in_line(runs: Any) -> None:
     text = figures.table([figures.summary(run) for run in runs])
     lines = text.splitlines()
     assert len({len(line) for line in lines}) == 1, "the last column stands at the right"
@@ -107,21 +110,21 @@ def test_the_table_names_every_figure_and_its_columns_stand_in_line(runs):
     assert all(way.label in lines[0] for way in VARIANTS)
 
 
-def test_the_objects_hold_all_of_it(runs):
+def test_the_objects_hold_all_of_it(runs: Any) -> None:
     line = json.loads(json.dumps(figures.as_json(figures.summary(runs[0]))))
     assert line["pod_completion"]["p95"] == pytest.approx(23.7)
     assert line["way"] == "100m"
     assert not math.isnan(line["latency"]["p99"])
 
 
-def test_the_picture_is_one(runs, tmp_path):
+def test_the_picture_is_one(runs: Any, tmp_path: Path) -> None:
     file = tmp_path / "demo.png"
     picture.draw(runs, [figures.summary(run) for run in runs], file)
     assert file.read_bytes().startswith(PNG)
 
 
-def test_the_server_beside_answers_and_is_timed(server_beside):
-    async def ask():
+def test_the_server_beside_answers_and_is_timed(server_beside: Any) -> None:
+    async def ask() -> Any:
         answers: list[float] = []
         await latency.until_it_answers(server_beside)
         asking = asyncio.create_task(latency.keep_requesting(server_beside, answers))
@@ -136,12 +139,12 @@ def test_the_server_beside_answers_and_is_timed(server_beside):
     assert all(0.001 <= seconds < latency.PATIENCE for seconds in answers)
 
 
-def test_a_server_that_is_not_there_is_no_answer():
+def test_a_server_that_is_not_there_is_no_answer() -> None:
     with pytest.raises(OSError):
         asyncio.run(latency.request(free_port()))
 
 
-def test_only_one_of_two_demos_gets_a_port_without_listener():
+def test_only_one_of_two_demos_gets_a_port_without_listener() -> None:
     port = free_port()
     first = claim(port)
     assert first is not None
@@ -152,8 +155,8 @@ def test_only_one_of_two_demos_gets_a_port_without_listener():
     again.close()
 
 
-def test_progress_in_a_pipe_is_whole_lines(runs):
-    async def follow(out):
+def test_progress_in_a_pipe_is_whole_lines(runs: Any) -> None:
+    async def follow(out: Any) -> None:
         task = asyncio.create_task(DemoProgress(out).follow(runs[0], 4))
         await asyncio.sleep(0)
         task.cancel()
@@ -168,13 +171,13 @@ def test_progress_in_a_pipe_is_whole_lines(runs):
     assert "4/4 done" in lines[-1]
 
 
-def test_a_narrow_terminal_gets_lines_that_can_be_redrawn(runs):
+def test_a_narrow_terminal_gets_lines_that_can_be_redrawn(runs: Any) -> None:
     """A line that is wider than the terminal goes over two, and the next one would be drawn below it."""
     assert len(progress._line(runs[0], 4, 12.0, 40)) < 40
     assert "4/4 done" in progress._line(runs[0], 4, 12.0, 80)
 
 
-def test_a_check_of_the_picture_leaves_no_file_and_harms_none(tmp_path):
+def test_a_check_of_the_picture_leaves_no_file_and_harms_none(tmp_path: Path) -> None:
     picture.check(tmp_path / "new.png")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "old.png").write_bytes(PNG)
@@ -193,7 +196,7 @@ def test_a_check_of_the_picture_leaves_no_file_and_harms_none(tmp_path):
         (["--simulate", "5"], "add --keep"),
     ],
 )
-def test_bad_flags_are_named_before_anything_starts(flags, words, capsys):
+def test_bad_flags_are_named_before_anything_starts(flags: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", *flags]) == 2
     error = capsys.readouterr().err
     assert words in error

@@ -70,7 +70,8 @@ def test_another_users_demo_stays(shared: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_demo_that_starts_meanwhile_leaves_the_folder_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    lock, demos = fcntl.flock, []
+    lock = fcntl.flock
+    demos: list[int] = []
 
     def another_demo_first(file: int, how: int) -> None:
         """Between the making of the lock and the locking of it."""

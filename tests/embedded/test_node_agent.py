@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -28,6 +29,10 @@ from harness.embedded.node_place import NODE, Place, node, play, state, until
 from harness.running import agent
 
 RELIST = CriConnection.relist_with_events
+
+
+def is_counted(table: PodTable, uid: str) -> bool:
+    return uid in table.counted()
 
 
 def test_the_agent_counts_every_pod_at_every_step(tmp_path: Path) -> None:
@@ -71,7 +76,7 @@ def test_events_come_at_once(tmp_path: Path) -> None:
             made = await place.pod(f"p{i}", "sleep", "1000")
             await place.until_phase(f"p{i}", "Running")
             told = time.monotonic()
-            await until(lambda uid=made["metadata"]["uid"]: uid in table.counted())
+            await until(partial(is_counted, table, made["metadata"]["uid"]))
             lags.append(time.monotonic() - told)
         assert table.count(time.monotonic()).running == 10
         assert max(lags) < RELIST / 2  # by an event, not by listing

@@ -1,5 +1,8 @@
 """The baseline of a node from its usage and the sum of its pods' demands."""
 
+# mypy: disable-error-code="comparison-overlap"
+# Tuples are compared with those of pytest.approx.
+
 from __future__ import annotations
 
 import pytest

@@ -90,9 +90,9 @@ def test_the_synthetic_node_keeps_its_own_rules(case: Case) -> None:
         if running[tick] > running[tick - 1]:
             assert pods.unsettled > 0
             assert recording.pods[tick - 1].churn
-    for tick in range(SETTLE_TICKS, TICKS):
-        if not np.diff(running[tick - SETTLE_TICKS : tick + 1]).any():
-            assert recording.pods[tick].unsettled == 0
+    for settled in range(SETTLE_TICKS, TICKS):
+        if not np.diff(running[settled - SETTLE_TICKS : settled + 1]).any():
+            assert recording.pods[settled].unsettled == 0
 
 
 def test_many_estimators_behind_one_front_end_answer_as_each_alone() -> None:

@@ -194,7 +194,8 @@ def test_one_noisy_reading_is_no_burst_that_each_pod_reserves() -> None:
     node = Node()
     for age in range(1, 30):
         node.second([pod("1", (1.6 if age == 7 else 1.0, GIB), age=float(age))])
-    assert cost_of(*node.pipeline.class_costs(), RESOURCES, FIRST)[0] < 1.3
+    (cost,) = node.pipeline.class_costs()
+    assert cost_of(cost, RESOURCES, FIRST)[0] < 1.3
 
 
 def test_saturated_seconds_do_not_lower_a_cost_nor_inflate_it() -> None:

@@ -172,7 +172,8 @@ def test_any_rate_and_any_batch(rate_hz: float, batch: int) -> None:
 def saved(**changes: object) -> dict[str, object]:
     pipeline = Pipeline(EstimateSettings(), DIMENSIONS)
     estimates(pipeline, life(300))
-    return json.loads(json.dumps(pipeline.save())) | changes
+    plain: dict[str, object] = json.loads(json.dumps(pipeline.save()))
+    return plain | changes
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from filterpy.kalman import KalmanFilter
+from filterpy.kalman import KalmanFilter  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 

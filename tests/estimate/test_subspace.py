@@ -25,7 +25,7 @@ pairs = sizes.flatmap(lambda m: st.tuples(telemetry(m), telemetry(m)))
 
 
 def gram(columns: np.ndarray) -> np.ndarray:
-    return columns @ columns.T
+    return np.asarray(columns @ columns.T)
 
 
 def close(a: np.ndarray, b: np.ndarray) -> bool:
@@ -62,7 +62,8 @@ def test_two_directions_of_equal_length_do_not_make_the_first_one_negative() -> 
 def test_the_first_value_lies_between_the_energies_of_the_parts(
     parts: tuple[np.ndarray, np.ndarray], weight: float
 ) -> None:
-    merged = merge(*map(decompose, parts), weight)
+    one, other = map(decompose, parts)
+    merged = merge(one, other, weight)
     first = merged.u[:, 0]
     energies = [float(first @ gram(part) @ first) for part in parts]
     assert min(energies) - 1e-9 <= merged.s[0] ** 2 <= max(energies) + 1e-9

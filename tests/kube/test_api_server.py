@@ -102,13 +102,17 @@ def test_tls_and_what_a_kubeconfig_can_hold(any_cluster: AnyCluster) -> None:
     asyncio.run(scenario())
 
 
+def _is_resumed(connection: Any) -> Any:
+    return getattr(connection._channel._sock, "session_reused", None)
+
+
 def test_a_second_connection_goes_on_with_the_session_of_the_first(any_cluster: AnyCluster) -> None:
     async def scenario() -> None:
         who = credentials.from_kubeconfig(any_cluster(5).kubeconfig)
         client = Client(who)
         await client.call("GET", "/version")
         await asyncio.gather(*(client.call("GET", "/version") for _ in range(3)))
-        reused = [getattr(connection._channel._sock, "session_reused", None) for connection, _ in client._pool.idle]
+        reused = [_is_resumed(connection) for connection, _ in client._pool.idle]
         assert reused.count(True) == (
             2 if (await who.identity()).tls else 0
         )  # the first of three had none to go on with

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -71,7 +71,7 @@ class ScriptedClient(Client):
             self._script.binds = False
 
 
-def playing(scenario: Callable[[ManualClock], Awaitable[None]]) -> None:
+def playing(scenario: Callable[[ManualClock], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(scenario(ManualClock()))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -106,7 +107,7 @@ def test_nothing_is_granted_that_would_let_the_scheduler_take_over_the_cluster()
 
 
 def test_settings_switch_rights_on() -> None:
-    def parts(**settings: object) -> frozenset[NeededBy]:
+    def parts(**settings: Any) -> frozenset[NeededBy]:
         return enabled_parts.parts(SchedulerSettings(**settings))
 
     assert parts() == {NeededBy.SCHEDULER, NeededBy.ELECTION, NeededBy.NODE_CAPACITIES}

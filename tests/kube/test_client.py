@@ -319,7 +319,8 @@ def test_every_connection_notices_within_the_time_that_client_go_takes() -> None
             await apart.call("GET", "/x")
             stream = await client.open_stream("/x")
             for connection in (client._pool.idle[0][0], apart._pool.idle[0][0], stream.connection):
-                sock = connection._channel._sock
+                channel: Any = connection
+                sock = channel._channel._sock
                 assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
                 idle, every, count = (
                     sock.getsockopt(socket.IPPROTO_TCP, option)

@@ -211,7 +211,7 @@ def test_a_401_that_stays_does_not_run_it_at_every_request(tmp_path: Path) -> No
     program(tmp_path, "answer(token=f'wrong-{run}')")
 
     async def use(_: ApiServer, client: Client) -> None:
-        for _ in range(10):
+        for _try in range(10):
             with pytest.raises(ApiError, match="401"):
                 await client.call("GET", "/api/v1/nodes")
         assert runs(tmp_path) == 2
@@ -232,7 +232,7 @@ def test_a_token_past_its_end_is_tried_and_logged_but_not_fetched_at_every_reque
     program(tmp_path, f"answer(token=(folder / 'right').read_text(), expirationTimestamp={end!r})")
 
     async def use(_: ApiServer, client: Client) -> None:
-        for _ in range(5):
+        for _try in range(5):
             await client.call("GET", "/api/v1/nodes")
         assert runs(tmp_path) == 1
         clock.advance(RETRY_AFTER)
@@ -294,7 +294,7 @@ def test_it_gets_arguments_environment_and_the_cluster(tmp_path: Path) -> None:
         "proxy-url": "http://p:1",
         "extensions": [{"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}],
     }
-    more = {"args": ["get", "token"], "env": [{"name": "COLOUR", "value": "blue"}]}
+    more: dict[str, Any] = {"args": ["get", "token"], "env": [{"name": "COLOUR", "value": "blue"}]}
     asyncio.run(known(tmp_path, cluster, **more, provideClusterInfo=True).identity())
     seen = json.loads((tmp_path / "seen").read_text())
     assert seen["args"] == ["get", "token"]

@@ -103,7 +103,8 @@ def test_an_eviction_that_is_refused_for_good(status: int) -> None:
 
 def test_a_replica_that_lost_its_lease_between_the_two_halves_deletes_no_pod() -> None:
     async def scenario() -> None:
-        desk, ended = Desk(), []
+        desk = Desk()
+        ended: list[Any] = []
 
         async def answer(_: Sent) -> bytes:
             desk.leads = False

@@ -123,7 +123,7 @@ def test_streams_that_end_at_once_are_no_hot_loop_and_a_long_one_makes_up_for_it
         await clock.turn(60)
         await server.received()  # a stream that stays open now
         clock.advance(HEALTHY_AFTER)
-        server._streams = [[]]  # type: ignore[list-item]
+        server._streams = [[]]
         server.say(modified(pod("a", 2)))  # and ends after this
         before = follower.reflector.watches
         await clock.turn(0)
@@ -213,7 +213,7 @@ def test_one_without_a_name_is_only_counted(metadata: Any) -> None:
 
 
 def test_each_one_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    events = [modified(unreadable(name, 11 + i)) for i, name in enumerate("xyxyxy")]
+    events: list[dict[str, Any] | bytes] = [modified(unreadable(name, 11 + i)) for i, name in enumerate("xyxyxy")]
     told = follow(PlayedServer([[]], [events, []]))
     assert told.counted == 6
     assert caplog.text.count("cannot be decoded") == 2

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from carico.recording.format import CHUNK_ROWS, load
 CARICO = [sys.executable, "-m", "carico.cli", "--log-level", "error"]
 
 
-def carico(*words: object, **options) -> subprocess.CompletedProcess[str]:
+def carico(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*CARICO, *map(str, words)], capture_output=True, text=True, timeout=120, **options)
 
 
@@ -33,7 +34,7 @@ def machine_with_pods(path: Path, cost: float = 0.08, seconds: int = 240) -> Pat
     return path
 
 
-def test_replay_json_is_one_object_per_second_and_right(tmp_path):
+def test_replay_json_is_one_object_per_second_and_right(tmp_path: Path) -> None:
     done = carico("replay", machine_with_pods(tmp_path / "r.json"), "--json")
     assert done.returncode == 0, done.stderr
     objects = [json.loads(line) for line in done.stdout.splitlines()]
@@ -44,7 +45,7 @@ def test_replay_json_is_one_object_per_second_and_right(tmp_path):
     assert last["pod_capacity"] == pytest.approx((0.99 - 0.05) / 0.08 - last["n"], abs=1.0)
 
 
-def test_replay_is_faster_than_real_time(tmp_path):
+def test_replay_is_faster_than_real_time(tmp_path: Path) -> None:
     done = carico("replay", machine_with_pods(tmp_path / "r.json"))
     told = done.stdout.splitlines()[-1].split()  # 240 s replayed in 0.2 s with …
     assert float(told[0]) == 240
@@ -52,26 +53,26 @@ def test_replay_is_faster_than_real_time(tmp_path):
 
 
 @pytest.mark.parametrize("estimator", ["resource", "signal", "signal-trace", "signal-difference", "signal-joint"])
-def test_every_estimator_replays(tmp_path, estimator):
+def test_every_estimator_replays(tmp_path: Path, estimator: Any) -> None:
     done = carico("replay", machine_with_pods(tmp_path / "r.json", seconds=20), "--json", "--estimator", estimator)
     assert done.returncode == 0, done.stderr
     assert all(json.loads(line)["pod_capacity"] >= 0 for line in done.stdout.splitlines())
 
 
 @pytest.mark.parametrize(("rate", "rows"), [(1, 60), (20, 1200)])
-def test_other_rates_still_give_one_object_per_second(tmp_path, rate, rows):
+def test_other_rates_still_give_one_object_per_second(tmp_path: Path, rate: float, rows: Any) -> None:
     document = {"columns": ["t", "n", "mem"], "rows": [[i / rate, 0, 0.5] for i in range(rows)]}
     (tmp_path / "r.json").write_text(json.dumps(document))
     assert len(carico("replay", tmp_path / "r.json", "--json").stdout.splitlines()) == 60
 
 
-def test_picture(tmp_path):
+def test_picture(tmp_path: Path) -> None:
     done = carico("replay", machine_with_pods(tmp_path / "r.json", seconds=30), "--png", tmp_path / "r.png")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_picture_without_the_library_says_what_to_install(tmp_path):
+def test_picture_without_the_library_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "matplotlib.py").write_text("raise ImportError")
     recording = machine_with_pods(tmp_path / "r.json", seconds=3)
     environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
@@ -80,7 +81,7 @@ def test_picture_without_the_library_says_what_to_install(tmp_path):
     assert done.stderr == "carico: pictures need matplotlib: pip install 'carico[demo]'\n"
 
 
-def test_record_and_replay(tmp_path):
+def test_record_and_replay(tmp_path: Path) -> None:
     file = tmp_path / "r"
     done = carico("record", file, "--seconds", 3, "--runtime", "none")
     assert done.returncode == 0, done.stderr
@@ -115,7 +116,7 @@ def recorder(file: Path) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_a_killed_recorder_leaves_a_readable_file(tmp_path):
+def test_a_killed_recorder_leaves_a_readable_file(tmp_path: Path) -> None:
     process = recorder(tmp_path / "r")
     process.kill()
     process.wait()
@@ -123,14 +124,14 @@ def test_a_killed_recorder_leaves_a_readable_file(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stopped_recorder_finishes_its_file(tmp_path, number):
+def test_a_stopped_recorder_finishes_its_file(tmp_path: Path, number: int) -> None:
     process = recorder(tmp_path / "r")
     process.send_signal(number)
     assert process.wait(timeout=30) == 0
     assert len(load(tmp_path / "r").values) >= CHUNK_ROWS
 
 
-def test_full_disk_is_one_line():
+def test_full_disk_is_one_line() -> None:
     done = carico("record", "/dev/full", "--force", "--seconds", 1, "--runtime", "none")
     assert done.returncode == 1
     assert done.stderr == "carico: /dev/full: no space left after 0 rows; those can be replayed\n"

@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ COLUMNS = ("t", "n", "churn", "unsettled", "util", "psi", "mem")
 OLD = Path(__file__).parents[2] / "docs" / "recordings" / "pods.rec"  # written before gzip
 
 
-def written(path: Path, rows) -> Path:
+def written(path: Path, rows: Any) -> Path:
     writer = RecordingWriter(path, COLUMNS, {"cores": 2}, force=True)
     try:
         for row in rows:
@@ -37,7 +38,7 @@ def written(path: Path, rows) -> Path:
     return path
 
 
-def refusal(action) -> str | None:
+def refusal(action: Any) -> str | None:
     try:
         action()
     except UsageError as error:
@@ -50,21 +51,23 @@ def rows(count: int) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("count", [0, 1, CHUNK_ROWS, 3 * CHUNK_ROWS + 1])
-def test_round_trip(tmp_path, count):
+def test_round_trip(tmp_path: Path, count: int) -> None:
     got = load(written(tmp_path / "r", rows(count)))
     assert got.columns == COLUMNS
     assert got.head["cores"] == 2
     assert got.values == pytest.approx(np.array(rows(count)).reshape(count, len(COLUMNS)), abs=1e-6)
 
 
-def test_time_keeps_its_precision_over_months(tmp_path):
+def test_time_keeps_its_precision_over_months(tmp_path: Path) -> None:
     times = [1e7 + i / 10 for i in range(10)]
     got = load(written(tmp_path / "r", [[t, *[0.0] * 6] for t in times]))
     assert got.values[:, 0].tolist() == times
 
 
 @given(cut=st.integers(0, 10_000))
-def test_a_recorder_that_was_killed_leaves_what_it_had_written(tmp_path_factory, cut):
+def test_a_recorder_that_was_killed_leaves_what_it_had_written(
+    tmp_path_factory: pytest.TempPathFactory, cut: Any
+) -> None:
     path = written(tmp_path_factory.getbasetemp() / "killed", rows(4 * CHUNK_ROWS))
     whole = path.read_bytes()
     head = whole.index(GZIP, 2)  # of the second member
@@ -76,7 +79,9 @@ def test_a_recorder_that_was_killed_leaves_what_it_had_written(tmp_path_factory,
 
 
 @given(cut=st.integers(0, 100_000))
-def test_an_old_recording_that_was_cut_off_has_all_its_full_chunks(tmp_path_factory, cut):
+def test_an_old_recording_that_was_cut_off_has_all_its_full_chunks(
+    tmp_path_factory: pytest.TempPathFactory, cut: Any
+) -> None:
     path, whole = tmp_path_factory.getbasetemp() / "old", OLD.read_bytes()
     head = whole.index(b"\n", len(MAGIC)) + 1
     path.write_bytes(whole[: max(head, len(whole) - cut)])
@@ -90,7 +95,7 @@ def measured(uid: str, key: ClassKey | None, age: float, figures: tuple[float, .
     return MeasuredPod(uid, key, age, age > 0, demand, use, exact=age > 3, fresh=figures is not None)
 
 
-def test_pods_come_back_as_they_were_measured(tmp_path):
+def test_pods_come_back_as_they_were_measured(tmp_path: Path) -> None:
     web, told = ClassKey("n", "n/web", "5d"), ClassKey("n", "n/job:sum")
     seconds = [
         (measured("a", web, 0.0, None), measured("b", None, 4.5, (0.25, 3e7, 0.125, 2e7))),
@@ -116,7 +121,7 @@ def test_pods_come_back_as_they_were_measured(tmp_path):
 
 
 @pytest.mark.parametrize("about", [{}, {"cores": "many", "memory_bytes": 1}, {"cores": 0, "memory_bytes": 2}])
-def test_pods_of_a_node_of_unknown_size_are_left_out(tmp_path, about):
+def test_pods_of_a_node_of_unknown_size_are_left_out(tmp_path: Path, about: Any) -> None:
     path = tmp_path / "r"
     writer = RecordingWriter(path, COLUMNS, about, force=False, resources=("cpu", "memory"))
     for row in rows(20):
@@ -147,31 +152,31 @@ def lines(path: Path, *text: str) -> Path:
         ('{"names": {"0": ["u"]}, "pods": [[0, 1, 1, 1, 1, -2, 3, 4, 5]]}', "line 3: a pod is not named"),
     ],
 )
-def test_a_line_that_is_wrong_is_named(tmp_path, text, said):
+def test_a_line_that_is_wrong_is_named(tmp_path: Path, text: str, said: Any) -> None:
     with pytest.raises(UsageError) as caught:
         load(lines(tmp_path / "r", "[0.0, 1, 0.5]", text))
     assert said in str(caught.value)
 
 
-def test_a_gzip_file_in_one_piece_is_read_too(tmp_path):
+def test_a_gzip_file_in_one_piece_is_read_too(tmp_path: Path) -> None:
     got = load(lines(tmp_path / "r", *[json.dumps([i / 10, 1, 0.5]) for i in range(100_000)]))
     assert len(got.values) == 100_000
 
 
-def test_a_small_file_that_unpacks_to_very_much_is_refused(tmp_path, monkeypatch):
+def test_a_small_file_that_unpacks_to_very_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording_lines, "MOST_BYTES", 1 << 24)
     with pytest.raises(UsageError, match="holds more than"):
         load(lines(tmp_path / "r", *["[0.0, 1, 0.5]"] * 2_000_000))
 
 
-def test_an_hour_is_small(tmp_path):
+def test_an_hour_is_small(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     noisy = np.column_stack([np.arange(36_000) / 10, *np.zeros((3, 36_000)), *rng.random((3, 36_000))])
     assert written(tmp_path / "r", noisy.tolist()).stat().st_size < 800_000
 
 
 @given(place=st.integers(0, 10**6), value=st.integers(0, 255))
-def test_a_damaged_byte_is_named_or_harmless(tmp_path_factory, place, value):
+def test_a_damaged_byte_is_named_or_harmless(tmp_path_factory: pytest.TempPathFactory, place: Any, value: Any) -> None:
     path = written(tmp_path_factory.getbasetemp() / "damaged", rows(2 * CHUNK_ROWS))
     data = bytearray(path.read_bytes())
     data[place % len(data)] = value
@@ -181,7 +186,7 @@ def test_a_damaged_byte_is_named_or_harmless(tmp_path_factory, place, value):
 
 
 @given(data=st.binary(max_size=300))
-def test_any_bytes_are_a_recording_or_refused(tmp_path_factory, data):
+def test_any_bytes_are_a_recording_or_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "bytes"
     head = lines(path).read_bytes()
     for start in (b"", GZIP, head, MAGIC, MAGIC + b'{"columns": ["t", "n", "mem"]}\n'):
@@ -189,35 +194,35 @@ def test_any_bytes_are_a_recording_or_refused(tmp_path_factory, data):
         assert "\n" not in (refusal(lambda: load(path)) or "")
 
 
-def test_a_later_version_says_so(tmp_path):
+def test_a_later_version_says_so(tmp_path: Path) -> None:
     later = {"carico": "recording", "format": 3, "columns": ["t"], "resources": []}
     (tmp_path / "r").write_bytes(gzip.compress(json.dumps(later).encode() + b"\n"))
     with pytest.raises(UsageError, match="this version cannot read"):
         load(tmp_path / "r")
 
 
-def test_existing_file_is_kept(tmp_path):
+def test_existing_file_is_kept(tmp_path: Path) -> None:
     path = written(tmp_path / "r", rows(3))
     with pytest.raises(UsageError, match="--force"):
         RecordingWriter(path, COLUMNS, {}, force=False)
     assert len(load(path).values) == 3
 
 
-def test_full_disk(tmp_path, monkeypatch):
+def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that takes half a chunk and then no more."""
 
     class NearlyFull:
-        def __init__(self, file) -> None:
+        def __init__(self, file: Any) -> None:
             self._file, self.room = file, 2000
 
-        def write(self, part) -> int:
+        def write(self, part: Any) -> int:
             if not self.room:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            took = self._file.write(part[: self.room])
+            took: int = self._file.write(part[: self.room])
             self.room -= took
             return took
 
-        def __getattr__(self, name):
+        def __getattr__(self, name: str) -> Any:
             return getattr(self._file, name)
 
     create = recording._create
@@ -231,13 +236,13 @@ def test_full_disk(tmp_path, monkeypatch):
 GOOD = {"columns": ["t", "n", "util", "psi", "mem"], "rows": [[0.1 * i, 1, 0.5, 0.1, 0.3] for i in range(30)]}
 
 
-def playback(tmp_path, document) -> Playback:
+def playback(tmp_path: Path, document: Any) -> Playback:
     path = tmp_path / "r.json"
     path.write_text(document if isinstance(document, str) else json.dumps(document))
     return Playback(path, load(path), NodeSettings())
 
 
-def test_plain_json(tmp_path):
+def test_plain_json(tmp_path: Path) -> None:
     got = playback(tmp_path, GOOD)
     assert got.dimensions == ("cpu", "memory")
     assert got.rate_hz == pytest.approx(10)
@@ -247,25 +252,25 @@ def test_plain_json(tmp_path):
 
 
 @pytest.mark.parametrize("note", [99, "a host", None, [1]])
-def test_columns_in_any_order_and_columns_of_others(tmp_path, note):
+def test_columns_in_any_order_and_columns_of_others(tmp_path: Path, note: Any) -> None:
     mixed = {"columns": ["mem", "note", "n", "t"], "rows": [[0.3, note, 1, i] for i in range(3)]}
     assert [sample.values for sample, _ in playback(tmp_path, mixed)] == [(0.3,)] * 3
 
 
-def test_the_rate_is_that_of_the_samples_whatever_their_jitter_and_pauses(tmp_path):
+def test_the_rate_is_that_of_the_samples_whatever_their_jitter_and_pauses(tmp_path: Path) -> None:
     times = [0.1 * i + 0.03 * (i % 3) + (1e6 if i > 150 else 0) for i in range(300)]
     rows = [[t, 1, 0.5, 0.1, 0.3] for t in times]
     assert playback(tmp_path, {**GOOD, "rows": rows}).rate_hz == pytest.approx(10, rel=0.01)
 
 
-def test_utilisation_alone_does_without_pressure(tmp_path):
+def test_utilisation_alone_does_without_pressure(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     path.write_text(json.dumps({"columns": ["t", "n", "util"], "rows": [[i, 0, 0.4] for i in range(3)]}))
     got = Playback(path, load(path), NodeSettings(cpu="utilisation"))
     assert [sample.values for sample, _ in got] == [(0.4,)] * 3
 
 
-def test_a_pipe_is_no_place_for_a_recording(tmp_path):
+def test_a_pipe_is_no_place_for_a_recording(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     try:
@@ -298,7 +303,7 @@ def test_a_pipe_is_no_place_for_a_recording(tmp_path):
         (lambda d: d.update(columns="t n"), 'wants an object with "columns"'),
     ],
 )
-def test_bad_json_is_refused_in_one_line(tmp_path, change, said):
+def test_bad_json_is_refused_in_one_line(tmp_path: Path, change: Any, said: Any) -> None:
     document = json.loads(json.dumps(GOOD))
     change(document)
     with pytest.raises(UsageError) as refused:
@@ -308,6 +313,6 @@ def test_bad_json_is_refused_in_one_line(tmp_path, change, said):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "[" * 100_000, '{"columns": 1}'])
-def test_other_files_are_refused(tmp_path, text):
+def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageError):
         playback(tmp_path, text)

@@ -25,7 +25,8 @@ def run(*words: str, stdin: str = "", **others: Any) -> subprocess.CompletedProc
 
 
 def summary(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    return json.loads(done.stdout.splitlines()[-1])
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
 
 
 @pytest.mark.parametrize(

@@ -174,5 +174,5 @@ def test_the_job_log_of_a_task_that_took_too_long_is_gnu_parallels(tmp_path: Pat
         run(program, "--timeout", "1", "--joblog", str(log), "sleep 50; true", ":::", "a")
         rows.append([cell for i, cell in enumerate(log.read_text().splitlines()[1].split("\t")) if i not in (2, 3)])
     assert rows[0] == rows[1]
-    log = str(tmp_path / PARALLEL[0])
-    assert run(CARICO, "--joblog", log, "--resume", "sleep 50; true", ":::", "a").returncode == 0
+    of_parallel = str(tmp_path / PARALLEL[0])
+    assert run(CARICO, "--joblog", of_parallel, "--resume", "sleep 50; true", ":::", "a").returncode == 0

@@ -1,5 +1,8 @@
 """Statistics of a CRI runtime: what its messages mean, and requests only while they are used."""
 
+# mypy: disable-error-code="comparison-overlap"
+# Tuples are compared with those of pytest.approx.
+
 from __future__ import annotations
 
 import asyncio
@@ -56,7 +59,7 @@ def test_containers_are_added_up_where_the_runtime_does_not() -> None:
     assert by_containers([one, one, stranger], EPOCH)["a"][1] == (3.0, None, 0.0, 140, 0, 200, None)
 
 
-class Runtime(RuntimeServiceServicer):
+class Runtime(RuntimeServiceServicer):  # type: ignore[misc]
     def __init__(self, knows_pods: bool) -> None:
         self.knows_pods = knows_pods
         self.asked = 0

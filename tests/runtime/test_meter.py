@@ -1,8 +1,12 @@
 """What pods demand, from counters that the test sets, and who is read when."""
 
+# mypy: disable-error-code="comparison-overlap"
+# Tuples are compared with those of pytest.approx.
+
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import pytest
 
@@ -97,6 +101,8 @@ def test_busy_threads_past_saturation_are_measured_by_the_stretch() -> None:
     world.stretch = 4.0
     world.second(a=(2.0, 1.0))
     pod = world.second(a=(2.0, 1.0))["a"]
+    assert pod.demand is not None
+    assert pod.use is not None
     assert (pod.demand[0], pod.use[0], pod.exact) == (pytest.approx(8.0), pytest.approx(2.0), False)
 
 
@@ -167,7 +173,7 @@ def test_memory_is_the_working_set_with_swap_up_to_the_limit() -> None:
     ("dimensions", "expected"),
     [(("memory", "cpu"), (5e6, 0.5)), (("cpu",), (0.5,)), (("cpu", "io_pressure", "memory"), (0.5, 5e6))],
 )
-def test_demand_is_in_the_order_of_the_dimensions_that_pods_account_for(dimensions, expected) -> None:
+def test_demand_is_in_the_order_of_the_dimensions_that_pods_account_for(dimensions: Any, expected: Any) -> None:
     world = World(dimensions)
     world.add("a", memory_working_set=5e6)
     world.second(a=(0.5,))
@@ -220,6 +226,7 @@ def test_a_pod_that_hardly_changes_is_read_every_fourth_second_and_at_once_again
     assert measured["steady"].demand == pytest.approx((0.5, 0.0))
     changed = [world.second(steady=(2.0,), moving=(1.0,))["steady"] for _ in range(6)]
     assert [pod.fresh for pod in changed[4:]] == [True, True], "read every second again once it changes"
+    assert changed[-1].demand is not None
     assert changed[-1].demand[0] == pytest.approx(2.0)
 
 

@@ -74,7 +74,7 @@ class Naive:
         known = self._known()
         for memory in (self.starts, self.images, self.told):
             for uid in memory.keys() - known:
-                del memory[uid]  # type: ignore[attr-defined]
+                del memory[uid]
         for container in self.containers:
             box = CONTAINERS[container]
             if box in self.boxes:

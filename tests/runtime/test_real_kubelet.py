@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,19 +130,27 @@ def test_classes_and_cgroups_of_pods_of_every_kind(node_cluster: Cluster) -> Non
             names = Counter(key.family.removeprefix(f"{namespace}/").partition("~")[0] for key in expected.values())
             assert names == FAMILIES
             for one in (events, cri):
-                await eventually(lambda one=one: keys_of(one) >= expected.items(), f"{one.name} gives the same classes")
+                await eventually(partial(gives_classes, one, expected), f"{one.name} gives the same classes")
                 for uid in expected:
                     cgroup = one.table.workload()[uid].cgroup
                     assert cgroup is not None
                     assert cgroup.endswith(f"/pod{uid}")
                     assert any((top / cgroup[1:]).is_dir() for top in hierarchies())
                 await eventually(
-                    lambda one=one: all(one.table.workload()[uid].running for uid in expected),
+                    partial(says_that_all_run, one, expected),
                     f"{one.name} says that all run",
                 )
 
     with node_cluster.namespace() as namespace:
         asyncio.run(scenario(namespace))
+
+
+def gives_classes(source: RuntimeSource, expected: dict[str, ClassKey]) -> bool:
+    return keys_of(source) >= expected.items()
+
+
+def says_that_all_run(source: RuntimeSource, uids: Iterable[str]) -> bool:
+    return all(source.table.workload()[uid].running for uid in uids)
 
 
 def keys_of(source: RuntimeSource) -> set[tuple[str, ClassKey | None]]:

@@ -23,9 +23,8 @@ from harness.kube.played import PlayedServer
 from harness.kube.recorded import RECORDED, Path, at, paths
 
 Tree = dict[str, Any]
-RESOURCES: dict[type[KubeObject], WatchedResource[Any]] = {
-    resource.type: resource for resource in (PODS, NODES, *OTHERS)
-}
+FOLLOWED: list[WatchedResource[Any]] = [PODS, NODES, *OTHERS]
+RESOURCES: dict[type[KubeObject], WatchedResource[Any]] = {resource.type: resource for resource in FOLLOWED}
 KINDS = sorted(RESOURCES, key=lambda kind: kind.__name__)
 NONSENSE: tuple[Any, ...] = (
     None,
@@ -116,7 +115,7 @@ class Stage:
         """Of handlers and of hints."""
         metrics, plugins = self.parts.metrics, self.parts.profiles["carico"].plugins
         handlers = metrics.handler_errors.labels(self.kind.__name__)._value.get()
-        return handlers + sum(metrics.plugin_errors.labels(plugin.name)._value.get() for plugin in plugins)
+        return float(handlers + sum(metrics.plugin_errors.labels(plugin.name)._value.get() for plugin in plugins))
 
 
 def play(kind: type[KubeObject], objects: Iterator[Tree]) -> Stage:
@@ -162,7 +161,8 @@ def test_nonsense_in_any_field(kind: type[KubeObject]) -> None:
 @settings(max_examples=30)
 @given(st.data())
 def test_nonsense_in_many_fields(data: st.DataObject) -> None:
-    kind = data.draw(st.sampled_from((Pod, Node)))
+    kinds: list[type[KubeObject]] = [Pod, Node]
+    kind = data.draw(st.sampled_from(kinds))
     things = []
     for _ in range(5):
         obj = recorded(kind)

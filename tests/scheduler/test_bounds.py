@@ -189,9 +189,15 @@ def test_namespaces_that_come_and_go_forget_only_what_they_touch(monkeypatch: py
     by_label = PodSet(frozenset(), from_labels({"team": "red"}), from_labels({"app": "x"}))
     match_counts.count(audience("x"), 2, terminating=True)
     match_counts.count(by_label, 2, terminating=True)
-    before, counted = entries(world), []
+    before = entries(world)
+    counted: list[Any] = []
     count = PodMatchCounts._counted
-    monkeypatch.setattr(PodMatchCounts, "_counted", lambda self, a, t: counted.append(a) or count(self, a, t))
+
+    def counting(self: PodMatchCounts, *args: Any) -> Any:
+        counted.append(args[0])
+        return count(self, *args)
+
+    monkeypatch.setattr(PodMatchCounts, "_counted", counting)
     for number in range(2_000):
         made = namespace(f"ci-{number}", **{"kubernetes.io/metadata.name": f"ci-{number}"})
         world.snapshot.put(made)
@@ -246,7 +252,7 @@ def test_one_template_in_ever_new_namespaces_and_roll_outs() -> None:
     """What is compiled per template does not pile up while the template lives on."""
     term = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "x"}}}
     spread = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
-    spec = {
+    spec: dict[str, Any] = {
         "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
         "topologySpreadConstraints": [spread | {"matchLabelKeys": ["pod-template-hash"]}],
     }

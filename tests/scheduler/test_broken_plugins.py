@@ -57,7 +57,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Components:
 
 
 def errors(parts: Components) -> float:
-    return parts.metrics.plugin_errors.labels("Broken")._value.get()
+    return float(parts.metrics.plugin_errors.labels("Broken")._value.get())
 
 
 def attempt(parts: Components) -> str:

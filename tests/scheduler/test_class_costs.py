@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ WEB = ClassKey("default", "default/web")
 FULL = (16.0, 64e9)
 
 
-def web(*mean: float, **changes: object) -> ClassCost:
+def web(*mean: float, **changes: Any) -> ClassCost:
     return make_cost("default/web", *mean, **changes)
 
 

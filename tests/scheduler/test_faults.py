@@ -30,7 +30,7 @@ NODES, PODS, PATIENCE = 5, 60, 90.0
 # For those who are to lose it …
 SHORT = {"leader_elect_lease_duration": 4.0, "leader_elect_renew_deadline": 3.0}
 # … and what no fault and no busy machine outlasts.
-LONG = {"leader_elect_lease_duration": 100.0, "leader_elect_renew_deadline": 90.0}
+LONG: dict[str, Any] = {"leader_elect_lease_duration": 100.0, "leader_elect_renew_deadline": 90.0}
 
 
 class Stage:
@@ -199,8 +199,8 @@ def test_a_provisioner_that_hangs_blocks_no_other_pod(play: Callable[[Scenario],
         def databases() -> None:
             api.post(classes, kind | {"volumeBindingMode": "WaitForFirstConsumer"})
             for i in range(waiting):
-                spec = {"storageClassName": name, "accessModes": ["ReadWriteOnce"]}
-                spec |= {"resources": {"requests": {"storage": "1Gi"}}}
+                requests = {"resources": {"requests": {"storage": "1Gi"}}}
+                spec = {"storageClassName": name, "accessModes": ["ReadWriteOnce"]} | requests
                 api.post(f"{root}/persistentvolumeclaims", {"metadata": {"name": f"c-{i}"}, "spec": spec})
                 volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": f"c-{i}"}}]
                 api.post(f"{root}/pods", pod(f"db-{i}", ["x"], schedulerName="carico", volumes=volumes))

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,9 @@ class Beyond:
         )
         self.ca = str(authority.cert)
 
+    def explains(self, name: str) -> bool:
+        return self.carico("explain", name).returncode == 0
+
     def carico(self, *words: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
         where = ("--server", f"https://localhost:{self.process.page_port}", "--server-ca", self.ca)
         config = ("--kubeconfig", str(kubeconfig or self.cluster.kubeconfig))
@@ -217,9 +221,7 @@ def beyond(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Beyond]:
         bound = {"nodeName": there, "containers": [{"name": "c", "image": "bound"}]}
         made.cluster.create({"kind": "Pod", "metadata": {"name": "bound"}, "spec": bound})
         for name in ("web", "bound"):
-            made.cluster.wait_for(
-                f"the scheduler to know {name}", lambda n=name: made.carico("explain", n).returncode == 0
-            )
+            made.cluster.wait_for(f"the scheduler to know {name}", partial(made.explains, name))
         yield made
     finally:
         made.process.stop(signal.SIGKILL)

@@ -258,7 +258,7 @@ def with_room(node: str, room: tuple[float, ...], counted: Iterable[str] = (), *
 def left(book: Ledger, node: str) -> list[float]:
     account = book.account(node)
     assert account is not None
-    return book.left[:2, account.row].tolist()
+    return [float(left) for left in book.left[:2, account.row]]
 
 
 def priced(**cost: tuple[float, float]) -> tuple[Ledger, Prices]:

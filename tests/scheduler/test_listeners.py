@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ BIND = (
 def settings(tmp_path: Path) -> SchedulerSettings:
     file = tmp_path / "kubeconfig"
     file.write_text(KUBECONFIG)
-    anywhere = {"listen": "127.0.0.1:0", "debug_listen": "127.0.0.1:0", "grpc_listen": "127.0.0.1:0"}
+    anywhere: dict[str, Any] = {"listen": "127.0.0.1:0", "debug_listen": "127.0.0.1:0", "grpc_listen": "127.0.0.1:0"}
     return SchedulerSettings(kubeconfig=file, plaintext=True, leader_elect=False, **anywhere)
 
 

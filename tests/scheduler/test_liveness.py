@@ -105,6 +105,7 @@ def test_the_metrics_tell_when_each_watch_last_made_progress(scheduler: Schedule
     text = generate_latest(registry).decode()
     for kind in ("Pod", "Node", "PersistentVolumeClaim", "FailedPod"):
         progress = registry.get_sample_value("carico_scheduler_watch_progress_timestamp_seconds", {"kind": kind})
+        assert progress is not None
         assert scheduler.clock.wall() - progress == 40.0
         assert f'carico_undecodable_objects_total{{kind="{kind}"}} 0.0' in text
         assert f'carico_scheduler_handler_errors_total{{kind="{kind}"}} 0.0' in text

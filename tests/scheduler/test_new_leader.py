@@ -77,7 +77,8 @@ async def test_an_agent_that_does_not_read_keeps_no_leader_from_scheduling(tmp_p
         scheduler, end = Scheduler(settings), asyncio.Event()
         running = asyncio.create_task(scheduler.run(end))
         async with aio.insecure_channel(settings.grpc_listen, options=SMALL_WINDOW) as channel:
-            call = channel.stream_stream(METHOD)(wait_for_ready=True)
+            stream: Any = channel.stream_stream
+            call = stream(METHOD)(wait_for_ready=True)
             flooding = asyncio.create_task(flood(call))
             await stuck(scheduler)
             await client.call("DELETE", f"{LEASES}/{settings.leader_elect_resource_name}")  # it gave the Lease back

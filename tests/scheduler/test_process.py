@@ -57,7 +57,8 @@ class Stage:
 
     def node_of(self, namespace: str, name: str) -> str:
         def bound() -> str | None:
-            return self.get(namespace, name)["spec"].get("nodeName")
+            node: str | None = self.get(namespace, name)["spec"].get("nodeName")
+            return node
 
         return str(self.cluster.wait_for(f"{name} to be bound", bound))
 
@@ -164,7 +165,8 @@ def test_a_node_is_nominated_while_the_victim_leaves(stage: Stage) -> None:
         stage.create(namespace, "high", priorityClassName=namespace, **only)
 
         def nominated() -> str | None:
-            return stage.get(namespace, "high")["status"].get("nominatedNodeName")
+            node: str | None = stage.get(namespace, "high")["status"].get("nominatedNodeName")
+            return node
 
         assert stage.cluster.wait_for("nomination", nominated) == "kwok-0002"
         stage.create(namespace, "thief", **only)  # as large, less important

@@ -327,7 +327,8 @@ def test_a_hint_that_breaks_wakes_the_pod_and_nothing_else_breaks() -> None:
     def hint(*_: object) -> bool:
         raise KeyError("a plugin of somebody else")
 
-    waiting, failures = queue(), []
+    waiting = queue()
+    failures: list[Exception] = []
     waiting.add(info("a"), now=0)
     waiting.fail(
         popped(waiting, 0),

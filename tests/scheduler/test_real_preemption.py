@@ -32,7 +32,7 @@ class Side:
     def __init__(self, cluster: Cluster, scheduler: str, namespace: str) -> None:
         self.scheduler, self._api = scheduler, cluster.api
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
-        self._here = {"nodeSelector": {"side": scheduler}}
+        self._here: dict[str, Any] = {"nodeSelector": {"side": scheduler}}
         self.victims: set[str] = set()
         self.ended = 0
 

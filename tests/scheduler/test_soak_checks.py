@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from typing import Any
 
 from harness.soak import checks, objects
@@ -134,7 +135,7 @@ def nominated(at: float, name: str = "a", uid: str = "high") -> Nominated:
     return Nominated(at=at, uid=uid, node=name)
 
 
-def beyond(*more: list[Event]) -> int:
+def beyond(*more: Sequence[Event]) -> int:
     return len(checks.victims_beyond_need([*full_nodes(), *(event for part in more for event in part)])[0])
 
 
@@ -278,8 +279,8 @@ def samples(grows: float, lives: str = "a-1", minutes: int = 30, start: int = 0)
     return [Memory(at=5.0 * i, process=lives, mb=100 + grows * i / 720) for i in range(12 * start, 12 * minutes)]
 
 
-def growth(history: list[Event]) -> float:
-    found = checks.memory_growth(history)
+def growth(history: Sequence[Event]) -> float:
+    found = checks.memory_growth(list(history))
     assert found is not None
     return found
 

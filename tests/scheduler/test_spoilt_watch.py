@@ -60,7 +60,7 @@ class Stage:
                 await asyncio.sleep(0.02)
 
     def undecodable(self, kind: str) -> float:
-        return self.scheduler.parts.metrics.undecodable.labels(kind)._value.get()
+        return float(self.scheduler.parts.metrics.undecodable.labels(kind)._value.get())
 
     def node(self, name: str) -> Any:
         return self.scheduler.watches.nodes.store[name]

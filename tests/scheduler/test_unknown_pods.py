@@ -127,7 +127,8 @@ def test_one_of_ours_whose_binding_is_not_confirmed_yet_keeps_its_place() -> Non
 
 def test_one_whose_node_cannot_be_read_either_is_only_counted() -> None:
     world = World("a")
-    for node in (None, 5, ["a"], {}):
+    names: tuple[Any, ...] = (None, 5, ["a"], {})
+    for node in names:
         world.cluster.pod_undecodable(GHOST, on(node))
     world.cluster.pod_undecodable(GHOST, {"spec": 7})
     assert world.place("p") == "a"

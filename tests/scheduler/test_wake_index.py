@@ -119,11 +119,12 @@ def test_an_unrelated_pod_calls_no_hint_of_thousands_of_waiting_workloads() -> N
         wrapped = EventInterest(interest.kind, interest.action, counted, audience=interest.audience)
         queued: Any = _Waiting(TEMPLATES.info(pod))
         groups.add(queued, (0,), Diagnosis(frozenset({"X"}), (wrapped,), scope=Scope.POD))
-    mine, other = (make_pod("x", labels={"app": app}, node="a") for app in ("web-7", "other"))
+    seventh, other = (make_pod("x", labels={"app": app}, node="a") for app in ("web-7", "other"))
     for change in (pod_change(None, other), pod_change(other, None)):
         groups.helped_by(change)
     assert not asked
-    for change in (pod_change(None, mine), pod_change(mine, None), pod_change(mine, other), pod_change(other, mine)):
+    turned = pod_change(seventh, other), pod_change(other, seventh)
+    for change in (pod_change(None, seventh), pod_change(seventh, None), *turned):
         assert [group.info.identity.labels for group in groups.helped_by(change)] == [{"app": "web-7"}]
     assert len(asked) == 4
 

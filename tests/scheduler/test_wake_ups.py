@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -148,14 +150,15 @@ def test_pods_that_cannot_start_close_a_node_for_a_minute_only() -> None:
 @pytest.mark.parametrize("want", ["cpu", "port", "company"])
 def test_room_of_a_pod_that_was_never_bound_is_free_again(how: str, want: str) -> None:
     terms = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "x"}}}]
-    spec = {
+    specs: dict[str, dict[str, Any]] = {
         "cpu": {"cpu": "2"},
         "port": {"containers": [{"name": "c", "ports": [{"hostPort": 80}]}]},
         "company": {
             "labels": {"app": "x"},
             "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}},
         },
-    }[want]
+    }
+    spec = specs[want]
     world = World({"a": 50.0}, cpu="2")
     world.see(make_pod("first", **spec))
     queued, decision = world.attempt()
@@ -183,7 +186,7 @@ def test_room_that_was_kept_is_free_when_the_nomination_ends(how: str) -> None:
     if how == "it is deleted":
         world.see(None, "default/high")
     else:
-        changes = {"node": "tiny"} if how == "it is bound elsewhere" else {}
+        changes: dict[str, Any] = {"node": "tiny"} if how == "it is bound elsewhere" else {}
         world.see(make_pod("high", cpu="2", priority=1000, schedulerName="other", **changes))
     assert world.drain() == ["low"]
 

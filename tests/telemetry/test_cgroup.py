@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ HYBRID = (
 )
 
 
-def place(tmp_path: Path, cgroup: str, mountinfo: str, controller: str = "memory"):
+def place(tmp_path: Path, cgroup: str, mountinfo: str, controller: str = "memory") -> Any:
     (tmp_path / "self").mkdir()
     (tmp_path / "self/cgroup").write_text(cgroup)
     (tmp_path / "self/mountinfo").write_text(mountinfo)
@@ -26,26 +27,26 @@ def folders(*names: str) -> tuple[Path, ...]:
     return tuple(Path("/sys/fs/cgroup") / name for name in names)
 
 
-def test_mixed_machine_takes_v1_and_lists_the_groups_above(tmp_path):
+def test_mixed_machine_takes_v1_and_lists_the_groups_above(tmp_path: Path) -> None:
     found = place(tmp_path, "4:memory:/a/b\n0::/\n", HYBRID)
     assert found == (1, folders("memory/a/b", "memory/a", "memory"))
 
 
-def test_mount_that_shows_a_part_of_the_tree(tmp_path):
+def test_mount_that_shows_a_part_of_the_tree(tmp_path: Path) -> None:
     mount = "35 31 0:32 /kube/pod1 /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
     assert place(tmp_path, "4:memory:/kube/pod1/c\n", mount).folders == folders("memory/c", "memory")
 
 
-def test_group_outside_the_namespace(tmp_path):
+def test_group_outside_the_namespace(tmp_path: Path) -> None:
     mount = "35 31 0:32 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n"
     assert place(tmp_path, "0::/../other\n", mount) == (2, folders(""))
 
 
-def test_mounted_elsewhere(tmp_path):
+def test_mounted_elsewhere(tmp_path: Path) -> None:
     mount = "35 31 0:32 / /mnt/my\\040groups rw - cgroup2 cgroup rw\n"
     assert place(tmp_path, "0::/x\n", mount).folders == (Path("/mnt/my groups/x"), Path("/mnt/my groups"))
 
 
-def test_no_tree(tmp_path):
+def test_no_tree(tmp_path: Path) -> None:
     with pytest.raises(SourceMissing, match="memory"):
         place(tmp_path, "4:pids:/\n", "35 31 0:32 / /x rw - cgroup cgroup rw,pids\n")

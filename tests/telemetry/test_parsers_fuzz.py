@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -50,7 +51,7 @@ LINES = st.lists(st.lists(WORDS, max_size=14).map(b" ".join), max_size=6).map(b"
 
 
 @st.composite
-def damaged(draw):
+def damaged(draw: Any) -> Any:
     """A real text with one stretch replaced."""
     text = draw(st.sampled_from(TEXTS))
     start = draw(st.integers(0, len(text)))
@@ -64,7 +65,7 @@ ANY_TEXT = st.one_of(st.binary(max_size=200), LINES, damaged())
 @pytest.mark.parametrize("parse", PARSERS)
 @given(text=ANY_TEXT)
 @settings(max_examples=150)
-def test_parsers_answer_or_raise_source_error(parse, text):
+def test_parsers_answer_or_raise_source_error(parse: Any, text: str) -> None:
     try:
         result = parse(text)
     except SourceError:
@@ -76,7 +77,7 @@ def test_parsers_answer_or_raise_source_error(parse, text):
 @given(first=ANY_TEXT, second=ANY_TEXT, seconds=st.floats(-1, 1e6, allow_nan=False))
 @example(first=b"cpu 0 0 0 0\n", second=b"cpu 18446744073709551615 0 0 0\n", seconds=1e-9)
 @settings(max_examples=80)
-def test_a_sampler_on_garbage_stays_within_bounds(first, second, seconds):
+def test_a_sampler_on_garbage_stays_within_bounds(first: Any, second: Any, seconds: float) -> None:
     with tempfile.TemporaryDirectory() as folder:
         proc = Path(folder)
         names = ["stat", "meminfo", "pressure/cpu", "pressure/memory", "pressure/io", "diskstats", "net/dev"]
@@ -100,11 +101,11 @@ def _feed(proc: Path, names: list[str], text: bytes) -> None:
 
 
 @given(before=st.tuples(*[st.integers(0, 2**64)] * 2), after=st.tuples(*[st.integers(0, 2**64)] * 2))
-def test_utilisation_is_a_ratio(before, after):
+def test_utilisation_is_a_ratio(before: Any, after: Any) -> None:
     value = stat.utilisation(stat.CpuTimes(*before), stat.CpuTimes(*after))
     assert value is None or 0.0 <= value <= 1.0
 
 
 @given(running=st.integers(0, 10**6), processors=st.integers(0, 10**4))
-def test_queue_is_a_ratio(running, processors):
+def test_queue_is_a_ratio(running: Any, processors: Any) -> None:
     assert 0.0 <= stat.queue(running, processors) <= 1.0

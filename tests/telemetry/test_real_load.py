@@ -97,7 +97,7 @@ def running(*command: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.needs("stress-ng")
-def test_one_busy_task_per_core_is_half():
+def test_one_busy_task_per_core_is_half() -> None:
     with running("stress-ng", "--cpu", str(CORES)):
         Meter().run(1)
         meter, others = Meter(), Others()
@@ -109,7 +109,7 @@ def test_one_busy_task_per_core_is_half():
 
 
 @pytest.mark.needs("stress-ng")
-def test_four_busy_tasks_per_core_are_full():
+def test_four_busy_tasks_per_core_are_full() -> None:
     with running("stress-ng", "--cpu", str(4 * CORES)):
         Meter().run(1)
         meter = Meter()
@@ -151,7 +151,7 @@ class PiNode:
         return PodCount(count, now - at < (0.1 if started else 0.3), min(count, int(started and now - at < 2.0)))
 
 
-def test_capacity_falls_by_one_per_process_and_comes_back():
+def test_capacity_falls_by_one_per_process_and_comes_back() -> None:
     """Full is two busy tasks per core; the first round teaches what a process costs, the second is judged."""
     most = min(6, 2 * CORES - 1)
     node, others = PiNode(), Others()
@@ -173,7 +173,7 @@ def test_capacity_falls_by_one_per_process_and_comes_back():
 
 
 @pytest.mark.needs("root", "cgroup-v1")
-def test_a_throttled_process_does_not_fill_the_machine():
+def test_a_throttled_process_does_not_fill_the_machine() -> None:
     """One process wants a whole core and may use a fifth of one. Processes of others raise pressure as they please."""
     group = CPU_GROUPS / f"carico-test-{os.getpid()}"
     group.mkdir()
@@ -209,7 +209,7 @@ def _remove(group: Path) -> None:
 
 
 @pytest.mark.needs("root", "cgroup-v1")
-def test_own_limits_of_a_real_group():
+def test_own_limits_of_a_real_group() -> None:
     """A process with half a core and 256 MiB that works all the time; its own account of its time is the oracle."""
     program = (
         "import threading, time, sys\n"

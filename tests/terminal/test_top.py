@@ -58,7 +58,7 @@ def text(view: ScreenView, width: int = 90, height: int = 40, colours: bool = Fa
     return [paint(line, colours) for line in frame(view, width, height)]
 
 
-def test_the_picture():
+def test_the_picture() -> None:
     assert text(VIEW) == [
         "carico top   this machine: 2 cores, 8.0 GiB                    12 s left  q: quit  ?: help",
         "",
@@ -104,9 +104,9 @@ def test_the_list_of_processes_or_pods() -> None:
 def test_keys_choose_what_is_shown() -> None:
     listing = ProcessListing(PROCESSES, total=2)
     choice = TopChoice()
-    for key, change in (("down", {"offset": 1}), ("end", {"offset": 1}), ("up", {"offset": 0}), ("up", {"offset": 0})):
+    for key, offset in (("down", 1), ("end", 1), ("up", 0), ("up", 0)):
         choice = chosen(choice, key, listing)
-        assert choice == replace(TopChoice(), **change)
+        assert choice == replace(TopChoice(), offset=offset)
     assert chosen(choice, "m", listing).by_memory
     assert not chosen(choice, "tab", listing).pods_first
     assert chosen(choice, "?", listing).help
@@ -157,13 +157,13 @@ def test_without_psutil_the_list_says_what_to_install(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("width", [1, 10, 40, 79, 200])
 @pytest.mark.parametrize("height", [0, 1, 5, 60])
-def test_no_line_is_wider_or_lower_than_the_terminal(width, height):
+def test_no_line_is_wider_or_lower_than_the_terminal(width: int, height: int) -> None:
     lines = text(replace(VIEW, notice="x" * 300, listing=ProcessListing(PROCESSES, PODS, 64)), width, height)
     assert len(lines) <= height
     assert all(len(line) <= width for line in lines)
 
 
-def test_before_the_first_estimate_and_without_a_runtime():
+def test_before_the_first_estimate_and_without_a_runtime() -> None:
     assert any("first estimate" in line for line in text(replace(VIEW, estimate=None, history=[])))
     alone = replace(ESTIMATE, pods=0)
     lines = text(replace(VIEW, estimate=alone, history=[alone], pods_from="", why_no_pods="no socket", notice="slow"))
@@ -172,12 +172,12 @@ def test_before_the_first_estimate_and_without_a_runtime():
     assert lines[-1] == "slow"
 
 
-def test_colours_add_nothing_but_colour():
+def test_colours_add_nothing_but_colour() -> None:
     painted = text(VIEW, colours=True)
     assert [re.sub(r"\x1b\[\d+m", "", line).rstrip() for line in painted] == text(VIEW)
 
 
-def test_in_a_pipe_it_is_lines():
+def test_in_a_pipe_it_is_lines() -> None:
     done = subprocess.run([*TOP, "--seconds", "2", "--batch", "1"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -186,7 +186,7 @@ def test_in_a_pipe_it_is_lines():
     assert "\x1b" not in done.stdout
 
 
-def test_json():
+def test_json() -> None:
     done = subprocess.run(
         [*TOP, "--seconds", "2", "--batch", "1", "--json"], capture_output=True, text=True, timeout=60
     )
@@ -218,7 +218,7 @@ def on_a_terminal(*words: str, environ: dict[str, str], interrupt: bool = False)
         os.close(ours)
 
 
-def test_a_terminal_is_left_as_it_was():
+def test_a_terminal_is_left_as_it_was() -> None:
     code, written = on_a_terminal("--seconds", "2", "--batch", "1", environ={"PYTHONUTF8": "1"})
     assert code == 0
     assert written.index("\x1b[?1049h\x1b[?25l") < written.index("\x1b[H")
@@ -228,20 +228,20 @@ def test_a_terminal_is_left_as_it_was():
     assert "\x1b[32m" in written
 
 
-def test_interrupted_it_shows_the_cursor_again():
+def test_interrupted_it_shows_the_cursor_again() -> None:
     code, written = on_a_terminal(environ={}, interrupt=True)
     assert code == 0
     assert written.endswith("\x1b[?25h\x1b[?1049l")
 
 
-def test_no_color_and_no_unicode():
+def test_no_color_and_no_unicode() -> None:
     code, written = on_a_terminal("--seconds", "1", environ={"NO_COLOR": "1", "PYTHONIOENCODING": "ascii"})
     assert code == 0
     assert not re.search(r"\x1b\[\d+m", written)
     assert written.isascii()
 
 
-def test_a_terminal_that_cannot_move_its_cursor_gets_lines():
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines() -> None:
     code, written = on_a_terminal("--seconds", "1", "--batch", "1", environ={"TERM": "dumb"})
     assert code == 0
     assert "\x1b" not in written

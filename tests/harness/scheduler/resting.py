@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -193,7 +193,7 @@ class World:
         self._nominations: dict[str, tuple[PodInfo, Nomination]] = {}
         self._tasks: list[asyncio.Task[Any]] = []
 
-    async def __aenter__(self) -> World:
+    async def __aenter__(self) -> Self:
         nominate = self.parts.cluster.nominate
 
         def watched(preemptor: PodInfo, node: str, victims: tuple[PodInfo, ...]) -> list[PodInfo]:
