@@ -55,12 +55,12 @@ class PlayedApiServer(Client):
         self.bound: deque[tuple[str, str]] = deque()  # pod and node
         self.writes = 0
 
-    async def call(self, _method: str, _path: str, *_: Any, **__: Any) -> bytes:
+    async def call(self, *_: Any, **__: Any) -> bytes:
         self.writes += 1
         await asyncio.sleep(0)
         return b"{}"
 
-    async def create(self, path: str, _kind: Any, obj: dict[str, Any], **__: Any) -> None:
+    async def create(self, path: str, kind: Any, obj: dict[str, Any], **_: Any) -> None:  # noqa: ARG002
         self.writes += 1
         await asyncio.sleep(0)
         if path.endswith("/binding"):

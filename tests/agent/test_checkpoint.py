@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from carico.agent import checkpoint
 from carico.agent.checkpoint import Checkpoint
 
 
@@ -89,7 +88,7 @@ def test_a_full_disk_is_logged_once_and_leaves_the_old_file(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint.os, "replace", full)
+    monkeypatch.setattr("carico.agent.checkpoint.os.replace", full)
     kept.save()
     kept.save()
     assert caplog.text.count("No space left on device") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,8 @@ async def _ticks(clock: ManualClock, ticker: Ticker, into: list[tuple[float, flo
 
 def test_ticks_are_multiples_of_the_period_for_ever() -> None:
     async def scenario() -> list[tuple[float, float]]:
-        clock, seen = ManualClock(now=7.0), []
+        clock = ManualClock(now=7.0)
+        seen: list[Any] = []
         tick = asyncio.create_task(_ticks(clock, Ticker(clock, 0.1), seen))
         for _ in range(1000):
             await clock.turn(0.1)
@@ -30,7 +32,8 @@ def test_ticks_are_multiples_of_the_period_for_ever() -> None:
 
 def test_a_stall_gives_one_late_tick_and_no_burst() -> None:
     async def scenario() -> tuple[list[tuple[float, float]], int]:
-        clock, seen = ManualClock(), []
+        clock = ManualClock()
+        seen: list[Any] = []
         ticker = Ticker(clock, 0.1)
         tick = asyncio.create_task(_ticks(clock, ticker, seen))
         await clock.turn(0.1)
@@ -55,7 +58,8 @@ def test_what_a_step_raises_ends_the_tick() -> None:
 
 def test_a_cancelled_tick_leaves_no_timer_behind() -> None:
     async def scenario() -> int:
-        clock, seen = ManualClock(), []
+        clock = ManualClock()
+        seen: list[Any] = []
         tick = asyncio.create_task(_ticks(clock, Ticker(clock, 0.1), seen))
         await clock.turn(0.1)
         tick.cancel()

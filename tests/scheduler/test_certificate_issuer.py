@@ -67,7 +67,7 @@ def issuer(client: Client, clock: Any, leads: Callable[[], bool] = lambda: True)
 
 
 @running
-async def test_what_is_made_and_renewed(tmp_path):
+async def test_what_is_made_and_renewed(tmp_path: Path) -> None:
     async with api(tmp_path) as (user, _):
         clock = ManualClock(wall=1.8e9)
         leader = issuer(user, clock)
@@ -90,7 +90,7 @@ async def test_what_is_made_and_renewed(tmp_path):
 
 
 @running
-async def test_two_that_believe_they_lead_agree_in_the_end(tmp_path):
+async def test_two_that_believe_they_lead_agree_in_the_end(tmp_path: Path) -> None:
     async with api(tmp_path) as (user, another):
         clock = ManualClock(wall=1.8e9)
         both = [issuer(another(), clock), issuer(another(), clock)]
@@ -110,7 +110,7 @@ async def test_two_that_believe_they_lead_agree_in_the_end(tmp_path):
 
 
 @running
-async def test_only_the_leader_writes(tmp_path):
+async def test_only_the_leader_writes(tmp_path: Path) -> None:
     async with api(tmp_path) as (user, _):
         standby = issuer(user, SystemClock(), lambda: False)
         await standby.round()
@@ -122,7 +122,7 @@ async def test_only_the_leader_writes(tmp_path):
 
 
 @running
-async def test_what_was_deleted_or_spoilt_is_made_again(tmp_path):
+async def test_what_was_deleted_or_spoilt_is_made_again(tmp_path: Path) -> None:
     async with api(tmp_path) as (user, _):
         leader = issuer(user, SystemClock())
         await leader.round()
@@ -143,7 +143,7 @@ async def test_what_was_deleted_or_spoilt_is_made_again(tmp_path):
 
 
 @running
-async def test_a_secret_of_another_version_is_left_alone(tmp_path, caplog):
+async def test_a_secret_of_another_version_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with api(tmp_path) as (user, _):
         leader = issuer(user, SystemClock())
         await leader.round()
@@ -182,11 +182,11 @@ class Faulty:
 
 @pytest.mark.parametrize("at", range(4))
 @pytest.mark.parametrize("fault", ["lost", "no answer", "conflict"])
-def test_a_write_that_fails_is_done_in_the_next_round(tmp_path, fault, at):
+def test_a_write_that_fails_is_done_in_the_next_round(tmp_path: Path, fault: Any, at: Any) -> None:
     @running
-    async def scenario():
+    async def scenario() -> None:
         async with api(tmp_path) as (user, _):
-            faulty = Faulty(user, [""] * at + [fault])
+            faulty: Any = Faulty(user, [""] * at + [fault])
             leader = Issuer(faulty, NAMES, TIMES, SystemClock(), lambda: True)
             try:
                 await leader.round()
@@ -204,22 +204,25 @@ def test_a_write_that_fails_is_done_in_the_next_round(tmp_path, fault, at):
 
 
 @running
-async def test_a_replica_reads_its_own_certificate_over_the_api(tmp_path):
+async def test_a_replica_reads_its_own_certificate_over_the_api(tmp_path: Path) -> None:
     async with api(tmp_path) as (user, _):
         mine = OwnCertificate(SchedulerSettings(issue_certificates=True, token_audience="carico"), SystemClock())
+        files = mine.settings
+        assert files.tls_cert is not None
+        assert files.tls_key is not None
         try:
-            before = mine.settings.tls_cert.read_bytes()
+            before = files.tls_cert.read_bytes()
             await mine.look(user)
-            assert mine.settings.tls_cert.read_bytes() == before
-            assert "carico-scheduler-tls" in mine.why_not_ready()
+            assert files.tls_cert.read_bytes() == before
+            assert "carico-scheduler-tls" in (mine.why_not_ready() or "")
             maker = CertificateMaker(mine, user, SystemClock(), lambda: True)
             await maker.issuer.round()
             await mine.look(user)
             assert maker.why_not_ready() is None
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(mine.settings.tls_cert, mine.settings.tls_key)
+            context.load_cert_chain(files.tls_cert, files.tls_key)
             context.load_verify_locations(mine.settings.tls_ca)
-            found = authorities.facts(mine.settings.tls_cert.read_text())
+            found = authorities.facts(files.tls_cert.read_text())
             assert found.names == set(own.dns_names("carico-scheduler", "default", "cluster.local"))
             await user.call("DELETE", f"{SECRETS}/{calls.SCHEDULER_SECRET}")
             await mine.look(user)
@@ -229,7 +232,7 @@ async def test_a_replica_reads_its_own_certificate_over_the_api(tmp_path):
 
 
 @running
-async def test_ports_are_open_before_the_first_certificate():
+async def test_ports_are_open_before_the_first_certificate() -> None:
     mine = OwnCertificate(SchedulerSettings(issue_certificates=True, allow_anonymous_clients=True), SystemClock())
     try:
         server = GrpcServer("127.0.0.1:0", mine.settings, {})
@@ -239,7 +242,7 @@ async def test_ports_are_open_before_the_first_certificate():
         mine.close()
 
 
-def test_settings_that_exclude_each_other():
+def test_settings_that_exclude_each_other() -> None:
     for changes, why in (
         ({"plaintext": True}, "plaintext exclude"),
         ({"tls_cert": Path("/x")}, "drop tls_cert and tls_key"),

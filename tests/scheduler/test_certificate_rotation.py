@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -162,7 +163,7 @@ STEPS = st.lists(
 
 @settings(max_examples=60)
 @given(age=st.floats(0, 700 * DAY), steps=STEPS)
-def test_every_client_verifies_every_server_at_every_moment(age: float, steps: list) -> None:
+def test_every_client_verifies_every_server_at_every_moment(age: float, steps: list[Any]) -> None:
     world = World()
     world.round()
     _grow_older(world, age)

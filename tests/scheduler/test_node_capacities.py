@@ -192,14 +192,13 @@ def test_a_change_of_a_pod_or_of_the_state_is_written_and_a_smaller_one_is_not()
         world.report("n", 7.9, 3)
         await world.seconds(5)
         assert len(world.desk.api.sent) == before
-        for number, change in enumerate(
-            (
-                lambda: world.report("n", 8.0, 3),
-                lambda: world.report("n", 8.0, 4),
-                lambda: world.report("n", 8.0, 4, churn=True),
-                lambda: world.parts.ledger.on_disconnect("n"),
-            )
-        ):
+        changes: list[Callable[[], object]] = [
+            lambda: world.report("n", 8.0, 3),
+            lambda: world.report("n", 8.0, 4),
+            lambda: world.report("n", 8.0, 4, churn=True),
+            lambda: world.parts.ledger.mark_disconnected("n"),
+        ]
+        for number, change in enumerate(changes):
             change()
             await world.seconds(5)
             assert len(world.desk.api.sent) == before + number + 1
@@ -350,7 +349,7 @@ async def _step(world: World, step: tuple[Any, ...]) -> None:
         case ("report", name, capacity, pods, churn):
             world.report(name, capacity, pods, churn=churn)
         case ("silent", name):
-            world.parts.ledger.on_disconnect(name)
+            world.parts.ledger.mark_disconnected(name)
         case ("seconds", count):
             await world.seconds(count)
         case ("minutes", count):

@@ -112,7 +112,7 @@ async def take(world: StorageWorld, step: tuple[Any, ...], serial: int) -> None:
         case "volume", number, place:
             api.make_volume(f"v{number}", serial, "local", HOSTNAME if place in NODES else ZONE, place)
         case "volume gone", number:
-            volume = api.objects.get(("PersistentVolume", f"v{number}"))
+            volume = api.things.get(("PersistentVolume", f"v{number}"))
             if volume is not None and not volume["spec"].get("claimRef"):
                 api.put("PersistentVolume", f"v{number}", None)
         case "provisioner", how:
