@@ -115,7 +115,8 @@ class Stage:
     async def status(self, token: str) -> tuple[grpc.StatusCode, str]:
         dialer = self.dialer(token)
         async with dialer.open(f"127.0.0.1:{self.port}") as channel:
-            call = channel.stream_stream(METHOD)(metadata=dialer.metadata())
+            stream: Any = channel.stream_stream
+            call = stream(METHOD)(metadata=dialer.metadata())
             try:
                 await asyncio.wait_for(call.read(), PATIENCE)
             except aio.AioRpcError as error:
@@ -189,8 +190,11 @@ async def follow(stage: Stage, token: str, *nodes: str) -> None:
         agent.offer(make_report(node, 10.0))
         task = asyncio.create_task(agent.run())
         try:
-            before = stage.metric("carico_scheduler_reports", "")
-            await until(lambda before=before: stage.metric("carico_scheduler_reports", "") > before)
+
+            def has_grown(before: float = stage.metric("carico_scheduler_reports", "")) -> bool:
+                return stage.metric("carico_scheduler_reports", "") > before
+
+            await until(has_grown)
         finally:
             await ended(task)
 
