@@ -61,6 +61,10 @@ cluster: setup ## a real Kubernetes with NODES=10 kwok nodes, or with KUBELET=1 
 cluster-down: ## end every cluster of this checkout, leave nothing
 	@cd tests && $(PYTHON) -m harness.cluster.down
 
+.PHONY: deploy
+deploy: setup ## build the image and install Carico on the cluster of `make cluster KUBELET=1`; OVERLAY=name for a variant
+	@$(BIN)/python -m harness.install.deploy $(OVERLAY)
+
 .PHONY: pictures recording
 pictures: setup ## retake the pictures of the web page in docs/ (chromium)
 	@$(BIN)/python tools/pictures.py
@@ -86,6 +90,12 @@ wheels: setup ## dist/ with the whole package, dist/image/ with what container i
 	@CARICO_WHEEL=image $(BIN)/python -m pip wheel --quiet --no-cache-dir --no-deps --no-build-isolation --wheel-dir dist/image .
 	@rm -rf build
 	@ls -s dist/*.whl dist/image/*.whl
+
+.PHONY: image manifests
+image: setup ## build the container image with buildah or docker: IMAGE=name:tag BASE=image BASE_PYTHON=3.x
+	@tools/image.sh
+manifests: setup ## write the roles, the READMEs' tables and install.yaml from code and kustomizations; needs kubectl
+	@$(BIN)/python tools/manifests.py --kubectl "$${KUBECTL:-kubectl}"
 
 .PHONY: lock
 lock: setup ## update versions and write requirements/*.txt

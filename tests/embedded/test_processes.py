@@ -278,3 +278,20 @@ def test_jobs_of_a_living_supervisor_are_not_taken_for_abandoned() -> None:
         assert job.ended is None
 
     with_guard(scenario)
+
+
+@pytest.mark.needs("root", "cgroup-v1")
+def test_groups_of_other_programs_are_not_taken_for_a_supervisors() -> None:
+    """The real node of the tests has a group of its own beside ours, and so may any program."""
+    group = Path("/sys/fs/cgroup/pids") / f"carico-{os.getpid()}"
+    group.mkdir()
+    with subprocess.Popen(["sleep", "100"]) as other:
+        try:
+            (group / "cgroup.procs").write_text(str(other.pid))
+            end_abandoned()
+            assert other.poll() is None
+            assert group.is_dir()
+        finally:
+            other.kill()
+            other.wait()
+            group.rmdir()

@@ -8,6 +8,7 @@ it and never each other.
     dashboard/     a scheduler with its page, and a browser
     embedded/      the embedded cluster as tests use it
     estimate/      synthetic nodes and clusters with known true costs
+    install/       Carico's image, and its manifests on a real node
     kube/          API servers that are simulated, recorded or reached through a faulty proxy
     node/          pods on this machine: containerd, cgroups, User-Mode Linux
     scheduler/     schedulers as processes and without a network

@@ -26,6 +26,7 @@ CGROUP_ROOT = Path("/sys/fs/cgroup")
 PERIOD = 100_000  # µs over which a cpu quota is counted
 LEAST_QUOTA = 1000  # µs; the kernel's minimum
 PREFIX = "carico-"
+OURS = PREFIX + 16 * "[0-9a-f]"  # as a pattern: another program may name its groups carico-something
 LIMITED = ("memory", "cpu")
 TRACKING = "pids"  # of v1: a further group there has no effect on its members
 
@@ -148,7 +149,7 @@ def end_abandoned() -> None:
     """Kill all processes in groups whose supervisor is gone, except this process, and remove the groups."""
     for controller in (TRACKING, *LIMITED):
         with contextlib.suppress(OSError, CaricoError):
-            for folder in _own_group(controller)[1].glob(f"{PREFIX}*"):
+            for folder in _own_group(controller)[1].glob(OURS):
                 _end_if_abandoned(folder)
 
 

@@ -44,7 +44,7 @@ class Run:
     @property
     def cgroup(self) -> str:
         """Name of its cgroup at the root of every hierarchy."""
-        return f"carico-{self.id}"
+        return f"kube-{self.id}"
 
     @property
     def held(self) -> Path:
@@ -102,7 +102,7 @@ def sweep(run: Run) -> None:
     """End every process of the run but this one, and remove its cgroups, folder and link. Safe at any moment."""
     end_processes(run)
     remove_cgroups(run)
-    if run.folder.name == run.cgroup:  # a manipulated link must not make us remove other files
+    if run.folder.name == f"carico-{run.id}":  # a manipulated link must not make us remove other files
         shutil.rmtree(run.folder, ignore_errors=True)
     run.link.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # other clusters are registered there
