@@ -1,6 +1,6 @@
 """The scheduling cycle of a group of pods: all of them get a node, or none is reserved.
 
-Each pod is planned as if those before it were on their nodes already, in a trial on snapshot and ledger (trial.py). If
+Each pod is planned as if those before it were on their nodes already, in a trial on snapshot and ledger (cache/trial.py). If
 one finds no node, everything is undone, and the group waits for what could help any of its pods: room for one of them
 on another node may make room for the one that found none. PostFilter plugins are not called for groups.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.cluster_cache import ClusterCache
 from carico.scheduler.cycle.profiles import Profile
-from carico.scheduler.cycle.scheduling_cycle import Decision, Plan, make_plan, message_of, reserve, unreserve
+from carico.scheduler.cycle.scheduling_cycle import Decision, PodPlan, make_plan, message_of, reserve, unreserve
 from carico.scheduler.framework.contract import Code
 from carico.scheduler.framework.needs import Need, Needs
 from carico.scheduler.queue.unschedulable import Diagnosis
@@ -33,7 +33,7 @@ def decide_group(
     profile: Profile, cluster: ClusterCache, pods: Sequence[PodInfo], rng: np.random.Generator
 ) -> GroupDecision:
     """One attempt. On success all pods are reserved and assumed on their nodes."""
-    plans: list[Plan] = []
+    plans: list[PodPlan] = []
     reserved: list[Decision] = []
     with cluster.trial() as trial:
         try:
@@ -60,13 +60,13 @@ def _undo(profile: Profile, reserved: list[Decision]) -> None:
         unreserve(profile, decision.cycle, decision.node)
 
 
-def _no_node(profile: Profile, plan: Plan) -> Decision:
+def _no_node(profile: Profile, plan: PodPlan) -> Decision:
     code = Code.ERROR if plan.feasibility.status.code is Code.ERROR else Code.UNSCHEDULABLE
     message = message_of(profile, plan.cycle, plan.feasibility)
     return Decision(plan.cycle, message=message, code=code, figures=profile.figures(plan.cycle, None))
 
 
-def _diagnosis(profile: Profile, plans: list[Plan], refused: Decision) -> Diagnosis:
+def _diagnosis(profile: Profile, plans: list[PodPlan], refused: Decision) -> Diagnosis:
     """What could help: any change for any plugin that rejected a node for one of the pods, and room for any of them."""
     concerned = {name for plan in plans for name in plan.feasibility.concerned()}
     refusing = frozenset(refused.refusal.plugins if refused.refusal is not None else plans[-1].feasibility.refusing)
@@ -76,7 +76,7 @@ def _diagnosis(profile: Profile, plans: list[Plan], refused: Decision) -> Diagno
     return Diagnosis(refusing or frozenset(concerned), interests, needs, kept=kept)
 
 
-def _least_needs(profile: Profile, plans: list[Plan]) -> Needs:
+def _least_needs(profile: Profile, plans: list[PodPlan]) -> Needs:
     """What every row must have that can hold one of the pods planned so far: the least of each amount that all need.
 
     >>> both = _common([(Need("s", "cpu", 2, 2), Need("s", "memory", 5, 5)), (Need("s", "cpu", 3, 3),)])

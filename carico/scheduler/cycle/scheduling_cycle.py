@@ -54,7 +54,7 @@ class Decision:
 
 
 @dataclass(slots=True)
-class Plan:
+class PodPlan:
     """Where one pod could go; nothing is reserved. Valid until snapshot or ledger change."""
 
     cycle: Cycle
@@ -81,7 +81,7 @@ def decide(profile: Profile, cluster: ClusterCache, pod: PodInfo, rng: np.random
     return commit(profile, cluster, plan, plan.best(rng))
 
 
-def make_plan(profile: Profile, cluster: ClusterCache, pod: PodInfo) -> Plan:
+def make_plan(profile: Profile, cluster: ClusterCache, pod: PodInfo) -> PodPlan:
     """Filters and scores."""
     cycle = Cycle(pod, cluster.snapshot, times=profile.sampled())
     with profile.timed("Filter"):
@@ -89,10 +89,10 @@ def make_plan(profile: Profile, cluster: ClusterCache, pod: PodInfo) -> Plan:
     rows = feasibility.rows
     nominated = _nominated_row(cycle, feasibility)
     if nominated is not None or len(rows) <= 1:
-        return Plan(cycle, feasibility, rows, np.zeros(len(rows)), nominated)
+        return PodPlan(cycle, feasibility, rows, np.zeros(len(rows)), nominated)
     with profile.timed("Score"):
         scores = profile.scoring.run(cycle, rows)
-    return Plan(cycle, feasibility, rows, scores)
+    return PodPlan(cycle, feasibility, rows, scores)
 
 
 def _nominated_row(cycle: Cycle, feasibility: FilterResult) -> int | None:
@@ -108,7 +108,7 @@ def _best(scores: Vector, rng: np.random.Generator) -> int:
     return int(best[0] if len(best) == 1 else best[rng.integers(len(best))])
 
 
-def commit(profile: Profile, cluster: ClusterCache, plan: Plan, row: int) -> Decision:
+def commit(profile: Profile, cluster: ClusterCache, plan: PodPlan, row: int) -> Decision:
     """Reserves one of the plan's rows and assumes the pod; else the decision names the plugin that rejected it."""
     decision = reserve(profile, plan, row)
     if decision.node:
@@ -116,7 +116,7 @@ def commit(profile: Profile, cluster: ClusterCache, plan: Plan, row: int) -> Dec
     return decision
 
 
-def reserve(profile: Profile, plan: Plan, row: int) -> Decision:
+def reserve(profile: Profile, plan: PodPlan, row: int) -> Decision:
     """Runs Reserve. If a plugin rejects the node, all have unreserved it."""
     cycle = plan.cycle
     node = cycle.snapshot.name(row)
@@ -152,7 +152,7 @@ def unreserve(profile: Profile, cycle: Cycle, node: str) -> None:
             profile.contain(plugin.name, error)
 
 
-def refuse(profile: Profile, plan: Plan) -> Decision:
+def refuse(profile: Profile, plan: PodPlan) -> Decision:
     """The decision where no row is feasible, with what PostFilter plugins want to be done."""
     cycle, feasibility = plan.cycle, plan.feasibility
     code = Code.ERROR if feasibility.status.code is Code.ERROR else Code.UNSCHEDULABLE

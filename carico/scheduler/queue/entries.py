@@ -43,7 +43,7 @@ class Queued:
     woken_from: WaitingGroup | None = None  # the group from which a change woke it up; until it is tried
     woken_for: int = -1  # the row that woke it up; until it is tried
     woken_needs: Needs = ()  # what it would take there
-    pod_group: PodGroup | None = None  # until all its pods have a node
+    pod_group: QueuedGroup | None = None  # until all its pods have a node
 
     @property
     def uid(self) -> str:
@@ -57,7 +57,7 @@ class Queued:
 
 
 @dataclass(slots=True, eq=False)
-class PodGroup:
+class QueuedGroup:
     """Pods that are one entry. The first one stands for them in heaps and groups; the others are "grouped"."""
 
     key: tuple[str, str, str]  # profile, plugin, and the plugin's name for it

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from carico.scheduler.cache.template import PodInfo
-from carico.scheduler.queue.entries import Gate, PodGroup, Queued
+from carico.scheduler.queue.entries import Gate, Queued, QueuedGroup
 
 GroupKey = tuple[str, str, str]  # profile, plugin, and the plugin's name for the group
 
@@ -33,15 +33,15 @@ class PodGroups:
 
     def __init__(self, grouping: PodGrouping) -> None:
         self._grouping = grouping
-        self._groups: dict[GroupKey, PodGroup] = {}
+        self._groups: dict[GroupKey, QueuedGroup] = {}
 
-    def __iter__(self) -> Iterator[PodGroup]:
+    def __iter__(self) -> Iterator[QueuedGroup]:
         return iter(self._groups.values())
 
     def key_of(self, pod: PodInfo) -> GroupKey | None:
         return self._grouping.key_of(pod)
 
-    def gate(self, group: PodGroup) -> Gate | None:
+    def gate(self, group: QueuedGroup) -> Gate | None:
         return self._grouping.gate(group.key, group.first.infos)
 
     def enter(self, queued: Queued) -> bool:
@@ -49,11 +49,11 @@ class PodGroups:
         key = self.key_of(queued.info)
         if key is None:
             return True
-        group = self._groups.setdefault(key, PodGroup(key))
+        group = self._groups.setdefault(key, QueuedGroup(key))
         group.members[queued.uid], queued.pod_group = queued, group
         return group.first is queued
 
-    def leave(self, group: PodGroup, queued: Queued) -> bool:
+    def leave(self, group: QueuedGroup, queued: Queued) -> bool:
         """Whether the pod was the first of its group."""
         was_first = group.first is queued
         del group.members[queued.uid]
@@ -62,7 +62,7 @@ class PodGroups:
             del self._groups[group.key]
         return was_first
 
-    def dissolve(self, group: PodGroup) -> list[Queued]:
+    def dissolve(self, group: QueuedGroup) -> list[Queued]:
         del self._groups[group.key]
         members = list(group.members.values())
         for member in members:

@@ -29,7 +29,7 @@ from carico.kube.objects import Pod
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import Action, ClusterEvent, EventInterest
 from carico.scheduler.framework.needs import Available, Needs
-from carico.scheduler.queue.entries import PLACES, Gate, PodGroup, Queued
+from carico.scheduler.queue.entries import PLACES, Gate, Queued, QueuedGroup
 from carico.scheduler.queue.pod_groups import PodGrouping, PodGroups
 from carico.scheduler.queue.unschedulable import Diagnosis, Entry, Unschedulable
 from carico.scheduler.queue.wake_ups import WakeUps
@@ -284,7 +284,7 @@ class Queue:
         assert queued.pod_group is not None
         self._changed_group(queued.pod_group, event, now)
 
-    def _changed_group(self, group: PodGroup, event: str, now: float) -> None:
+    def _changed_group(self, group: QueuedGroup, event: str, now: float) -> None:
         """Other pods than before: neither its gate nor its verdict holds any more."""
         if group.first.place in ("waiting", "gated", "active"):
             self._requeue(group.first, event, now)
@@ -299,7 +299,7 @@ class Queue:
         self.add(queued.info, now)
         return True
 
-    def _left_group(self, group: PodGroup, queued: Queued, now: float) -> None:
+    def _left_group(self, group: QueuedGroup, queued: Queued, now: float) -> None:
         assert self._groups is not None
         was_first = self._groups.leave(group, queued)
         if not group.members:
@@ -361,7 +361,7 @@ class Queue:
         self._push(self._active, self._key(queued), queued)
         self._on_move("active", event)
 
-    def _group_gate(self, group: PodGroup) -> Gate | None:
+    def _group_gate(self, group: QueuedGroup) -> Gate | None:
         """The first gate of one of its pods, or that of the group as a whole."""
         assert self._groups is not None
         gates = (self._gate(member.info) for member in group.members.values())

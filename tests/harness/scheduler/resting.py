@@ -26,7 +26,7 @@ from carico.scheduler.cluster_cache import ledger_differences
 from carico.scheduler.cycle.group_cycle import decide_group
 from carico.scheduler.framework.contract import Cycle, Nomination
 from carico.scheduler.process import Scheduler
-from carico.scheduler.queue.entries import PodGroup
+from carico.scheduler.queue.entries import QueuedGroup
 from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, make_cost, make_node, make_report
 from carico.types import ClassCost, ClassKey, NodeReport
@@ -367,7 +367,7 @@ class World:
                 answer = plugin.post_filter(cycle, feasibility)
                 assert not answer, f"{pod.name} waits, and evicting pods would help or is in progress: {answer}"
 
-    def _no_group_waits_that_fits(self, group: PodGroup) -> None:
+    def _no_group_waits_that_fits(self, group: QueuedGroup) -> None:
         first, *others = group.members.values()
         assert {other.place for other in others} <= {"grouped"}
         profile = self.parts.profiles[first.info.pod.spec.scheduler_name]
