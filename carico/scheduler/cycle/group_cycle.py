@@ -1,8 +1,9 @@
 """The scheduling cycle of a group of pods: all of them get a node, or none is reserved.
 
-Each pod is planned as if those before it were on their nodes already, in a trial on snapshot and ledger (cache/trial.py). If
-one finds no node, everything is undone, and the group waits for what could help any of its pods: room for one of them
-on another node may make room for the one that found none. PostFilter plugins are not called for groups.
+Each pod is planned as if those before it were on their nodes already, in a trial on snapshot and ledger
+(cache/trial.py). If one finds no node, everything is undone, and the group waits for what could help any of its pods:
+room for one of them on another node may make room for the one that found none. PostFilter plugins are not called for
+groups.
 """
 
 from __future__ import annotations
