@@ -239,7 +239,7 @@ class ByClass:
                 present[j] += now
                 stuck[j] += held
         for _ in range(second.pods - len(pods)):  # counted, but not measured yet
-            for j, amount in enumerate(self._mean_reserved()):
+            for j, amount in enumerate(self.table.mean_pod() or self._first):
                 planned[j] += amount
                 present[j] += amount
         found = []
@@ -250,9 +250,6 @@ class ByClass:
             most = sum([top for _, _, top in swinging])
             found.append((planned[j] + held + self._pools[j].margin(swings, most), present[j] + held))
         return found
-
-    def _mean_reserved(self) -> Values:
-        return self.table.mean_pod() or self._first
 
     def class_costs(self) -> tuple[ClassCost, ...]:
         """Own evidence, with 0 for resources that are not accounted per pod."""

@@ -40,7 +40,9 @@ class Sampler:
         self._form = settings.cpu
         self._processors = CpuStat(settings.proc_root)
         self._memory = MemorySource(settings.proc_root, settings.memory)
-        self._size = NodeSize(cores=os.cpu_count() or 1, memory_bytes=_installed_memory())
+        self._size = NodeSize(
+            cores=os.cpu_count() or 1, memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        )
         self._measure()
         self._cpu_limits, self._memory_limits = self._find_limits(settings)
         self._watches = {raw: GuardedSource(source) for raw, source in self._sources(settings).items()}
@@ -166,7 +168,3 @@ def _check(dimensions: tuple[str, ...]) -> None:
     twice = [name for name in dimensions if dimensions.count(name) > 1]
     if twice:
         raise UsageError(f"dimensions names {twice[0]} twice; name each once")
-
-
-def _installed_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -65,11 +65,11 @@ def _needs_no_budget(pod: Plain) -> bool:
 def _budgets(verbs: ApiVerbs, record: ObjectRecord) -> list[ObjectRecord]:
     labels = record.plain["metadata"].get("labels") or {}
     found = verbs.found(DISRUPTION_BUDGETS, record.plain["metadata"]["namespace"], None)
-    return [one for one in found if from_selector(_decoded(one).spec.selector).matches(labels)]
-
-
-def _decoded(budget: ObjectRecord) -> PodDisruptionBudget:
-    return msgspec.convert(budget.plain, PodDisruptionBudget)
+    return [
+        one
+        for one in found
+        if from_selector(msgspec.convert(one.plain, PodDisruptionBudget).spec.selector).matches(labels)
+    ]
 
 
 def _is_spared(pod: Plain, budget: Plain) -> bool:

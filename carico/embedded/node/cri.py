@@ -139,14 +139,10 @@ def _container(made: RuntimeContainer) -> Any:
     return cri_pb.Container(
         id=made.id,
         pod_sandbox_id=made.sandbox,
-        image=_image(made),
+        image=cri_pb.ImageSpec(image=made.image, user_specified_image=made.image),
         state=STATES[made.phase],
         created_at=_nanoseconds(made.created),
     )
-
-
-def _image(made: RuntimeContainer) -> Any:
-    return cri_pb.ImageSpec(image=made.image, user_specified_image=made.image)
 
 
 def _pod_stats(sandbox: LocalSandbox, account: PodUsage, processes: list[FirstProcess]) -> Any:

@@ -108,7 +108,8 @@ class JobGroup:
             return False
         if controller == "cpu":
             quota = max(LEAST_QUOTA, round(value * PERIOD))
-            files = {"cpu.max": f"{quota} {PERIOD}"} if self._version == 2 else _quota_v1(quota)
+            v1 = {"cpu.cfs_quota_us": str(quota), "cpu.cfs_period_us": str(PERIOD)}
+            files = {"cpu.max": f"{quota} {PERIOD}"} if self._version == 2 else v1
         elif self._version == 2:
             # The whole job is killed, as a container is, and swap does not hide that it is too large.
             files = {"memory.max": str(int(value)), "memory.swap.max": "0", "memory.oom.group": "1"}
@@ -170,10 +171,6 @@ def _own_group(controller: str) -> tuple[int, Path]:
     for outer in (folder for folder in place.folders if folder.name.startswith(PREFIX)):
         return place.version, outer.parent
     return place.version, place.folders[0]
-
-
-def _quota_v1(quota: int) -> dict[str, str]:
-    return {"cpu.cfs_quota_us": str(quota), "cpu.cfs_period_us": str(PERIOD)}
 
 
 def _locked(folder: Path) -> int:

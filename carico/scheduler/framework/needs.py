@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import NamedTuple
 
 REQUESTS = "requests"  # the supply of what pods request: the only one of which evicting pods makes more
@@ -122,7 +123,7 @@ class NeedsIndex:
         for names, lists in self._sorted.items():
             fewest, end = lists[0], len(lists[0])
             for (supply, resource), entries in zip(names, lists, strict=True):
-                held = bisect_right(entries, room.left(supply, resource), key=_least)
+                held = bisect_right(entries, room.left(supply, resource), key=itemgetter(0))
                 if held < end:
                     fewest, end = entries, held
                     if not held:
@@ -133,7 +134,3 @@ class NeedsIndex:
 
 def _names(needs: Needs) -> tuple[tuple[str, str], ...]:
     return tuple([(need.supply, need.resource) for need in needs[:SORTED_BY]])
-
-
-def _least(entry: tuple[float, Needs]) -> float:
-    return entry[0]

@@ -39,7 +39,9 @@ POD_LIMIT = 2 << 20  # bytes: etcd accepts at most 1.5 MiB by default
 def open_routes(scheduler: Scheduler) -> dict[str, Route]:
     """For probes and Prometheus; unauthenticated."""
     return exposition(scheduler.parts.registry) | health(
-        scheduler.why_not_alive, scheduler.why_not_ready, lambda: _watch_lines(scheduler)
+        scheduler.why_not_alive,
+        scheduler.why_not_ready,
+        lambda: progress_lines(scheduler.reflectors, scheduler.clock.monotonic()),
     )
 
 
@@ -247,10 +249,6 @@ def _watch_progress(scheduler: Scheduler) -> dict[tuple[str, ...], float]:
     """As Unix time, so that Prometheus can compute the age at query time."""
     offset = scheduler.clock.wall() - scheduler.clock.monotonic()
     return {(reflector.resource.kind,): offset + reflector.progressed_at for reflector in scheduler.reflectors}
-
-
-def _watch_lines(scheduler: Scheduler) -> Iterable[str]:
-    return progress_lines(scheduler.reflectors, scheduler.clock.monotonic())
 
 
 def _refused(scheduler: Scheduler) -> dict[tuple[str, ...], float]:

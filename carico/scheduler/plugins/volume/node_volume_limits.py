@@ -26,7 +26,13 @@ from carico.scheduler.framework.contract import (
     error,
     unresolvable,
 )
-from carico.scheduler.plugins.volume.pod_volumes import bound_volume, claim_uses, made_for, missing, uses_claim
+from carico.scheduler.plugins.volume.pod_volumes import (
+    bound_volume,
+    claim_uses,
+    is_own_claim,
+    made_for,
+    missing,
+)
 
 EXCEEDED = Reason("node(s) exceed max volume count")
 
@@ -44,7 +50,7 @@ class NodeVolumeLimits(PreFilter, CostlyFilter):
             EventInterest("CSINode", Action.ADD),
             EventInterest("CSINode", Action.UPDATE, _raised),
             EventInterest("Pod", Action.DELETE, _detached),
-            EventInterest("PersistentVolumeClaim", Action.ADD, _mine),
+            EventInterest("PersistentVolumeClaim", Action.ADD, is_own_claim),
             EventInterest("VolumeAttachment", Action.DELETE, _has_claims),
         )
 
@@ -133,7 +139,3 @@ def _detached(pod: PodInfo, old: Pod, new: object) -> bool:
 
 def _has_claims(pod: PodInfo, old: object, new: object) -> bool:
     return bool(claim_uses(pod))
-
-
-def _mine(pod: PodInfo, old: object, new: PersistentVolumeClaim) -> bool:
-    return uses_claim(pod, new.key)

@@ -62,5 +62,10 @@ def uses_claim(waiting: PodInfo, key: str) -> bool:
     return any(use.key == key for use in claim_uses(waiting))
 
 
+def is_own_claim(pod: PodInfo, old: object, new: PersistentVolumeClaim) -> bool:
+    """A queueing hint: the claim is one of the pod's."""
+    return uses_claim(pod, new.key)
+
+
 def bound_volume(store: ObjectStore, claim: PersistentVolumeClaim) -> PersistentVolume | None:
     return store.volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None

@@ -41,7 +41,14 @@ from carico.scheduler.framework.contract import (
 from carico.scheduler.framework.in_flight import WaitingPods
 from carico.scheduler.plugins.volume import matching
 from carico.scheduler.plugins.volume.matching import Match, UnboundClaim
-from carico.scheduler.plugins.volume.pod_volumes import bound_volume, claim_uses, made_for, missing, reaches, uses_claim
+from carico.scheduler.plugins.volume.pod_volumes import (
+    bound_volume,
+    claim_uses,
+    is_own_claim,
+    made_for,
+    missing,
+    reaches,
+)
 from carico.scheduler.plugins.volume.progress import progress
 from carico.scheduler.plugins.volume.writing import changed, write
 
@@ -84,7 +91,7 @@ class VolumeBinding(PreFilter, Filter, Reserve, PreBind):
         return (
             EventInterest("StorageClass", Action.ADD),
             EventInterest("StorageClass", Action.UPDATE, _topologies_changed),
-            EventInterest("PersistentVolumeClaim", Action.ADD | Action.UPDATE, _mine),
+            EventInterest("PersistentVolumeClaim", Action.ADD | Action.UPDATE, is_own_claim),
             EventInterest("PersistentVolume", Action.ADD | Action.UPDATE),
             EventInterest("Node", Action.ADD | Action.NODE_LABEL),
             EventInterest("CSINode", Action.ADD | Action.UPDATE),
@@ -214,7 +221,3 @@ def _unserved(snapshot: Snapshot, claims: list[PersistentVolumeClaim], rows: Row
 
 def _topologies_changed(pod: PodInfo, old: StorageClass, new: StorageClass) -> bool:
     return old.allowed_topologies != new.allowed_topologies
-
-
-def _mine(pod: PodInfo, old: object, new: PersistentVolumeClaim) -> bool:
-    return uses_claim(pod, new.key)

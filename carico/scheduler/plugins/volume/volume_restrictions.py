@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from carico.kube.objects import Pod, Volume
-from carico.kube.storage import PersistentVolumeClaim
 from carico.scheduler.cache.rows import RowArray
 from carico.scheduler.cache.template import PodInfo, relevant_volumes
 from carico.scheduler.framework.cluster_events import Action, EventInterest
@@ -22,7 +21,7 @@ from carico.scheduler.framework.contract import (
     Verdict,
     unresolvable,
 )
-from carico.scheduler.plugins.volume.pod_volumes import claim_use, claim_uses, missing, uses_claim
+from carico.scheduler.plugins.volume.pod_volumes import claim_use, claim_uses, is_own_claim, missing, uses_claim
 
 CONFLICT = Reason("node(s) had no available disk")
 SINGLE_POD = Reason(
@@ -64,7 +63,7 @@ class VolumeRestrictions(PreFilter, PreFilterExtensions, Filter):
         return (
             EventInterest("Pod", Action.DELETE, _freed),
             EventInterest("Node", Action.ADD),
-            EventInterest("PersistentVolumeClaim", Action.ADD, _mine),
+            EventInterest("PersistentVolumeClaim", Action.ADD, is_own_claim),
         )
 
     def pre_filter(self, cycle: Cycle) -> Status:
@@ -113,7 +112,3 @@ def _freed(pod: PodInfo, old: Pod, new: object) -> bool:
     if any(conflict(a, b) for a in pod.volumes for b in theirs):
         return True
     return any(use is not None and uses_claim(pod, use.key) for use in (claim_use(old, v) for v in theirs))
-
-
-def _mine(pod: PodInfo, old: object, new: PersistentVolumeClaim) -> bool:
-    return uses_claim(pod, new.key)

@@ -13,7 +13,7 @@ from carico.scheduler.cache.snapshot import Snapshot
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import Action, EventInterest
 from carico.scheduler.framework.contract import OK, SKIP, Cycle, Filter, PreFilter, Reuse, Status, Verdict, unresolvable
-from carico.scheduler.plugins.volume.pod_volumes import claim_uses, missing, uses_claim
+from carico.scheduler.plugins.volume.pod_volumes import claim_uses, is_own_claim, missing
 
 # Deprecated label → the label that replaced it.
 TODAY = {
@@ -42,7 +42,7 @@ class VolumeZone(PreFilter, Filter):
         return (
             EventInterest("StorageClass", Action.ADD, _waits_for_consumer),
             EventInterest("Node", Action.ADD | Action.NODE_LABEL),
-            EventInterest("PersistentVolumeClaim", Action.ADD | Action.UPDATE, _mine),
+            EventInterest("PersistentVolumeClaim", Action.ADD | Action.UPDATE, is_own_claim),
             EventInterest("PersistentVolume", Action.ADD | Action.UPDATE),
         )
 
@@ -104,7 +104,3 @@ def _within(snapshot: Snapshot, wanted: Requirement, rows: RowArray | None) -> M
 
 def _waits_for_consumer(pod: PodInfo, old: object, new: StorageClass) -> bool:
     return new.volume_binding_mode == "WaitForFirstConsumer"
-
-
-def _mine(pod: PodInfo, old: object, new: PersistentVolumeClaim) -> bool:
-    return uses_claim(pod, new.key)
