@@ -5,6 +5,8 @@ do not compensate each other, so they do not oscillate. `LineKalman` has the sta
 covariance: a second with n pods observes only b + c·n, and the covariance determines how a later second corrects each
 of the two. Plain floats: for two states numpy's call overhead is ten times the arithmetic. The covariance is updated in
 Joseph's form, which remains symmetric and positive under rounding.
+
+R. E. Kalman, A New Approach to Linear Filtering and Prediction Problems, https://doi.org/10.1115/1.3662552
 """
 
 from __future__ import annotations

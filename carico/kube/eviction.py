@@ -1,6 +1,8 @@
 """Evicts a pod through the Eviction API, which keeps its PodDisruptionBudget.
 
 Preemption does not use it: like kube-scheduler's, it deletes its victims, and prefers those whose budget allows it.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 The protocol is `client.authentication.k8s.io`, v1 and v1beta1. The program gets no terminal and no standard input.
 What it writes to standard error is logged while it runs, because it may be an instruction to the user ("open this
 page and enter …"), and is part of the error if it fails.
+
+https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
 """
 
 from __future__ import annotations

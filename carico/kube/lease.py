@@ -6,6 +6,8 @@ seconds: before another replica can take the Lease, because renew < duration.
 
 The Lease has its own connection, so a burst of other requests cannot delay it. Three attempts fit into `renew`, so that
 a connection to an API server that has vanished costs one of them and not the leadership.
+
+https://kubernetes.io/docs/concepts/architecture/leases/
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Amounts are exact: they are kept as fractions until a whole number is requested, and then rounded up, as Kubernetes
 does: a pod that requests a tenth of a byte occupies one. Exponents are clamped to what makes a
 difference to an amount between 1e-30 and 1e30.
+
+https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ the socket is not read. Handling is synchronous and yields to the other tasks be
 
 No single object stops a watch. One that cannot be decoded leaves the store unchanged; `on_undecodable` is called for
 it, and again when it is gone or can be decoded. An error of a handler is contained (delivery.py).
+
+https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 If the runtime streams container events (containerd since 1.7, CRI-O with `enable_pod_events`) they are used, and a
 listing every ten seconds corrects what a full queue may have dropped. Otherwise there is only a listing every second:
 pods are then counted up to a second late, and churn is detected after it happened.
+
+https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/3386-kubelet-evented-pleg
 """
 
 from __future__ import annotations

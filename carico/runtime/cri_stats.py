@@ -3,6 +3,8 @@
 Polled once a second, outside the sampling tick, and only while `read` is called: the runtime reads the same cgroups for
 it, at some hundred times the cost. It does not contain throttling or cpu limits, and PSI only in new versions (CRI of
 Kubernetes 1.33 and later).
+
+https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2371-cri-pod-container-stats
 """
 
 from __future__ import annotations

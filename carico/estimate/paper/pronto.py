@@ -4,6 +4,8 @@ Telemetry is centred on its running mean and its subspace is tracked with expone
 projected on that subspace; a spike is a projection far above the mean of its own sliding window, in standard deviations
 of the window. While the sum of the spikes, weighted by the singular values, is over the threshold the node rejects
 jobs. Neither Pronto's paper nor the report gives window or threshold: both are settings.
+
+Grammenos, Kalyvianaki, Pietzuch, Pronto: Federated Task Scheduling, https://arxiv.org/abs/2104.13429
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ decomposition of [√w·U_AΣ_A, √(1−w)·U_BΣ_B]; because the weights under
 energies of the parts along u₁ and does not grow with time. u₁ is the direction of the recent workload, σ₁ its root mean
 square. Usage is never negative, so u₁ can be chosen non-negative (Perron–Frobenius theorem), which fixes its sign. The
 signs of the other columns are chosen so that their entries sum to more than 0.
+
+M. Brand, Fast low-rank modifications of the thin SVD, https://doi.org/10.1016/j.laa.2005.07.021
 """
 
 from __future__ import annotations

@@ -22,6 +22,8 @@ watch event, one node has a charge too many and another one too few. The pods in
 
 The pod in a request is used as a reference only. The extender charges, remembers and binds the pod that the watch has
 under this name and UID, and only if no profile of this scheduler applies to it.
+
+https://github.com/kubernetes/enhancements/tree/master/keps/sig-scheduling/1819-scheduler-extender
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 An unschedulable pod waits until an event could change the verdict of a plugin that rejected it. Each plugin lists its
 `EventInterest`s; the queue compares them with every `ClusterEvent`.
+
+https://github.com/kubernetes/enhancements/tree/master/keps/sig-scheduling/4247-queueinghint
 """
 
 from __future__ import annotations

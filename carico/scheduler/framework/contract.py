@@ -12,6 +12,8 @@ inherit works too. They are called in this order (cycle/scheduling_cycle.py, cyc
 Plugins evaluate many nodes at once: `rows` are row numbers (cache/rows.py), and a filter's `Verdict` or a score's
 vector has one entry for each of them. Nothing here awaits before `pre_bind`: snapshot and ledger do not change between
 `pre_filter` and `permit`. A verdict is a value with reasons that appear in `kubectl describe pod`, never an exception.
+
+https://github.com/kubernetes/enhancements/tree/master/keps/sig-scheduling/624-scheduling-framework
 """
 
 from __future__ import annotations

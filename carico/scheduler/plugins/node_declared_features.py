@@ -1,4 +1,7 @@
-"""NodeDeclaredFeatures plugin: features that a pod needs and that only some kubelets declare."""
+"""NodeDeclaredFeatures plugin: features that a pod needs and that only some kubelets declare.
+
+https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/5328-node-declared-features
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""SchedulingGates plugin: pods with scheduling gates stay out of the queue until all gates are removed."""
+"""SchedulingGates plugin: pods with scheduling gates stay out of the queue until all gates are removed.
+
+https://github.com/kubernetes/enhancements/tree/master/keps/sig-scheduling/3521-pod-scheduling-readiness
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Hard constraints filter: a domain may hold at most `maxSkew` more matching pods than the emptiest eligible one. Soft
 constraints score: domains with fewer matching pods are better.
+
+https://github.com/kubernetes/enhancements/tree/master/keps/sig-scheduling/895-pod-topology-spread
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Each claim has candidate volumes (each reaches certain rows) and may have a provisioner (which serves certain rows).
 Rows that the same candidates reach share one result, so the matching runs once per pattern, not per node.
+
+https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/1472-storage-capacity-tracking
 """
 
 from __future__ import annotations
