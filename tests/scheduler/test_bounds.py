@@ -139,7 +139,7 @@ def test_a_cluster_that_was_large_once_is_small_again() -> None:
     assert world.snapshot.labels.matching(from_labels({HOST: "stays"}).requirements, None).sum() == 1
 
 
-def audience(app: str) -> PodSet:
+def pod_set(app: str) -> PodSet:
     return PodSet(frozenset({"default"}), NOTHING, from_labels({"app": app}))
 
 
@@ -149,7 +149,7 @@ def ordinal(number: int) -> PodInfo:
     return TEMPLATES.info(make_pod(f"s-{number}", labels=labels))
 
 
-def test_pods_with_labels_of_their_own_under_many_audiences() -> None:
+def test_pods_with_labels_of_their_own_under_many_pod_sets() -> None:
     asked = 0
 
     def namespace_labels(_: str) -> dict[str, str]:
@@ -159,21 +159,21 @@ def test_pods_with_labels_of_their_own_under_many_audiences() -> None:
 
     match_counts = PodMatchCounts(namespace_labels)
     for number in range(512):
-        match_counts.count(audience(f"w{number}"), 10, terminating=False)
+        match_counts.count(pod_set(f"w{number}"), 10, terminating=False)
     before = entries(match_counts)
     alive = [ordinal(number) for number in range(3_000)]
     for number, pod in enumerate(alive):
         match_counts.add(pod, number % 10)
-    assert entries(match_counts) - before <= 20 * len(alive), "something is kept per pair of pod and audience"
+    assert entries(match_counts) - before <= 20 * len(alive), "something is kept per pair of pod and pod_set"
     asked = 0
     for number in range(3_000, 30_000):
         pod = ordinal(number)
         match_counts.add(pod, number % 10)
         match_counts.remove(pod, number % 10)
-    assert asked <= 4 * 27_000, "every audience is asked about every pod"
+    assert asked <= 4 * 27_000, "every pod_set is asked about every pod"
     for number in range(512):
         fresh = [sum(p.identity.labels["app"] == f"w{number}" for p in alive[row::10]) for row in range(10)]
-        assert match_counts.count(audience(f"w{number}"), 10, terminating=False).tolist() == fresh
+        assert match_counts.count(pod_set(f"w{number}"), 10, terminating=False).tolist() == fresh
     for number, pod in enumerate(alive):
         match_counts.remove(pod, number % 10)
     assert entries(match_counts) <= before + SLACK
@@ -187,7 +187,7 @@ def test_namespaces_that_come_and_go_forget_only_what_they_touch(monkeypatch: py
     world = World([make_node("a"), make_node("b")])
     match_counts = world.snapshot.match_counts
     by_label = PodSet(frozenset(), from_labels({"team": "red"}), from_labels({"app": "x"}))
-    match_counts.count(audience("x"), 2, terminating=True)
+    match_counts.count(pod_set("x"), 2, terminating=True)
     match_counts.count(by_label, 2, terminating=True)
     before = entries(world)
     counted: list[Any] = []
@@ -204,7 +204,7 @@ def test_namespaces_that_come_and_go_forget_only_what_they_touch(monkeypatch: py
         world.snapshot.put(msgspec.convert({"metadata": {"name": "s", "namespace": made.name}}, Service))
         pod = make_pod("p", namespace=made.name, uid=made.name, node="a", labels={"app": "x"})
         world.add(pod)
-        assert match_counts.count(audience("x"), 2, terminating=True).tolist() == [0, 0]
+        assert match_counts.count(pod_set("x"), 2, terminating=True).tolist() == [0, 0]
         assert match_counts.count(by_label, 2, terminating=True).tolist() == [0, 0]
         world.snapshot.remove_pod(pod.uid)
         world.snapshot.remove(msgspec.convert({"metadata": {"name": "s", "namespace": made.name}}, Service))
@@ -266,7 +266,7 @@ def test_one_template_in_ever_new_namespaces_and_roll_outs() -> None:
         assert found is spread_constraints.of_pod(info, "DoNotSchedule")[0], "compiled twice"
         assert found.selector.matches({"pod-template-hash": str(number)})
         assert not found.selector.matches({"pod-template-hash": "other"})
-        assert info.terms.anti_affinity[0].audience.namespaces == {f"ci-{number}"}
+        assert info.terms.anti_affinity[0].pod_set.namespaces == {f"ci-{number}"}
     del info, pod
     assert entries(memo) <= SLACK
 
@@ -277,4 +277,4 @@ def test_terms_of_one_pod_that_left_are_compiled_once_however_many_wait() -> Non
     left, other = make_pod("left", node="a", affinity=affinity), make_pod("other", namespace="n2", affinity=affinity)
     found = affinity_terms.of_pod(left)
     assert all(affinity_terms.of_pod(left) is found for _ in range(10))
-    assert affinity_terms.of_pod(other).anti_affinity[0].audience.namespaces == {"n2"}
+    assert affinity_terms.of_pod(other).anti_affinity[0].pod_set.namespaces == {"n2"}

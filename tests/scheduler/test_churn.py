@@ -27,7 +27,7 @@ NAMES, NAMESPACES, UIDS = ("a", "b", "c", "d"), ("red", "blue"), tuple("tuvwxyz"
 KEYS, VALUES = ("zone", "disk", "kubernetes.io/hostname"), ("1", "2", "x")
 IN, NOT_IN = Requirement("app", "In", frozenset({"1", "2"})), Requirement("app", "NotIn", frozenset({"x"}))
 ANY_RED = PodSet(frozenset(), from_labels({"team": "red"}), from_labels({"app": "1"}))
-AUDIENCES: tuple[tuple[PodSet, ...], ...] = (
+POD_SETS: tuple[tuple[PodSet, ...], ...] = (
     (PodSet(frozenset({"red"}), NOTHING, from_labels({"app": "1"})),),
     (PodSet(frozenset({"red", "blue"}), NOTHING, Selector(frozenset({IN}))),),
     (PodSet(frozenset({"blue"}), NOTHING, Selector(frozenset({NOT_IN}))),),
@@ -148,8 +148,8 @@ def asked(snapshot: Snapshot, what: str, number: int) -> Any:
         members = {name: snapshot.taints.members[snapshot.taints.of[row]] for name, row in rows(snapshot)}
         features = {name: snapshot.features.members[snapshot.features.of[row]] for name, row in rows(snapshot)}
         return {name for name, row in rows(snapshot) if repelled[row]}, members, features
-    audiences = AUDIENCES[number % len(AUDIENCES)]
-    counts = snapshot.match_counts.count_all(audiences, len(snapshot), terminating=number % 2 == 0)
+    pod_sets = POD_SETS[number % len(POD_SETS)]
+    counts = snapshot.match_counts.count_all(pod_sets, len(snapshot), terminating=number % 2 == 0)
     per_row = {name: int(counts[row]) for name, row in rows(snapshot) if counts[row]}
     column = snapshot.labels.column("zone")
     domains = summed(counts, snapshot.labels.codes("zone", None), len(column.values))
@@ -198,7 +198,7 @@ def test_tables_that_were_updated_equal_those_built_from_scratch(churn: list[tup
     for question in KEPT:
         assert asked(world.lived, *question) == asked(fresh, *question), question
     for what in ("labels", "pods", "taints"):
-        for number in range(2 * len(AUDIENCES)):
+        for number in range(2 * len(POD_SETS)):
             world.lived.labels.trim()
             assert asked(world.lived, what, number) == asked(fresh, what, number), (what, number)
 

@@ -76,7 +76,7 @@ def _interests(plugin: Any) -> tuple[EventInterest, ...]:
 SETS = [
     _interests(PodTopologySpread()),
     _interests(InterPodAffinity()),
-    (EventInterest("Pod", Action.DELETE, lambda _pod, _old, _new: True),),  # a plugin without an audience
+    (EventInterest("Pod", Action.DELETE, lambda _pod, _old, _new: True),),  # a plugin without a pod set
 ]
 
 
@@ -116,7 +116,7 @@ def test_an_unrelated_pod_calls_no_hint_of_thousands_of_waiting_workloads() -> N
         rule = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
         mine = {"app": f"web-{number}"}
         pod = make_pod(labels=mine, topologySpreadConstraints=[rule | {"labelSelector": {"matchLabels": mine}}])
-        wrapped = EventInterest(interest.kind, interest.action, counted, audience=interest.audience)
+        wrapped = EventInterest(interest.kind, interest.action, counted, pod_set=interest.pod_set)
         queued: Any = _Waiting(TEMPLATES.info(pod))
         groups.add(queued, (0,), Diagnosis(frozenset({"X"}), (wrapped,), scope=Scope.POD))
     seventh, other = (make_pod("x", labels={"app": app}, node="a") for app in ("web-7", "other"))

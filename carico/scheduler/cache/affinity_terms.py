@@ -29,7 +29,7 @@ class Term:
     """Affinity or anti-affinity: in the same domain of `topology_key` as these pods, or in no such domain."""
 
     topology_key: str
-    audience: PodSet
+    pod_set: PodSet
 
 
 class Weighted(NamedTuple):
@@ -80,9 +80,9 @@ def _compiled(pod: Pod, affinity: Affinity) -> PodTerms:
 
 def _term(piece: PodAffinityTerm, namespace: str) -> Term:
     own = not piece.namespaces and piece.namespace_selector is None
-    audience = PodSet(
+    pod_set = PodSet(
         namespaces=frozenset({namespace} if own else piece.namespaces),
         namespace_selector=NOTHING if piece.namespace_selector is None else from_selector(piece.namespace_selector),
         selector=from_selector(piece.label_selector),
     )
-    return Term(piece.topology_key, audience)
+    return Term(piece.topology_key, pod_set)

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from carico.columns import grown
 from carico.scheduler.cache.affinity_terms import PodSet, Term, Weighted
 from carico.scheduler.cache.label_columns import MISSING
-from carico.scheduler.cache.pod_set_index import AudienceIndex
+from carico.scheduler.cache.pod_set_index import PodSetIndex
 from carico.scheduler.cache.template import LabelSet, PodInfo
 
 Counts = NDArray[np.int64]
-Audiences = tuple[PodSet, ...]
+PodSets = tuple[PodSet, ...]
 K = TypeVar("K")
 
 KEPT = 512  # cached counts; the least recently used is dropped first
@@ -79,12 +79,12 @@ def summed(counts: Counts, codes: NDArray[np.int32], domains: int) -> Counts:
 
 
 class _Answer:
-    """Number of pods that belong to every one of some audiences, by row."""
+    """Number of pods that belong to every one of some pod sets, by row."""
 
-    __slots__ = ("audiences", "counts", "terminating")
+    __slots__ = ("counts", "pod_sets", "terminating")
 
-    def __init__(self, audiences: Audiences, terminating: bool) -> None:
-        self.audiences = audiences
+    def __init__(self, pod_sets: PodSets, terminating: bool) -> None:
+        self.pod_sets = pod_sets
         self.terminating = terminating  # whether pods that are being deleted count
         self.counts = RowCounts()
 
@@ -97,8 +97,8 @@ class PodMatchCounts:
         # how many pods of an identity are on a row, by namespace: all of them, and those that are being deleted
         self._pods: dict[str, dict[LabelSet, RowCounts]] = {}
         self._leaving: dict[LabelSet, RowCounts] = {}
-        self._answers: OrderedDict[tuple[Audiences, bool], _Answer] = OrderedDict()
-        self._index: AudienceIndex[_Answer] = AudienceIndex()
+        self._answers: OrderedDict[tuple[PodSets, bool], _Answer] = OrderedDict()
+        self._index: PodSetIndex[_Answer] = PodSetIndex()
         self.anti_affinity: dict[Term, RowCounts] = {}  # required terms of running pods
         self.affinity: dict[Term, RowCounts] = {}
         self.preferred: dict[Weighted, RowCounts] = {}
@@ -111,47 +111,47 @@ class PodMatchCounts:
 
     def namespace_changed(self, old: dict[str, str], new: dict[str, str]) -> None:
         """Labels of a namespace changed: drops the counts that select namespaces by them."""
-        for key in [key for key, answer in self._answers.items() if _chooses(answer.audiences, old, new)]:
+        for key in [key for key, answer in self._answers.items() if _chooses(answer.pod_sets, old, new)]:
             self._forget(key)
 
-    def count(self, audience: PodSet, length: int, *, terminating: bool) -> Counts:
-        """Pods of the audience on each row."""
-        return self.count_all((audience,), length, terminating=terminating)
+    def count(self, pod_set: PodSet, length: int, *, terminating: bool) -> Counts:
+        """Pods of the pod set on each row."""
+        return self.count_all((pod_set,), length, terminating=terminating)
 
-    def count_all(self, audiences: Audiences, length: int, *, terminating: bool) -> Counts:
-        """Pods on each row that belong to every one of the audiences, of which there is at least one."""
-        key = (audiences, terminating)
+    def count_all(self, pod_sets: PodSets, length: int, *, terminating: bool) -> Counts:
+        """Pods on each row that belong to every one of the pod sets, of which there is at least one."""
+        key = (pod_sets, terminating)
         answer = self._answers.get(key)
         if answer is None:
-            answer = self._answers[key] = self._counted(audiences, terminating)
-            self._index.add(audiences[0], answer)
+            answer = self._answers[key] = self._counted(pod_sets, terminating)
+            self._index.add(pod_sets[0], answer)
             if len(self._answers) > KEPT:
                 self._forget(next(iter(self._answers)))
         self._answers.move_to_end(key)
         return answer.counts.vector(length)
 
-    def included(self, audience: PodSet, identity: LabelSet) -> bool:
-        return audience.includes(identity.namespace, self._namespace_labels(identity.namespace), identity.labels)
+    def included(self, pod_set: PodSet, identity: LabelSet) -> bool:
+        return pod_set.includes(identity.namespace, self._namespace_labels(identity.namespace), identity.labels)
 
-    def _included(self, audiences: Audiences, identity: LabelSet) -> bool:
-        return all(self.included(audience, identity) for audience in audiences)
+    def _included(self, pod_sets: PodSets, identity: LabelSet) -> bool:
+        return all(self.included(pod_set, identity) for pod_set in pod_sets)
 
-    def _forget(self, key: tuple[Audiences, bool]) -> None:
+    def _forget(self, key: tuple[PodSets, bool]) -> None:
         answer = self._answers.pop(key)
         self._index.remove(answer)
 
-    def _counted(self, audiences: Audiences, terminating: bool) -> _Answer:
-        answer = _Answer(audiences, terminating)
-        for identity, pods in self._candidates(audiences[0]):
-            if self._included(audiences, identity):
+    def _counted(self, pod_sets: PodSets, terminating: bool) -> _Answer:
+        answer = _Answer(pod_sets, terminating)
+        for identity, pods in self._candidates(pod_sets[0]):
+            if self._included(pod_sets, identity):
                 leaving = None if terminating else self._leaving.get(identity)
                 for row, count in pods.sparse.items():
                     answer.counts.add(row, count - (leaving.sparse.get(row, 0) if leaving is not None else 0))
         return answer
 
-    def _candidates(self, audience: PodSet) -> Iterator[tuple[LabelSet, RowCounts]]:
-        """Pods of all namespaces that the audience can reach."""
-        names = audience.namespaces if audience.namespace_selector.never else self._pods.keys()
+    def _candidates(self, pod_set: PodSet) -> Iterator[tuple[LabelSet, RowCounts]]:
+        """Pods of all namespaces that the pod set can reach."""
+        names = pod_set.namespaces if pod_set.namespace_selector.never else self._pods.keys()
         for name in names:
             yield from self._pods.get(name, {}).items()
 
@@ -167,7 +167,7 @@ class PodMatchCounts:
         if leaving:
             _bump(self._leaving, identity, row, change)
         for answer in self._index.candidates(identity.namespace, identity.labels) if self._answers else ():
-            if (answer.terminating or not leaving) and self._included(answer.audiences, identity):
+            if (answer.terminating or not leaving) and self._included(answer.pod_sets, identity):
                 answer.counts.add(row, change)
         self._change_terms(pod, row, change)
 
@@ -189,6 +189,6 @@ def _bump(table: dict[K, RowCounts], key: K, row: int, change: int) -> None:
         del table[key]
 
 
-def _chooses(audiences: Audiences, old: dict[str, str], new: dict[str, str]) -> bool:
-    """Whether the change of a namespace's labels takes it into one of the audiences, or out of it."""
-    return any(a.namespace_selector.matches(old) != a.namespace_selector.matches(new) for a in audiences)
+def _chooses(pod_sets: PodSets, old: dict[str, str], new: dict[str, str]) -> bool:
+    """Whether the change of a namespace's labels takes it into one of the pod sets, or out of it."""
+    return any(a.namespace_selector.matches(old) != a.namespace_selector.matches(new) for a in pod_sets)

@@ -42,7 +42,7 @@ Hint = Callable[[PodInfo, Any, Any], bool]
 
 # Of a waiting pod: the pods whose changes can help it. An interest in pods that has one is not compared with changes of
 # other pods; a pod with anti-affinity terms, which may exclude any pod, is compared with all.
-Audience = Callable[[PodInfo], tuple[PodSet, ...]]
+PodSetsOf = Callable[[PodInfo], tuple[PodSet, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class EventInterest:
     kind: str
     action: Action
     hint: Hint | None = None
-    audience: Audience | None = field(default=None, kw_only=True)
+    pod_set: PodSetsOf | None = field(default=None, kw_only=True)
     on_error: Callable[[Exception], object] | None = field(default=None, compare=False)  # called when the hint raises
     bits: int = field(init=False, compare=False)
 
@@ -83,7 +83,7 @@ class EventInterest:
     def audience_of(self, waiting: PodInfo) -> tuple[PodSet, ...] | None:
         """None: any pod may help."""
         try:
-            return None if self.audience is None else self.audience(waiting)
+            return None if self.pod_set is None else self.pod_set(waiting)
         except Exception as error:
             self._failed(error)
             return None
@@ -94,7 +94,7 @@ class EventInterest:
 
 
 def only_itself(_: PodInfo) -> tuple[PodSet, ...]:
-    """The audience of a hint that accepts only changes of the waiting pod itself, which `Queue.update` compares."""
+    """The pod set of a hint that accepts only changes of the waiting pod itself, which `Queue.update` compares."""
     return ()
 
 

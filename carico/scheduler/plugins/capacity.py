@@ -123,7 +123,7 @@ class Capacity(PreFilter, PreFilterExtensions, MeasuredSupply, Score, Explain, E
     def interests(self) -> tuple[EventInterest, ...]:
         return (
             EventInterest("Node", Action.ADD),
-            EventInterest("Pod", Action.POD_ANNOTATION, _claims_otherwise, audience=only_itself),
+            EventInterest("Pod", Action.POD_ANNOTATION, _claims_otherwise, pod_set=only_itself),
             EventInterest("ClassCost", Action.UPDATE, self._is_of_family),
         )
 

@@ -35,7 +35,7 @@ class NodeResourcesFit(Supply):
     @property
     def interests(self) -> tuple[EventInterest, ...]:
         return (
-            EventInterest("Pod", Action.POD_SCALE_DOWN, _requests_less, audience=only_itself),
+            EventInterest("Pod", Action.POD_SCALE_DOWN, _requests_less, pod_set=only_itself),
             EventInterest("Node", Action.ADD | Action.NODE_ALLOCATABLE, _could_hold),
         )
 

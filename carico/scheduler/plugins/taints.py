@@ -108,7 +108,7 @@ class TaintToleration(Filter, PreScore, Score):
     def interests(self) -> tuple[EventInterest, ...]:
         return (
             EventInterest("Node", Action.ADD | Action.NODE_TAINT, _node_opened),
-            EventInterest("Pod", Action.POD_TOLERATION, _same_pod, audience=only_itself),
+            EventInterest("Pod", Action.POD_TOLERATION, _same_pod, pod_set=only_itself),
         )
 
     def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
@@ -135,7 +135,7 @@ class NodeUnschedulable(PreFilter, Filter):
     def interests(self) -> tuple[EventInterest, ...]:
         return (
             EventInterest("Node", Action.ADD | Action.NODE_TAINT, _uncordoned),
-            EventInterest("Pod", Action.POD_TOLERATION, _same_pod, audience=only_itself),
+            EventInterest("Pod", Action.POD_TOLERATION, _same_pod, pod_set=only_itself),
         )
 
     def pre_filter(self, cycle: Cycle) -> Status:

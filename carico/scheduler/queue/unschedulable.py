@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from carico.scheduler.cache import affinity_terms
 from carico.scheduler.cache.affinity_terms import PodSet
-from carico.scheduler.cache.pod_set_index import AudienceIndex
+from carico.scheduler.cache.pod_set_index import PodSetIndex
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.framework.cluster_events import ClusterEvent, EventInterest
 from carico.scheduler.framework.needs import REQUESTS, Needs, NeedsIndex, Room
@@ -66,7 +66,7 @@ class WaitingGroup:
         "_heap",
         "_reachable",
         "_unreported",
-        "audience",
+        "pod_set",
         "by_kind",
         "family",
         "info",
@@ -84,7 +84,7 @@ class WaitingGroup:
         claim = self.info.claim if self.pod_group is None else None
         self.family = claim.key.family if claim is not None else None  # of its pods' class
         self.refusal = NO_REFUSAL
-        self.audience: tuple[PodSet, ...] | None = None  # see `_audience`; set when it is indexed
+        self.pod_set: tuple[PodSet, ...] | None = None  # see `_pod_set`; set when it is indexed
         self.by_kind: dict[str, list[EventInterest]] = {}  # its interests
         self.kept: set[int] = set()
         self.size = 0
@@ -174,7 +174,7 @@ class Unschedulable:
         self._by_kind: dict[str, dict[WaitingGroup, None]] = {}
         # Of groups that only changes of certain pods can help; they are not in _by_kind["Pod"].
         self._selective: dict[WaitingGroup, None] = {}
-        self._audiences: AudienceIndex[tuple[WaitingGroup, int]] = AudienceIndex()
+        self._audiences: PodSetIndex[tuple[WaitingGroup, int]] = PodSetIndex()
         self._by_needs: dict[Needs, dict[WaitingGroup, None]] = {}
         self._needs = NeedsIndex()  # the keys of `_by_needs`
         self._by_kept: dict[int, dict[WaitingGroup, None]] = {}
@@ -310,11 +310,11 @@ class Unschedulable:
         group.by_kind = {}
         for interest in group.refusal.interests:
             group.by_kind.setdefault(interest.kind, []).append(interest)
-        group.audience = _audience(group)
+        group.pod_set = _pod_set(group)
         for kind in group.by_kind:
-            if kind == POD and group.audience is not None:
+            if kind == POD and group.pod_set is not None:
                 self._selective[group] = None
-                for number, pods in enumerate(group.audience):
+                for number, pods in enumerate(group.pod_set):
                     self._audiences.add(pods, (group, number))
             else:
                 self._by_kind.setdefault(kind, {})[group] = None
@@ -344,9 +344,9 @@ class Unschedulable:
         self._unreported.pop(group, None)
         self._preempting.pop(group, None)
         for kind in group.by_kind:
-            if kind == POD and group.audience is not None:
+            if kind == POD and group.pod_set is not None:
                 del self._selective[group]
-                for number in range(len(group.audience)):
+                for number in range(len(group.pod_set)):
                     self._audiences.remove((group, number))
             else:
                 _drop(self._by_kind, kind, group)
@@ -361,7 +361,7 @@ class Unschedulable:
         self._pod_groups.pop(group, None)
 
 
-def _audience(group: WaitingGroup) -> tuple[PodSet, ...] | None:
+def _pod_set(group: WaitingGroup) -> tuple[PodSet, ...] | None:
     """The pods whose changes can help the group; None: any pod."""
     if group.pod_group is not None:
         return None

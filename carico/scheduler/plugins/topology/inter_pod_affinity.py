@@ -63,7 +63,7 @@ class InterPodAffinity(PreFilter, PreFilterExtensions, Filter, PreScore, Score):
     @property
     def interests(self) -> tuple[EventInterest, ...]:
         return (
-            EventInterest("Pod", Action.ADD | Action.DELETE | Action.POD_LABEL, _concerns, audience=_audience),
+            EventInterest("Pod", Action.ADD | Action.DELETE | Action.POD_LABEL, _concerns, pod_set=_pod_set),
             EventInterest("Node", Action.ADD | Action.NODE_LABEL, self._changes_domain),
         )
 
@@ -71,7 +71,7 @@ class InterPodAffinity(PreFilter, PreFilterExtensions, Filter, PreScore, Score):
         snapshot, mine = cycle.snapshot, cycle.pod.terms
         shunning: dict[str, Counts] = {}
         for term, there in snapshot.match_counts.anti_affinity.items():
-            if snapshot.match_counts.included(term.audience, cycle.pod.identity):
+            if snapshot.match_counts.included(term.pod_set, cycle.pod.identity):
                 _gather(shunning, snapshot, term.topology_key, there)
         if not shunning and not mine.affinity and not mine.anti_affinity:
             return SKIP
@@ -83,7 +83,7 @@ class InterPodAffinity(PreFilter, PreFilterExtensions, Filter, PreScore, Score):
         for term in mine.affinity:
             _gather(company.wanted, snapshot, term.topology_key, matching_all)
         for term in mine.anti_affinity:
-            counts = snapshot.match_counts.count(term.audience, len(snapshot), terminating=True)
+            counts = snapshot.match_counts.count(term.pod_set, len(snapshot), terminating=True)
             _gather(company.shunned, snapshot, term.topology_key, counts)
         cycle.state[self.name] = company
         return OK
@@ -119,26 +119,26 @@ class InterPodAffinity(PreFilter, PreFilterExtensions, Filter, PreScore, Score):
         snapshot, mine = cycle.snapshot, cycle.pod.terms
         included = snapshot.match_counts.included
         for term in pod.terms.anti_affinity:
-            if included(term.audience, cycle.pod.identity):
+            if included(term.pod_set, cycle.pod.identity):
                 _bump(company.shunning, snapshot, term.topology_key, row, change)
-        if mine.affinity and all(included(term.audience, pod.identity) for term in mine.affinity):
+        if mine.affinity and all(included(term.pod_set, pod.identity) for term in mine.affinity):
             for term in mine.affinity:
                 _bump(company.wanted, snapshot, term.topology_key, row, change)
         for term in mine.anti_affinity:
-            if included(term.audience, pod.identity):
+            if included(term.pod_set, pod.identity):
                 _bump(company.shunned, snapshot, term.topology_key, row, change)
 
     def pre_score(self, cycle: Cycle, rows: RowArray) -> Status:
         snapshot, match_counts = cycle.snapshot, cycle.snapshot.match_counts
         liking: dict[str, Counts] = {}
         for term, weight in cycle.pod.terms.preferred:
-            counts = match_counts.count(term.audience, len(snapshot), terminating=True)
+            counts = match_counts.count(term.pod_set, len(snapshot), terminating=True)
             _gather(liking, snapshot, term.topology_key, counts, weight)
         for (term, weight), there in match_counts.preferred.items():
-            if match_counts.included(term.audience, cycle.pod.identity):
+            if match_counts.included(term.pod_set, cycle.pod.identity):
                 _gather(liking, snapshot, term.topology_key, there, weight)
         for term, there in match_counts.affinity.items():
-            if match_counts.included(term.audience, cycle.pod.identity):
+            if match_counts.included(term.pod_set, cycle.pod.identity):
                 _gather(liking, snapshot, term.topology_key, there, HARD_WEIGHT)
         cycle.state["soft " + self.name] = liking
         return OK if liking else SKIP
@@ -154,8 +154,8 @@ class InterPodAffinity(PreFilter, PreFilterExtensions, Filter, PreScore, Score):
 
 def _matching_all(snapshot: Snapshot, wanted: tuple[Term, ...]) -> Counts:
     """Pods per row that match all of the terms; the same pod must match every term."""
-    audiences = tuple(term.audience for term in wanted)
-    return snapshot.match_counts.count_all(audiences, len(snapshot), terminating=True)
+    pod_sets = tuple(term.pod_set for term in wanted)
+    return snapshot.match_counts.count_all(pod_sets, len(snapshot), terminating=True)
 
 
 def _gather(
@@ -197,7 +197,7 @@ def _lonely(cycle: Cycle, company: _Company, rows: RowArray | None) -> Mask:
     wanted = cycle.pod.terms.affinity
     snapshot = cycle.snapshot
     none_match = not any(counts.any() for counts in company.wanted.values())
-    first = none_match and all(snapshot.match_counts.included(term.audience, cycle.pod.identity) for term in wanted)
+    first = none_match and all(snapshot.match_counts.included(term.pod_set, cycle.pod.identity) for term in wanted)
     good = np.ones(len(snapshot) if rows is None else len(rows), dtype=np.bool_)
     for key in {term.topology_key for term in wanted}:
         codes = snapshot.labels.codes(key, rows)
@@ -208,16 +208,16 @@ def _lonely(cycle: Cycle, company: _Company, rows: RowArray | None) -> Mask:
 def _all_match(wanted: Iterable[Term], pod: Pod) -> bool:
     """Whether the pod matches; a namespace selector is taken to match, as a queueing hint has no namespace labels."""
     found = [
-        (pod.namespace in t.audience.namespaces or not t.audience.namespace_selector.never)
-        and t.audience.selector.matches(pod.metadata.labels)
+        (pod.namespace in t.pod_set.namespaces or not t.pod_set.namespace_selector.never)
+        and t.pod_set.selector.matches(pod.metadata.labels)
         for t in wanted
     ]
     return bool(found) and all(found)
 
 
-def _audience(pod: PodInfo) -> tuple[PodSet, ...]:
+def _pod_set(pod: PodInfo) -> tuple[PodSet, ...]:
     """A pod that helps by affinity matches all of its terms, so the first one suffices to find it."""
-    return tuple(term.audience for term in (*pod.terms.affinity[:1], *pod.terms.anti_affinity))
+    return tuple(term.pod_set for term in (*pod.terms.affinity[:1], *pod.terms.anti_affinity))
 
 
 def _concerns(pod: PodInfo, old: Pod | None, new: Pod | None) -> bool:

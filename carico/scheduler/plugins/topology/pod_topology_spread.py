@@ -78,9 +78,9 @@ class PodTopologySpread(PreFilter, PreFilterExtensions, Filter, PreScore, Score)
     @property
     def interests(self) -> tuple[EventInterest, ...]:
         return (
-            EventInterest("Pod", COUNTED, _counts, audience=_audience),
+            EventInterest("Pod", COUNTED, _counts, pod_set=_pod_set),
             # nodeTaintsPolicy: other nodes may be counted now
-            EventInterest("Pod", Action.POD_TOLERATION, _itself, audience=only_itself),
+            EventInterest("Pod", Action.POD_TOLERATION, _itself, pod_set=only_itself),
             EventInterest("Node", Action.ADD | Action.DELETE | Action.NODE_LABEL | Action.NODE_TAINT, _changes_domains),
         )
 
@@ -181,7 +181,7 @@ def _best_when_empty(crowd: Vector, scored: Mask) -> Vector:
     return np.where(scored, scores, 0.0)
 
 
-def _audience(pod: PodInfo) -> tuple[PodSet, ...]:
+def _pod_set(pod: PodInfo) -> tuple[PodSet, ...]:
     constraints = spread_constraints.of_pod(pod, "DoNotSchedule")
     return tuple(PodSet(frozenset({pod.pod.namespace}), NOTHING, c.selector) for c in constraints)
 

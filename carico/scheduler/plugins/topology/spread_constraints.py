@@ -43,8 +43,8 @@ class Constraint:
         """Matching pods per row; pods that are being deleted are not counted, and an empty selector counts none."""
         if self.selector.empty or self.selector.never:
             return np.zeros(len(snapshot), dtype=np.int64)
-        audience = PodSet(frozenset({namespace}), NOTHING, self.selector)
-        return snapshot.match_counts.count(audience, len(snapshot), terminating=False)
+        pod_set = PodSet(frozenset({namespace}), NOTHING, self.selector)
+        return snapshot.match_counts.count(pod_set, len(snapshot), terminating=False)
 
     def counts_pod(self, pod: PodInfo) -> bool:
         """Whether `counts` includes a pod with these labels in its namespace."""
