@@ -66,7 +66,6 @@ class WaitingGroup:
         "_heap",
         "_reachable",
         "_unreported",
-        "pod_set",
         "by_kind",
         "family",
         "info",
@@ -74,6 +73,7 @@ class WaitingGroup:
         "key",
         "on_the_way",
         "pod_group",
+        "pod_set",
         "refusal",
         "size",
     )
