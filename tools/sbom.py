@@ -35,8 +35,8 @@ def bill(folder: Path) -> dict[str, Any]:
 def _component(one: metadata.Distribution) -> dict[str, Any]:
     name, version = one.metadata["Name"], one.version
     purl = f"pkg:pypi/{name.lower().replace('_', '-')}@{version}"
-    found = {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
-    licence = one.metadata.get("License-Expression") or one.metadata.get("License") or ""
+    found: dict[str, Any] = {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
+    licence = _field(one, "License-Expression") or _field(one, "License")
     if licence and "\n" not in licence:
         found["licenses"] = [{"expression": licence} if _is_expression(one) else {"license": {"name": licence}}]
     return found
@@ -44,7 +44,11 @@ def _component(one: metadata.Distribution) -> dict[str, Any]:
 
 def _is_expression(one: metadata.Distribution) -> bool:
     """Only this field is an SPDX expression; the older one is any text."""
-    return one.metadata.get("License-Expression") is not None
+    return bool(_field(one, "License-Expression"))
+
+
+def _field(one: metadata.Distribution, name: str) -> str:
+    return next(iter(one.metadata.get_all(name) or ()), "")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +196,7 @@ def test_pods_of_labelled_namespaces_get_the_schedulers_name(plane: Cluster) -> 
     plane.kubectl("apply", "-f", "-", stdin=_policy())
     for name, labels in (("opted-in", {"carico.dev/schedule": "enabled"}), ("left-out", {})):
         plane.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
-        plane.wait_for("its account", lambda name=name: _has_account(plane, name))
+        plane.wait_for("its account", partial(_has_account, plane, name))
     plane.wait_for("the policy", lambda: _scheduler_of(plane, "opted-in") == "carico", 60)
     assert _scheduler_of(plane, "left-out") == "default-scheduler"
     assert _scheduler_of(plane, "opted-in", schedulerName="mine") == "mine"

@@ -71,4 +71,4 @@ def test_it_has_the_metadata_that_an_index_shows(wheel: Path) -> None:
     assert metadata["Keywords"]
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert "Operating System :: POSIX :: Linux" in metadata.get_all("Classifier", [])
-    assert metadata.get_payload().startswith("# Carico")
+    assert str(metadata.get_payload()).startswith("# Carico")
