@@ -84,7 +84,7 @@ class _Waiting:
     """As much of a queued pod as the groups use."""
 
     def __init__(self, info: PodInfo) -> None:
-        self.info, self.group, self.ticket = info, None, 1
+        self.info, self.group, self.pod_group, self.ticket = info, None, None, 1
 
 
 @given(st.lists(st.tuples(pods(), st.sets(st.integers(0, 2), min_size=1)), max_size=6), changes_of_pods(), st.data())

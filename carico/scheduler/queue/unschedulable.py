@@ -174,7 +174,7 @@ class Unschedulable:
         self._by_kind: dict[str, dict[WaitingGroup, None]] = {}
         # Of groups that only changes of certain pods can help; they are not in _by_kind["Pod"].
         self._selective: dict[WaitingGroup, None] = {}
-        self._audiences: PodSetIndex[tuple[WaitingGroup, int]] = PodSetIndex()
+        self._pod_sets: PodSetIndex[tuple[WaitingGroup, int]] = PodSetIndex()
         self._by_needs: dict[Needs, dict[WaitingGroup, None]] = {}
         self._needs = NeedsIndex()  # the keys of `_by_needs`
         self._by_kept: dict[int, dict[WaitingGroup, None]] = {}
@@ -232,7 +232,7 @@ class Unschedulable:
         states = [state for state in (change.old, change.new) if state is not None]
         if any(affinity_terms.of_pod(state).anti_affinity for state in states):
             return found | self._selective
-        chosen = (self._audiences.candidates(state.namespace, state.metadata.labels) for state in states)
+        chosen = (self._pod_sets.candidates(state.namespace, state.metadata.labels) for state in states)
         return found | {group: None for groups in chosen for group, _ in groups}
 
     def held_by(self, row: int, room: Room) -> list[WaitingGroup]:
@@ -315,7 +315,7 @@ class Unschedulable:
             if kind == POD and group.pod_set is not None:
                 self._selective[group] = None
                 for number, pods in enumerate(group.pod_set):
-                    self._audiences.add(pods, (group, number))
+                    self._pod_sets.add(pods, (group, number))
             else:
                 self._by_kind.setdefault(kind, {})[group] = None
         for row in group.kept:
@@ -347,7 +347,7 @@ class Unschedulable:
             if kind == POD and group.pod_set is not None:
                 del self._selective[group]
                 for number in range(len(group.pod_set)):
-                    self._audiences.remove((group, number))
+                    self._pod_sets.remove((group, number))
             else:
                 _drop(self._by_kind, kind, group)
         for row in group.kept:
