@@ -32,6 +32,8 @@ from carico.types import ClassCost, ClassKey, NodeReport, Vector
 
 RETRY_NOMINATED = 15.0  # s after an attempt; meanwhile room is kept for the pod that it may not be able to use
 
+SCALE_DOWN = Action.POD_SCALE_DOWN.value
+
 
 class ClusterCache:
     def __init__(
@@ -264,7 +266,7 @@ class ClusterCache:
             self.ledger.forget(new.uid)
         self.queue.delete(new.uid, now)
         change = ClusterEvent("Pod", Action.ADD, None, new) if first else pod_change(old, new)
-        if there and change.action & Action.POD_SCALE_DOWN:
+        if there and change.bits & SCALE_DOWN:
             row = self.snapshot.rows.number[node]
             self._rows.add(row)
             self._vacated(row, info.priority, now)

@@ -146,7 +146,7 @@ def _resize_state(pod: Pod) -> Any:
     status = pod.status
     kept = (*status.container_statuses, *status.init_container_statuses)
     return (
-        [(s.name, s.resources, s.allocated_resources) for s in kept],
+        [(s.name, s.resources, s.allocated_resources) for s in kept if s.resources is not None],
         status.resources,
         status.allocated_resources,
         [c.reason for c in status.conditions if c.type == "PodResizePending"],
