@@ -26,6 +26,9 @@ def reason(error: OSError) -> str:
     return error.strerror or str(error) or "no answer"
 
 
+SESSION_AGE = 60.0  # s after which a TLS session is replaced; servers accept one for hours
+
+
 class ConnectionPool:
     """At most `size` idle connections, all of the current TLS context; connections in use are not limited."""
 
@@ -35,8 +38,10 @@ class ConnectionPool:
         self._credentials, self._size, self._patience, self._clock = credentials, size, connect_patience, clock
         self._connect = connect
         self._tls: ssl.SSLContext | None = None
-        # Of the newest connection: a burst opens hundreds, and each full handshake costs both sides a millisecond.
+        # Of a recent connection: a burst opens hundreds, and each full handshake costs both sides a millisecond. Copying
+        # a session out of a connection takes longer than resuming one, so it is done once a minute.
         self._session: ssl.SSLSession | None = None
+        self._session_at = 0.0  # s, monotonic
         self.idle: list[tuple[NetworkConnection, float]] = []  # with the time of its last response, s, monotonic
 
     def use(self, tls: ssl.SSLContext | None) -> None:
@@ -59,8 +64,8 @@ class ConnectionPool:
         if connection.tls is not self._tls:
             connection.close()
             return
-        if fresh:
-            self._session = connection.session
+        if fresh and (self._session is None or self._clock.monotonic() - self._session_at >= SESSION_AGE):
+            self._session, self._session_at = connection.session, self._clock.monotonic()
         if len(self.idle) >= self._size:
             self._drop([entry for entry in self.idle if not entry[0].open])
         if connection.open and len(self.idle) < self._size:

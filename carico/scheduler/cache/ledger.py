@@ -340,6 +340,15 @@ class Ledger(RoomColumns):
         account.reserved, account.pending = reserved, pending
         self.starting[account.row] = starting
 
+    def _count_last(self, account: Account, entry: PodEntry) -> None:
+        """Adds a pod. Being the last of the account's, it makes the sums those of a recount, to the last bit."""
+        account.pods[entry.uid] = entry
+        if entry.uid not in (account.counted or NOBODY) and entry.uid not in account.finished:
+            account.reserved.add(entry.charge)
+        if entry.pending:
+            account.pending.add(entry.charge)
+            self.starting[account.row] += not entry.overdue
+
     def _refresh(self, account: Account) -> None:
         self._recount(account)
         self.balance(account.row, account.reserved, account.pending)
@@ -353,14 +362,19 @@ class Ledger(RoomColumns):
         account = self._open(node)
         if entry is None:
             entry = self._entries[uid] = PodEntry(uid, node, claim, self._charge(claim), now, overdue=overdue)
+            entry.pending = pending is not False
             self._families.setdefault(claim.key.family, {})[uid] = entry
             self._starts.append((now + self._startup_patience, uid))
-        elif entry.claim != claim:
-            entry.claim, entry.charge = claim, self._charge(claim)
-        entry.pending = entry.pending if pending is None else pending
-        account.pods[uid] = entry
+            self._count_last(account, entry)
+        elif entry.claim != claim or pending not in (None, entry.pending):
+            if entry.claim != claim:
+                entry.claim, entry.charge = claim, self._charge(claim)
+            entry.pending = entry.pending if pending is None else pending
+            self._recount(account)
+        else:
+            return entry  # most updates of a pod change nothing here
         self._set_probe(entry)
-        self._refresh(account)
+        self.balance(account.row, account.reserved, account.pending)
         self.touched.add(account.row)  # it may take less than before, or have started
         return entry
 
