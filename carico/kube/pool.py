@@ -38,8 +38,8 @@ class ConnectionPool:
         self._credentials, self._size, self._patience, self._clock = credentials, size, connect_patience, clock
         self._connect = connect
         self._tls: ssl.SSLContext | None = None
-        # Of a recent connection: a burst opens hundreds, and each full handshake costs both sides a millisecond. Copying
-        # a session out of a connection takes longer than resuming one, so it is done once a minute.
+        # Of a recent connection: a burst opens hundreds, and a full handshake costs both sides a millisecond. Copying a
+        # session out of a connection takes longer than resuming one, so it is done once a minute.
         self._session: ssl.SSLSession | None = None
         self._session_at = 0.0  # s, monotonic
         self.idle: list[tuple[NetworkConnection, float]] = []  # with the time of its last response, s, monotonic
