@@ -343,7 +343,7 @@ class Ledger(RoomColumns):
     def _count_last(self, account: Account, entry: PodEntry) -> None:
         """Adds a pod. Being the last of the account's, it makes the sums those of a recount, to the last bit."""
         account.pods[entry.uid] = entry
-        if entry.uid not in (account.counted or NOBODY) and entry.uid not in account.finished:
+        if entry.uid not in (account.counted or NO_PODS) and entry.uid not in account.finished:
             account.reserved.add(entry.charge)
         if entry.pending:
             account.pending.add(entry.charge)
