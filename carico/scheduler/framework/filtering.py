@@ -33,7 +33,7 @@ from carico.scheduler.framework.contract import (
     Verdict,
 )
 
-LEAST_TEMPLATES, MOST_TEMPLATES = 128, 512  # whose verdicts are cached; on few nodes each takes 4 KB with its spec
+LEAST_TEMPLATES, MOST_TEMPLATES = 128, 256  # whose verdicts are cached; on few nodes each takes 4 KB with its spec
 KEPT_ROWS = 1 << 21  # rows of all of them together; at 20,000 nodes a template takes some 100 KB
 
 
@@ -357,6 +357,6 @@ def _filtered(plugin: Filter, cycle: Cycle, rows: RowArray | None) -> Verdict:
 def _templates_kept(rows: int) -> int:
     """
     >>> _templates_kept(100), _templates_kept(5_000), _templates_kept(20_000)
-    (512, 419, 128)
+    (256, 256, 128)
     """
     return min(MOST_TEMPLATES, max(LEAST_TEMPLATES, KEPT_ROWS // max(1, rows)))
