@@ -214,6 +214,18 @@ def test_a_new_leader_that_never_saw_the_nomination() -> None:
     assert beyond(FIRST, [Renewed(at=11, holder="two")], evicted("b0", 12), evicted("b1", 12.1)) == 2
 
 
+def test_a_second_node_after_the_api_server_refused_the_binding_to_another() -> None:
+    """As in kube-scheduler, a pod that gets a node gives its nomination up; the refusal is not the scheduler's."""
+    refused = [BindingSent(at=11, uid="high", node="b", status=403, answered_at=11.1)]
+    assert beyond(FIRST, refused, evicted("b0", 12), evicted("b1", 12.1), [nominated(12.2, "b")]) == 0
+
+
+def test_a_victim_whose_binding_no_watch_delivered_is_judged_by_the_binding() -> None:
+    unseen = [pod("x", at=11, cpu=1000), BindingSent(at=11, uid="x", node="b", status=201, answered_at=11.1)]
+    found, unexplained = checks.victims_beyond_need([*full_nodes(), *FIRST, *unseen, *evicted("x", 12)])
+    assert (len(found), unexplained) == (1, 0)
+
+
 def test_victims_without_events_count_for_the_pod_nominated_there() -> None:
     untold = [*evicted("a0", 10, told=False), *evicted("a1", 10.1, told=False), nominated(10.2)]
     assert beyond(untold) == 0

@@ -114,6 +114,7 @@ class _Preemptions:
                 self._taken[event.node].append((event.at, event.uid))
                 if isinstance(event, Nominated):
                     self._nominated[event.node].append((event.at, event.uid))
+        self._sent_to = {e.uid: e.node for e in history if isinstance(e, BindingSent) and 200 <= e.status < 300}
         self._begin = self._begins()
         self._goal: dict[str, tuple[str, float]] = {}  # preemptor to its node, and since when
         self._condemned: defaultdict[str, set[str]] = defaultdict(set)  # preemptor to its victims
@@ -132,6 +133,8 @@ class _Preemptions:
             state.apply(event)
             if isinstance(event, Nominated) and event.node:
                 self._goal.setdefault(event.uid, (event.node, event.at))
+            elif isinstance(event, BindingSent) and 400 <= event.status < 500:
+                self._goal.pop(event.uid, None)  # it had a node, and the API server refused it: it starts over
 
     def _begins(self) -> dict[str, float]:
         """Victim to when the eviction that succeeded began: not an earlier one for another preemptor."""
@@ -149,34 +152,36 @@ class _Preemptions:
     def _judge(self, state: State, victim: PodState | None) -> None:
         if victim is None or victim.leaving:
             return
-        candidates = self._who(victim, state.now)
-        if not candidates or not victim.node:  # its binding was still in flight
+        # A victim whose binding no watch has delivered yet is known from the binding itself.
+        there = victim.node or self._sent_to.get(victim.uid, "")
+        candidates = self._who(victim.uid, there, state.now)
+        if not candidates or not there:
             self.unexplained += 1
             return
-        if all(self._needless(state, victim, uid) for uid in candidates):
+        if all(self._needless(state, there, uid) for uid in candidates):
             names = " or ".join(state.pods[uid].seen.key for uid in candidates)
             held = self._goal[candidates[0]][0]
             self.found.append(
-                f"{state.now:.1f} s: {victim.seen.key} on {victim.node} had to go for {names}, which {held} would hold"
+                f"{state.now:.1f} s: {victim.seen.key} on {there} had to go for {names}, which {held} would hold"
             )
-        elif len(candidates) == 1 and self._goal.get(candidates[0], ("",))[0] != victim.node:
-            self._goal[candidates[0]] = (victim.node, state.now)  # its first node, or the previous one does not fit
+        elif len(candidates) == 1 and self._goal.get(candidates[0], ("",))[0] != there:
+            self._goal[candidates[0]] = (there, state.now)  # its first node, or the previous one does not fit
         for uid in candidates:
             self._condemned[uid].add(victim.uid)
 
-    def _who(self, victim: PodState, moment: float) -> list[str]:
+    def _who(self, victim: str, node: str, moment: float) -> list[str]:
         """Possible preemptors: the one in its Event; without an Event, all pods nominated there around that time."""
-        if victim.uid in self._for:
-            return [self._for[victim.uid]]
-        near = self._nominated[victim.node]
+        if victim in self._for:
+            return [self._for[victim]]
+        near = self._nominated[node]
         return sorted({uid for at, uid in near if -60.0 < at - moment < 30.0})
 
-    def _needless(self, state: State, victim: PodState, uid: str) -> bool:
+    def _needless(self, state: State, there: str, uid: str) -> bool:
         preemptor = state.pods.get(uid)  # a scheduler may have seen it some milliseconds before the benchmark did
         if preemptor is None or uid not in self._goal:
             return False
         node, since = self._goal[uid]
-        if victim.node == node and state.now - since < TOGETHER:
+        if there == node and state.now - since < TOGETHER:
             return False
         # A new leader knows only what was written to the API server.
         if self._led_since > since and preemptor.nominated != node:
