@@ -58,8 +58,7 @@ COMMANDS: dict[str, Command] = {
     "agent": Command("measure this node and report how many more pods fit", CLUSTER, serves=True),
     "aggregator": Command("merge the nodes' models into one", CLUSTER, serves=True),
     "scheduler": Command("place pods by what the nodes can still take", CLUSTER, serves=True),
-    "explain": Command("explain why a pod runs where it runs, or why it does not", ASK),
-    "simulate-placement": Command("show where a pod would go, without creating it", ASK),
+    "explain": Command("explain why a pod runs where it runs, or does not, or where it would go", ASK),
     "classes": Command("show what pods of each class use, and what to request", ASK),
     "decisions": Command("show and re-check past decisions of a scheduler", ASK),
     "certificates": Command("make the certificates of agents, aggregator and scheduler", CLUSTER),
@@ -69,6 +68,9 @@ COMMANDS: dict[str, Command] = {
     "help": Command("show the help of a command", OTHER),
 }
 
+# Renamed commands: old → new. The old name still works, with a warning, for one minor release.
+RENAMED = {"simulate-placement": "explain"}
+
 
 def main(argv: list[str] | None = None) -> int:
     # One BLAS thread, set before numpy loads: matrices here are 2 × 2, and on 64 cores it would start 64 threads.
@@ -76,6 +78,10 @@ def main(argv: list[str] | None = None) -> int:
         os.environ.setdefault(variable, "1")
     argv = command_first(sys.argv[1:] if argv is None else argv)
     name = command_in(argv)
+    if name in RENAMED:
+        argv = [RENAMED[name] if word == name else word for word in argv]
+        print(f"carico: warning: `carico {name}` is `carico {RENAMED[name]}` now", file=sys.stderr)
+        name = RENAMED[name]
     own_error = COMMANDS[name].own_error if name in COMMANDS else None
     try:
         if name in COMMANDS:

@@ -6,7 +6,7 @@ import sys
 
 from carico.errors import UsageError
 
-ANYWHERE = ("explain", "simulate-placement", "decisions", "classes", "replay", "version", "help", "completion")
+ANYWHERE = ("explain", "decisions", "classes", "replay", "version", "help", "completion")
 
 
 def runs_here(command: str) -> bool:

@@ -19,8 +19,7 @@ In a cluster
     certificates        a private CA and the certificates of the three (wire/certificates.py)
 
 Ask and check
-    explain             why a pod runs where it runs, or why it does not
-    simulate_placement  where a pod would go
+    explain             why a pod runs where it runs, or does not, or where it would go
     classes             what pods of each class use
     decisions           past decisions of a scheduler, and their replay
     doctor              what is missing here or in the cluster (doctor/)

@@ -101,7 +101,8 @@ def test_an_unknown_command_ends_with_one_short_line() -> None:
         (["help", "agnt"], "there is no command 'agnt'; did you mean agent?"),
         (["help", "xyz"], "there is no command 'xyz'; see `carico --help`"),
         (["agent", "--log-level", "loud"], "--log-level: 'loud' is not one of debug, info, warning, error; see `c"),
-        (["simulate-placement"], "the following arguments are required: -f/--file; see `carico simulate-placement"),
+        (["explain"], "give either a pod of the cluster or -f FILE; see `carico explain --help`"),
+        (["explain", "web", "-f", "pod.yaml"], "give either a pod of the cluster or -f FILE; see `carico explain"),
         (["--config", "x.toml", "version"], "--config: `carico version` reads no settings"),
         (["top", "--seconds", "soon"], "--seconds: 'soon' is not a duration; write it like 30s, 5m, 1h30m or"),
         (
@@ -207,4 +208,11 @@ def test_kubectl_finds_the_plugin(tmp_path: Path) -> None:
     script.write_text(f"#!{sys.executable}\nimport sys\nfrom carico.cli import main\nsys.exit(main())\n")
     script.chmod(0o755)
     done = subprocess.run([str(script), "explain", "--help"], capture_output=True, text=True, timeout=60)
-    assert done.stdout.startswith("usage: kubectl carico explain POD [OPTION …]")
+    assert done.stdout.startswith("usage: kubectl carico explain {POD | -f FILE} [OPTION …]")
+
+
+def test_a_renamed_command_still_works_and_says_its_new_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate-placement", "-f", "/no/such/pod.yaml", "--kubeconfig", "/none"]) == 2
+    warning, error = capsys.readouterr().err.splitlines()
+    assert warning == "carico: warning: `carico simulate-placement` is `carico explain` now"
+    assert "/no/such/pod.yaml" in error

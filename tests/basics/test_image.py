@@ -93,7 +93,7 @@ def test_a_command_that_is_not_there_says_so_in_one_sentence(image: Path, comman
 def test_completion_offers_only_commands_that_are_there(image: Path) -> None:
     done = python(image, "-m", "carico.cli", "completion", "fish")
     assert done.returncode == 0, done.stderr
-    assert "simulate-placement" in done.stdout
+    assert "explain" in done.stdout
     assert "demo" not in done.stdout
 
 

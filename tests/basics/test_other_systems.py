@@ -62,7 +62,7 @@ def test_what_needs_linux_says_so_in_one_sentence(
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setitem(sys.modules, f"carico.commands.{command.replace('-', '_')}", None)  # cannot be imported
     assert main([command]) == (255 if command == "run" else 2)
-    works = "explain, simulate-placement, decisions, classes, replay, version and completion work here"
+    works = "explain, decisions, classes, replay, version and completion work here"
     said = f"carico: `carico {command}` needs Linux, and this system is {system}; {works}\n"
     assert capsys.readouterr() == ("", said)
 
@@ -71,7 +71,7 @@ def test_what_needs_linux_says_so_in_one_sentence(
 def test_completion_offers_what_works(system: str) -> None:
     done = carico(system, "completion", "bash")
     assert done.returncode == 0, done.stderr
-    assert "simulate-placement" in done.stdout
+    assert "explain" in done.stdout
     assert "aggregator" not in done.stdout
 
 
@@ -96,7 +96,7 @@ def test_a_cluster_can_be_asked(system: str, tmp_path: Path) -> None:
         (tmp_path / "pod.json").write_text(json.dumps(pod))
         explained = carico(system, "explain", "pod", "default/web", *where)
         assert "kwok-0001" in explained.stdout, explained.stderr
-        simulated = carico(system, "simulate-placement", "-f", str(tmp_path / "pod.json"), *where)
+        simulated = carico(system, "explain", "-f", str(tmp_path / "pod.json"), *where)
         assert "kwok-0001" in simulated.stdout, simulated.stderr
         classes = carico(system, "classes", *where)
         assert classes.returncode == 1

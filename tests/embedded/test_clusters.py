@@ -83,7 +83,7 @@ def test_a_cluster_from_its_creation_to_its_end(shell: Shell) -> None:
     again = shell.carico("cluster", "create", "one")
     assert again.returncode == 1
     assert again.stderr == "carico: cluster 'one' already exists; `carico cluster delete one` deletes it\n"
-    explained = shell.carico("simulate-placement", "-f", str(written(shell, POD)), **variables)
+    explained = shell.carico("explain", "-f", str(written(shell, POD)), **variables)
     assert "default/web, profile carico" in explained.stdout, explained.stderr
     assert shell.carico("cluster", "delete", "one").stdout == "Deleted cluster 'one'.\n"
     assert shell.processes() == []

@@ -1,4 +1,4 @@
-"""`carico explain`, `simulate-placement` and `decisions`: names and forms as kubectl has them, and no server named."""
+"""`carico explain` and `decisions`: names and forms as kubectl has them, and no server named."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_pod_is_simulated_in_the_namespace_that_was_named(stage: Stage, tmp_pa
     file.write_text(
         "kind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c, image: i}], schedulerName: carico}\n"
     )
-    done = carico(stage, "simulate-placement", "-f", str(file), "-n", "team", "-o", "json", "--server", server(stage))
+    done = carico(stage, "explain", "-f", str(file), "-n", "team", "-o", "json", "--server", server(stage))
     assert json.loads(done.stdout)["pod"] == "team/x", done.stderr
 
 
@@ -268,7 +268,7 @@ def test_inside_a_pod_a_credential_plugin_needs_a_flag(tmp_path: Path, stage: St
     assert ran.exists()
 
 
-@pytest.mark.parametrize("command", [["explain", "web"], ["simulate-placement", "-f"], ["decisions"], ["classes"]])
+@pytest.mark.parametrize("command", [["explain", "web"], ["explain", "-f"], ["decisions"], ["classes"]])
 def test_an_api_server_that_does_not_answer_is_one_line(tmp_path: Path, stage: Stage, command: list[str]) -> None:
     config = json.loads(stage.kubeconfig.read_text())
     config["clusters"][0]["cluster"] = {"server": "https://127.0.0.1:1"}
@@ -289,7 +289,7 @@ def test_a_pod_that_is_not_there_is_named_with_its_namespace(stage: Stage) -> No
 def test_several_documents_are_refused_in_one_line(stage: Stage, tmp_path: Path) -> None:
     file = tmp_path / "two.yaml"
     file.write_text("kind: Pod\n---\nkind: Pod\n")
-    done = carico(stage, "simulate-placement", "-f", str(file))
+    done = carico(stage, "explain", "-f", str(file))
     why = "expected a single document in the stream, but found another document (line 2)"
     assert (done.returncode, done.stderr) == (2, f"carico: {file}: is not a pod: {why}\n")
 
@@ -309,7 +309,7 @@ def test_a_manifest_that_would_grow_beyond_measure_is_refused(
     stage: Stage, tmp_path: Path, text: str, why: str
 ) -> None:
     (tmp_path / "bomb.yaml").write_text(f"kind: Pod\n{text}" if text[0] != "[" else text)
-    done = carico(stage, "simulate-placement", "-f", str(tmp_path / "bomb.yaml"), "--server", server(stage))
+    done = carico(stage, "explain", "-f", str(tmp_path / "bomb.yaml"), "--server", server(stage))
     assert done.returncode == 2
     assert why in done.stderr
 

@@ -237,7 +237,7 @@ def test_every_command_asks_a_real_scheduler_beyond_loopback(beyond: Beyond, tmp
     (tmp_path / "pod.yaml").write_text(
         "kind: Pod\nmetadata: {name: x}\nspec: {schedulerName: carico, containers: [{name: c, image: i}]}\n"
     )
-    simulated = json.loads(beyond.carico("simulate-placement", "-f", str(tmp_path / "pod.yaml"), "-o", "json").stdout)
+    simulated = json.loads(beyond.carico("explain", "-f", str(tmp_path / "pod.yaml"), "-o", "json").stdout)
     assert simulated["pod"] == "default/x"
     found = findings(beyond.carico("doctor", "--json", "--debug-listen", "0.0.0.0:9469"))
     assert found["scheduler"]["found"] == f"https://localhost:{beyond.process.page_port} leads"

@@ -185,7 +185,7 @@ def word(file: Path, fault: Callable[[str], int | None]) -> tuple[int, list[str]
                 node = {"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu, "pods": "10"}}}
                 await client.call("POST", "/api/v1/nodes", json.dumps(node).encode())
             proxy.fault = broken
-            argv = ["simulate-placement", "-f", str(file), "--json", "--kubeconfig", str(proxy.kubeconfig)]
+            argv = ["explain", "-f", str(file), "--json", "--kubeconfig", str(proxy.kubeconfig)]
             code = await asyncio.to_thread(main, argv)
             assert json.loads(await client.call("GET", "/api/v1/pods"))["items"] == [], "nothing was created"
             return code

@@ -228,7 +228,7 @@ def test_both_schedulers_share_the_nodes(stage: Stage) -> None:
         stage.cluster.wait_for("our ledger to have their pod", known)  # by the scheduler's own watch
 
 
-def test_the_commands_explain_and_simulate_placement(stage: Stage) -> None:
+def test_the_command_explain_with_a_pod_and_with_a_file(stage: Stage) -> None:
     server = f"http://127.0.0.1:{stage.process.page_port}"
     with stage.cluster.namespace() as namespace:
         stage.create(namespace, "p", nodeSelector={"no": "such"})
@@ -236,7 +236,7 @@ def test_the_commands_explain_and_simulate_placement(stage: Stage) -> None:
         table = stage.word("explain", "pod", f"{namespace}/p", "--server", server)
         assert "NodeAffinity: node(s) didn't match Pod's node affinity/selector" in table
         text = json.dumps(pod("dry", ["x"], nodeSelector={"kubernetes.io/hostname": "kwok-0001"}))
-        asked = ("simulate-placement", "-f", "-", "--feasible", "--json")
+        asked = ("explain", "-f", "-", "--feasible", "--json")
         assert json.loads(stage.word(*asked, "--server", server, stdin=text)) == ["kwok-0001"]
         config = ("--kubeconfig", str(stage.cluster.kubeconfig))
         assert json.loads(stage.word(*asked, *config, stdin=text)) == ["kwok-0001"]
@@ -255,7 +255,7 @@ def nowhere(folder: Path) -> str:
 
 
 def test_a_pod_is_simulated_as_people_write_it(stage: Stage, tmp_path: Path) -> None:
-    asked = ("simulate-placement", "-f", "-", "--json", "--server", f"http://127.0.0.1:{stage.process.page_port}")
+    asked = ("explain", "-f", "-", "--json", "--server", f"http://127.0.0.1:{stage.process.page_port}")
     config = ("--kubeconfig", str(stage.cluster.kubeconfig))
     with stage.cluster.namespace() as namespace:
         item = pod("x", ["x"])
@@ -276,7 +276,7 @@ def test_a_pod_is_simulated_as_people_write_it(stage: Stage, tmp_path: Path) -> 
 
 @only_real
 def test_what_admission_sets_counts_in_a_simulation(stage: Stage, tmp_path: Path) -> None:
-    asked = ("simulate-placement", "-f", "-", "--json", "--server", f"http://127.0.0.1:{stage.process.page_port}")
+    asked = ("explain", "-f", "-", "--json", "--server", f"http://127.0.0.1:{stage.process.page_port}")
     with stage.cluster.namespace() as namespace:
         limits = [{"type": "Container", "defaultRequest": {"cpu": "5k"}, "default": {"cpu": "5k"}}]
         made = {"metadata": {"name": "l"}, "spec": {"limits": limits}}
