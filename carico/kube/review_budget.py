@@ -11,7 +11,7 @@ from collections import OrderedDict
 from carico.clock import Clock
 from carico.errors import TryAgain
 
-RATE, BURST = 200.0, 400.0  # reviews/s, and at once, in all: 5,000 nodes come back to a new leader within 25 s
+RATE, BURST = 400.0, 1000.0  # reviews/s, and at once, in all: 5,000 nodes come back to a new leader within 10 s
 ADDRESS_RATE, ADDRESS_BURST = 10.0, 50.0  # the same for one address: a node, or what stands in front of several
 PATIENCE = 3.0  # s that a caller waits for its turn
 ADDRESSES = 10_000  # that are remembered

@@ -17,6 +17,7 @@ import pytest
 from carico.clock import SystemClock
 from carico.errors import ApiError, CaricoError, UsageError
 from carico.kube import calls, own_objects
+from carico.kube.calls import NeededBy
 from carico.kube.client import Client
 from carico.kube.credentials import fixed
 from carico.scheduler.certificates import own
@@ -28,6 +29,7 @@ from carico.settings import SchedulerSettings
 from carico.testing import ManualClock, embedded_api_server
 from carico.wire import authorities
 from carico.wire.server import GrpcServer
+from harness.kube.request_log import RecordingNetwork, name_of_call
 from harness.wire.report_streams import ended, running
 
 DAY = 86400.0
@@ -107,6 +109,24 @@ async def test_two_that_believe_they_lead_agree_in_the_end(tmp_path: Path) -> No
         for name in NAMES:
             cert = (await serving(user, name)).cert
             assert any(authorities.is_issued_by(cert, one) for one in trusted)
+
+
+@running
+async def test_the_list_of_calls_is_what_an_issuer_sends(tmp_path: Path) -> None:
+    """Also in the names of its objects, to which its Role is limited."""
+    network, clock = RecordingNetwork(), ManualClock(wall=1.8e9)
+    async with embedded_api_server(tmp_path) as (server, user):
+        client = Client(fixed(server.address, server.token), connect=network.connect)
+        leader = issuer(client, clock)
+        for _ in range(20):
+            await leader.round()
+            clock.advance(20 * DAY)
+        await client.close()
+        listed = {name_of_call(call) for call in calls.CALLS if NeededBy.CERTIFICATES in call.needed_by}
+        assert network.names() == listed
+        for path, kind in ((SECRETS, calls.SECRETS), (CONFIG_MAPS, calls.CONFIG_MAPS)):
+            items = (await stored(user, path))["items"]
+            assert {item["metadata"]["name"] for item in items} <= set(calls.OWN_NAMES[kind])
 
 
 @running
