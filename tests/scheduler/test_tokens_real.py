@@ -6,6 +6,7 @@ It has the generated roles and nothing else. Tokens come from the API server, th
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import signal
@@ -21,6 +22,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from grpc import aio
 
+from carico.aggregator.service import SERVICE
 from carico.clock import SystemClock
 from carico.kube.calls import NeededBy
 from carico.kube.roles import manifests
@@ -28,6 +30,8 @@ from carico.settings import TlsFiles
 from carico.testing import make_report
 from carico.wire import client
 from carico.wire.channel import Dialer
+from carico.wire.codec import classes
+from carico.wire.codec.classes import Query
 from carico.wire.report_client import METHOD, ReportClient
 from harness.cluster.cluster import Cluster, pod
 from harness.cluster.fixtures import needs_scale
@@ -42,6 +46,7 @@ NODES = 5
 PARTS = {NeededBy.SCHEDULER, NeededBy.ELECTION, NeededBy.TOKENS, NeededBy.CERTIFICATES, NeededBy.NODE_CAPACITIES}
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 PATIENCE = 120.0  # s
+UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED
 
 
 class Stage:
@@ -63,15 +68,36 @@ class Stage:
         (folder / "ca.pem").write_text(bundle)
         cluster.wait_for("readiness", self._is_ready, PATIENCE)
 
+    def aggregator(self) -> tuple[Process, int]:
+        """With the certificate that the scheduler made, and the right to review tokens and no other."""
+        role, port = f"{self.namespace}-aggregator", free_port()
+        self.cluster.kubectl("apply", "-f", "-", stdin=manifests({NeededBy.TOKENS}, "", name=role))
+        secret = self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/secrets/carico-aggregator-tls")
+        for name, content in secret["data"].items():
+            (self.folder / name).write_bytes(base64.b64decode(content))
+        (self.folder / "peer").write_text(self.token("carico-aggregator"))
+        files = {"tls-cert": "tls.crt", "tls-key": "tls.key", "tls-ca": "ca.pem", "token-file": "peer"}
+        kubeconfig = self._own_namespace(self.cluster.kubeconfig_of_account("reviews", role, namespace=self.namespace))
+        process = Process(
+            "aggregator", "--kubeconfig", str(kubeconfig), "--token-audience", AUDIENCE,
+            "--grpc-listen", f"127.0.0.1:{port}", "--listen", "127.0.0.1:0", "--peers", "carico-aggregator:9466",
+            *(word for flag, name in files.items() for word in (f"--{flag}", str(self.folder / name))),
+        )  # fmt: skip
+        process.wait_for("gRPC on port", PATIENCE)
+        return process, port
+
     def _kubeconfig(self) -> Path:
         file = self.cluster.kubeconfig_of_account("carico-scheduler", self.namespace, namespace=self.namespace)
         account = {"kind": "ServiceAccount", "name": "carico-scheduler", "namespace": self.namespace}
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": self.namespace}
         body = {"metadata": {"name": "scheduler"}, "roleRef": role, "subjects": [account]}
         self.cluster.api.post(f"{RBAC}/namespaces/{self.namespace}/rolebindings", body)
+        return self._own_namespace(file)
+
+    def _own_namespace(self, file: Path) -> Path:
         config = json.loads(file.read_text())
         config["contexts"][0]["context"]["namespace"] = self.namespace
-        own = self.folder / "kubeconfig"
+        own = self.folder / file.name
         own.write_text(json.dumps(config))
         return own
 
@@ -107,17 +133,23 @@ class Stage:
         claims = of(token) | {"iat": int(now) - 60, "nbf": int(now) - 60, "exp": int(now + life)}
         return signed(key or self.cluster.folder / "pki" / "service-accounts.key", claims)
 
-    def dialer(self, token: str) -> Dialer:
+    def dialer(self, token: str, service: str = "carico-scheduler") -> Dialer:
         (self.folder / "token").write_text(token)
         files = TlsFiles(tls_ca=self.folder / "ca.pem", token_file=self.folder / "token" if token else None)
-        return Dialer(f"carico-scheduler.{self.namespace}.svc:{self.port}", files, "a test")
+        return Dialer(f"{service}.{self.namespace}.svc:{self.port}", files, "a test")
 
-    async def status(self, token: str) -> tuple[grpc.StatusCode, str]:
-        dialer = self.dialer(token)
-        async with dialer.open(f"127.0.0.1:{self.port}") as channel:
+    async def status(
+        self, token: str, method: str = METHOD, port: int = 0, first: bytes | None = None
+    ) -> tuple[grpc.StatusCode, str]:
+        """Of a call: OK once something comes, after `first` was sent."""
+        dialer = self.dialer(token, "carico-aggregator" if port else "carico-scheduler")
+        async with dialer.open(f"127.0.0.1:{port or self.port}") as channel:
             stream: Any = channel.stream_stream
-            call = stream(METHOD)(metadata=dialer.metadata())
+            call = stream(method)(metadata=dialer.metadata())
             try:
+                if first is not None:
+                    with contextlib.suppress(asyncio.InvalidStateError):
+                        await call.write(first)
                 await asyncio.wait_for(call.read(), PATIENCE)
             except aio.AioRpcError as error:
                 return error.code(), error.details() or ""
@@ -134,8 +166,9 @@ def stage(scale_cluster: Callable[[int], Cluster], tmp_path: Path) -> Iterator[S
             yield made
         finally:
             made.process.stop(signal.SIGKILL)
-            for kind, name in (("clusterroles", namespace), ("clusterrolebindings", f"carico-scheduler-{namespace}")):
-                cluster.api.delete(f"{RBAC}/{kind}/{name}")
+            made_for = (namespace, f"{namespace}-aggregator", f"carico-scheduler-{namespace}")
+            for name in (*made_for, f"reviews-{namespace}-aggregator"):
+                cluster.kubectl("delete", "clusterrole,clusterrolebinding", name, "--ignore-not-found")
 
 
 def forged_key(folder: Path) -> Path:
@@ -173,6 +206,34 @@ def test_who_may_report(stage: Stage) -> None:
         assert stage.metric("carico_tokens_refused", f'"{reason}"') == 1, reason
     assert stage.metric("carico_token_reviews", '"refused"') == 1, "of the forged one; others need no review"
     assert "orbidden" not in stage.process.log()
+
+
+def test_who_may_call_the_aggregator(stage: Stage) -> None:
+    process, port = stage.aggregator()
+    bound = stage.agent_pod("agent", "kwok-0001")
+    agent, peer = stage.token("carico-agent", bound), stage.token("carico-aggregator")
+    scheduler, stranger = stage.token("carico-scheduler"), stage.token("stranger")
+    query = classes.encode_query(Query(0, 0, frozenset()))
+
+    async def code(token: str, method: str, first: bytes | None = None) -> grpc.StatusCode:
+        found, detail = await stage.status(token, f"{SERVICE}/{method}", port, first)
+        assert found is not grpc.StatusCode.UNAVAILABLE, detail
+        return found
+
+    async def play() -> None:
+        for token in (agent, scheduler):
+            assert await code(token, "Classes", query) is grpc.StatusCode.OK
+        for token, method in ((peer, "Classes"), (agent, "Peer"), (scheduler, "Peer"), (scheduler, "Exchange")):
+            assert await code(token, method) is grpc.StatusCode.PERMISSION_DENIED, method
+        for method in ("Classes", "Peer", "Exchange"):
+            assert await code(stranger, method) is grpc.StatusCode.UNAUTHENTICATED
+        assert await code(stage.again(agent, 600.0, forged_key(stage.folder)), "Exchange") is UNAUTHENTICATED
+
+    try:
+        asyncio.run(play())
+        assert "orbidden" not in process.log()
+    finally:
+        process.stop(signal.SIGKILL)
 
 
 async def until(holds: Callable[[], bool]) -> None:
