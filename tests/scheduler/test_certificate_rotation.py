@@ -227,6 +227,23 @@ def test_an_authority_that_nobody_knows_is_not_kept() -> None:
     assert world.serving["a-tls"] != forged
 
 
+def test_an_older_secret_that_is_restored_takes_no_authority_from_certificates_in_use() -> None:
+    world = World()
+    world.round()
+    older = world.secret
+    while signer(world) is None or older is None or signer(world) == older.of("signs"):
+        world.pass_time(5 * DAY)
+        world.round()
+    for _ in range(16):  # until all certificates are signed by the second authority
+        world.round()
+        world.pass_time(5 * DAY)
+    world.secret = older
+    for _ in range(20):
+        world.round()
+        world.pass_time(5 * DAY)
+    assert world.round() == 0
+
+
 def test_after_the_loss_of_the_key_nothing_is_signed_until_the_next_authority_is_known() -> None:
     world = World()
     world.round()
