@@ -78,6 +78,10 @@ docs: setup ## write docs/commands.md, settings.md, metrics.md and the metrics p
 	@$(BIN)/python tools/reference.py
 	@$(BIN)/python tools/metric_tables.py
 
+.PHONY: monitoring
+monitoring: setup ## write scheduler/prometheus/: dashboards, and the PrometheusRule from rules.yaml
+	@$(BIN)/python tools/monitoring.py
+
 .PHONY: protos
 protos: setup ## generate the Python code of protos/
 	@tools/protos.sh
