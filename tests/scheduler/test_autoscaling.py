@@ -140,10 +140,10 @@ def _an_autoscaler_adds_it(world: World, namespace: str) -> None:
 
 
 def _and_it_is_given_back(world: World) -> None:
-    """The pods are gone: the placeholders follow, one each time."""
+    """The pods are gone: the placeholders, which these agents count too, follow one each time."""
 
     def fewer() -> bool:
-        world.run_script(SPARE="4", LEAST="2")
+        world.run_script(SPARE=str(NODES), LEAST="2")
         return world.wanted() <= NODES
 
     world.cluster.wait_for("fewer placeholders", fewer)
