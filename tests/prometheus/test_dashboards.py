@@ -41,7 +41,7 @@ def test_a_dashboard_loads_without_edits(path: Path) -> None:
     assert (source["name"], source["query"]) == ("datasource", "prometheus")
     numbers = [panel["id"] for panel in one["panels"]]
     assert len(numbers) == len(set(numbers))
-    taken = set()
+    taken: set[tuple[int, int]] = set()
     for panel in one["panels"]:
         place = panel["gridPos"]
         assert place["x"] + place["w"] <= 24

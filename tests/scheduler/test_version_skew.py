@@ -134,7 +134,7 @@ class Stage:
 
     def done(self, pods: int) -> bool:
         items = self.cluster.api.get("/api/v1/namespaces/default/pods")["items"]
-        return sum(item["status"].get("phase") == "Succeeded" for item in items) == pods
+        return len([item for item in items if item["status"].get("phase") == "Succeeded"]) == pods
 
     def logs(self) -> str:
         return "\n".join(f"{log.name}:\n{log.read_text()[-1500:]}" for log in sorted(self.folder.glob("*.log")))
