@@ -3,6 +3,9 @@
 Every second is an observation of b, whatever the pods do. γ is near 1: some of the kernel's work for pods is not
 charged to any cgroup. Both are the state of one Kalman filter, in which γ may change little and slowly. Two large
 residuals in a row with the same sign increase the variance of b: a process that is not a pod has started or stopped.
+Two kinds of seconds do not count: the first after a saturated one, in which pods have ended while the run queue and
+their last readings are means over a time in which they ran; and those with pods that were not read yet, of which
+neither the demand is known nor for how long their limit throttled them, which pressure shows as load.
 """
 
 from __future__ import annotations
@@ -35,16 +38,28 @@ class Baseline:
     def __init__(self) -> None:
         self._line = LineKalman(FIRST, 1.0, FIRST_VARIANCE, GAMMA_VARIANCE, qb=WALK, qc=GAMMA_WALK)
         self._last = 0.0  # the previous residual, in standard deviations
+        self._was_saturated = False  # in the previous second
 
     def learn(
-        self, usage: float, pods: float, noise: float, seconds: float, *, saturated: bool, may_miss: bool = False
+        self,
+        usage: float,
+        pods: float,
+        noise: float,
+        seconds: float,
+        *,
+        saturated: bool,
+        may_miss: bool = False,
+        unread: bool = False,
     ) -> None:
         """`pods` is the sum of the pods' demands in the same second, `noise` the variance of usage less that sum.
+
+        `unread`: that sum includes a guess for a pod without a reading.
 
         `may_miss`: more threads are busy than there are processors. Pressure then shows only a part of their wait if
         they are spread unevenly over the processors, so a usage far below the prediction has no meaning.
         """
-        line = self._line
+        line, doubtful = self._line, unread or (self._was_saturated and not saturated)
+        self._was_saturated = saturated
         line.predict(min(seconds, 60.0))
         r = noise + MODEL_ERROR
         off = usage - line.at(pods)
@@ -54,9 +69,9 @@ class Baseline:
         surprise = off / math.sqrt(variance)
         if may_miss and surprise < -SURPRISE:
             return
-        if abs(surprise) > SURPRISE and self._last * surprise > 0.0 and abs(self._last) > SURPRISE:
+        if not doubtful and abs(surprise) > SURPRISE and self._last * surprise > 0.0 and abs(self._last) > SURPRISE:
             line.pbb = min(line.pbb + off * off, 1.0)
-        self._last = surprise
+        self._last = 0.0 if doubtful else surprise
         line.update(usage, pods, r)
         line.c = min(max(line.c, GAMMA_LEAST), GAMMA_MOST)
         line.b = min(max(line.b, -0.05), 1.0)

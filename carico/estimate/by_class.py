@@ -88,8 +88,9 @@ class ByClass:
         if not self._accounted(second):
             return
         sums = self._sums()
+        unread = self._any_unread()
         for j in range(len(self._mine)):
-            self._learn_baseline(second, j, sums[j], passed)
+            self._learn_baseline(second, j, sums[j], passed, unread=unread)
 
     def _mapped(self, pods: Sequence[MeasuredPod]) -> Sequence[MeasuredPod]:
         """The pods with the demand of the measured resources only."""
@@ -123,7 +124,14 @@ class ByClass:
                         unread[j] += (0.5 * amount) ** 2
         return [(t, READING_NOISE**2 * s + u) for t, s, u in zip(totals, squares, unread, strict=True)]
 
-    def _learn_baseline(self, second: Observation, j: int, pods: tuple[float, float], passed: float) -> None:
+    def _any_unread(self) -> bool:
+        """Whether a container runs in a pod that was not read yet."""
+        classes = self.table.classes.values()
+        return any(pod.running and pod.last is None for class_ in classes for pod in class_.pods.values())
+
+    def _learn_baseline(
+        self, second: Observation, j: int, pods: tuple[float, float], passed: float, *, unread: bool
+    ) -> None:
         """The observation of the baseline is usage minus the demand of the pods."""
         i, (total, noise) = self._mine[j], pods
         whole = self._whole[i]
@@ -134,7 +142,8 @@ class ByClass:
         queued = QUEUE_ERROR * max(usage - 0.5, 0.0) if self._dimensions[i] == "cpu" else 0.0
         variance = second.noise[i] / second.clean + noise / whole**2 + queued * queued
         queues = self._dimensions[i] == "cpu" and total / whole > BUSY
-        self._baselines[j].learn(usage, total / whole, variance, passed, saturated=second.saturated[i], may_miss=queues)
+        baseline, saturated = self._baselines[j], second.saturated[i]
+        baseline.learn(usage, total / whole, variance, passed, saturated=saturated, may_miss=queues, unread=unread)
 
     def _running(self) -> list[tuple[ClassStats, PodTrack]]:
         found = []

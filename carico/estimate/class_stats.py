@@ -33,7 +33,8 @@ PEAK_TO_COME = 0.05  # the same for memory
 SURPLUS = 0.3  # share of the level by which demand at the start must exceed it to be a surplus
 SWINGS = 1.6  # times the mean: a class whose highest demand is above that swings
 SHOWN = 0.8  # share of the ended pods' highest demand that a running pod must have reached to be included
-WHOLE = 1.1  # s of age below which a reading is not representative: the program is being loaded
+WHOLE = 1.26  # s of age up to which a reading may begin with the pod: it includes the loading of the program
+SHOWN_SURPLUS = 0.5  # share of the class's surplus that a pod must have shown and lost again
 FALLEN = 0.75  # share of a starting pod's demand below which its start-up is over
 DOUBLED = 2.0  # times a level, above which a reading of a saturated second means that the pod has changed
 QUEUE_SHARE = 0.05  # weight of one reading in `queueing`
@@ -157,13 +158,21 @@ class ClassStats:
             pod.provisional[i] = False
         lasting = self._lasts(pod, i)
         level.read(demand, pod.age, lasting=lasting, swings=self.swings[i])
-        if not lasting and pod.age < self.start_ups[i] and demand < FALLEN * max(level.recent)[0]:
+        if self._has_started_up(pod, i, demand, lasting=lasting):
             pod.started_up[i] = True
         pod.provisional[i] = pod.provisional[i] or (not exact and level.readings <= 1.0)
         self.profiles[i].read(pod.courses[i], pod.age, demand)
         if lasting:
             self._settle(pod, i)
             self._watch(pod, i)
+
+    def _has_started_up(self, pod: PodTrack, i: int, demand: float, *, lasting: bool) -> bool:
+        """Whether the pod has shown the demand of its start, and that it is over."""
+        level = pod.levels[i]
+        if not lasting and pod.age < self.start_ups[i]:
+            return demand < FALLEN * max(level.recent)[0]
+        # The surplus may become known, or longer, after this pod has had its own.
+        return level.early - demand > max(SHOWN_SURPLUS * self.surplus[i], LITTLE) and demand < FALLEN * level.early
 
     def _lasts(self, pod: PodTrack, i: int) -> bool:
         """Whether a reading taken now belongs to the level that the pod settles at."""
@@ -263,10 +272,11 @@ class ClassStats:
         if version == profile.version and abs(mean - seen) <= 0.02 * seen:
             return
         self._aged[i] = (profile.version, mean)
-        most, length = (0.0, 0.0) if self._peaks[i] else profile.surplus(SURPLUS * mean)
+        # Where the level is almost nothing, a share of it is noise.
+        most, length = (0.0, 0.0) if self._peaks[i] else profile.surplus(max(SURPLUS * mean, LITTLE))
         self._surplus_found[i] = (most, length)
         level = max(mean, (mean + most) / 2.0)
-        self.ramps[i] = profile.ramp((PEAK_TO_COME if self._peaks[i] else STILL_TO_COME) * level)
+        self.ramps[i] = profile.ramp(PEAK_TO_COME * level if self._peaks[i] else max(STILL_TO_COME * level, LITTLE))
 
     def _together(self, i: int) -> WeightedSpread:
         """Ended and running pods combined."""
@@ -282,8 +292,11 @@ class ClassStats:
         return pod.age < self.start_ups[i] and not pod.started_up[i]
 
     def is_shown(self, pod: PodTrack, i: int) -> bool:
-        """Whether the first pod of a class has shown its cpu demand: it no longer rises."""
-        if self._peaks[i] or self.cost is not None:
+        """Whether a pod that has not settled has shown its cpu demand: it no longer rises.
+
+        Later pods of a class may follow its ramp or start-up, so this holds for them only once both are over.
+        """
+        if self._peaks[i] or (self.cost is not None and (pod.age < self.ramps[i] or self.is_starting(pod, i))):
             return False
         level = pod.levels[i]
         recent = [demand for demand, _ in level.recent[-2:]]

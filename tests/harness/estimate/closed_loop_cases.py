@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
@@ -116,6 +117,47 @@ SKLEARN = Kind("sklearn", lambda rng: ramping(around(rng, 30), 0.8, memory(0.25)
 SMALL = plain("small", 1, 0.02, 30)
 
 
+def loading(rng: np.random.Generator, threads: float, ratio: float, burn: float = 1e9) -> tuple[WorkPhase, ...]:
+    """A program is loaded, works for `burn` seconds, and then only holds its memory."""
+    life = around(rng, 45)
+    load, work = WorkPhase(0.4, 0.15, memory(0.001)), WorkPhase(min(burn, life), threads, memory(ratio))
+    return (load, work, WorkPhase(life - work.seconds, 0.005, memory(ratio))) if burn < life else (load, work)
+
+
+def touching(rng: np.random.Generator, ratio: float, seconds: float) -> tuple[WorkPhase, ...]:
+    """Touches its memory slowly, for which it needs little cpu, and then only holds it."""
+    load, first = WorkPhase(0.4, 0.15, memory(0.001)), WorkPhase(0.1, 0.06, memory(0.001))
+    ramp = WorkPhase(seconds, 0.06, memory(ratio), ramp=True)
+    return (load, first, ramp, WorkPhase(around(rng, 45) - seconds, 0.005, memory(ratio)))
+
+
+# As in bench/real_node.py.
+REAL_EVERY = 5.0  # s
+REAL_THREADS = 5.0  # busy threads at most
+REAL = (
+    *[Kind(f"busy-{n}", lambda rng, n=n: loading(rng, n, 0.01)) for n in (1, 2, 4)],  # type: ignore[misc]
+    Kind("start-up", lambda rng: loading(rng, 1, 0.01, burn=5)),
+    Kind("throttled", lambda rng: loading(rng, 1, 0.01), cpu_limit=0.2),
+    Kind("slow", lambda rng: touching(rng, 0.02, 10)),
+    Kind("touch", lambda rng: loading(rng, 0.005, 0.015)),
+)
+
+
+def real_mix(seed: int) -> Iterator[SimPod]:
+    """One pod every REAL_EVERY seconds; where its threads would be too many, one that only touches its memory."""
+    rng = np.random.default_rng([seed, 3, 0])
+    alive: list[tuple[float, float]] = []  # s, end; threads
+    for drawn in count():
+        now = drawn * REAL_EVERY
+        alive = [one for one in alive if one[0] > now]
+        kind = REAL[int(rng.integers(len(REAL)))]
+        pod = next(pods(int(rng.integers(1 << 30)), drawn, (kind,)))
+        if sum(threads for _, threads in alive) + pod.peak[0] > REAL_THREADS:
+            pod = next(pods(int(rng.integers(1 << 30)), drawn, (REAL[-1],)))
+        alive.append((now + 2.0 + pod.life, pod.peak[0]))
+        yield pod
+
+
 def light_then_heavy(name: str, heavy: Kind, **more: object) -> Case:
     """One class ends where the other begins, on a node that is still full of the first."""
     return Case(
@@ -204,6 +246,13 @@ STEADY = (
         "others 2/s",
         one(16),
         streams(queue(plain("a", 1, 0.01, 7), every=0.5, placed_by_others=True)),
+        admitted=False,
+    ),
+    Case(
+        "young pods",
+        one(2, (0.02, 0.05)),
+        lambda seed: [ArrivalStream(real_mix(seed), every=REAL_EVERY, placed_by_others=True)],
+        seconds=400,
         admitted=False,
     ),
     Case(
