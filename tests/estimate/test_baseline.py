@@ -36,3 +36,24 @@ def test_with_idle_processors_the_same_usage_is_a_baseline_that_fell() -> None:
 @pytest.mark.parametrize("may_miss", [False, True])
 def test_load_that_is_no_pods_is_followed_within_seconds(may_miss: bool) -> None:
     assert learned(*[(0.9, 0.55)] * 5, may_miss=may_miss).b == pytest.approx(0.35, abs=0.05)
+
+
+def test_pressure_of_a_throttled_pod_that_was_not_read_yet_is_no_baseline() -> None:
+    """Its limit throttles it for 80 % of the time, which is load until its counters are read."""
+    node = Baseline()
+    for _ in range(60):
+        node.learn(0.1, 0.0, NOISE, 1.0, saturated=False)
+    for _ in range(2):
+        node.learn(0.5, 0.05, NOISE, 1.0, saturated=False, unread=True)
+    assert node.b == pytest.approx(0.1, abs=0.1)
+
+
+def test_the_first_second_after_a_full_one_is_no_change_of_the_baseline() -> None:
+    node = Baseline()
+    for _ in range(60):
+        node.learn(0.1, 0.0, NOISE, 1.0, saturated=False)
+    for _ in range(10):
+        node.learn(1.0, 1.1, NOISE, 1.0, saturated=True, may_miss=True)
+    for usage in (0.45, 0.4):
+        node.learn(usage, 0.15, NOISE, 1.0, saturated=False)
+    assert node.b == pytest.approx(0.1, abs=0.1)

@@ -416,3 +416,31 @@ def test_no_guess_takes_more_than_half_of_the_node() -> None:
     for second in range(12):
         classes.observe([p._replace(age=30.0 + second) for p in dear], 100.0 + second)
     assert classes.reserved(WEB)[0] == 2.0
+
+
+def start_up(uid: str, age: float, burn: float = 5.0) -> MeasuredPod:
+    """One core while it starts, then next to nothing, with the noise of small figures."""
+    rest = 0.015 if 20.0 < age < 30.0 else 0.003
+    return pod(uid, (1.0 if age < burn else rest, GIB), age)
+
+
+def test_noise_of_a_level_near_nothing_is_no_long_start_up() -> None:
+    node = Node()
+    for life in range(6):
+        for age in range(40):
+            node.second([start_up(f"p{life}", age + 0.5)])
+    class_ = node.pipeline._estimator.table.classes[WEB]  # type: ignore[union-attr]
+    assert 4.0 <= class_.start_ups[0] <= 8.0
+    assert class_.ramps[0] == 0.0
+
+
+def test_a_pod_that_has_shown_its_start_up_does_not_reserve_it_again_when_that_becomes_known() -> None:
+    """The first pod settles while it still works; only later pods show that this was a start-up."""
+    rows = table()
+    for second in range(60):
+        pods = [start_up("first", second + 0.5)] + [start_up(f"p{n}", second - 12 * n) for n in (1, 2) if second > 12 * n]
+        rows.observe(pods, float(second))
+    class_ = rows.classes[WEB]
+    first = class_.pods["first"]
+    class_.start_ups[0] = 128.0  # as if the start-up had turned out to be as long as that
+    assert not class_.is_starting(first, 0)
