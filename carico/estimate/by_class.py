@@ -87,8 +87,7 @@ class ByClass:
         self.table.observe(self._mapped(second.measured), second.at)
         if not self._accounted(second):
             return
-        sums = self._sums()
-        unread = self._any_unread()
+        sums, unread = self._sums()
         for j in range(len(self._mine)):
             self._learn_baseline(second, j, sums[j], passed, unread=unread)
 
@@ -106,28 +105,32 @@ class ByClass:
     def _accounted(self, second: Observation) -> bool:
         """Whether there is accounting per pod: at least one was read, or none is old enough to decide."""
         pods = second.measured or ()
-        unread = any(pod.demand is None and pod.running and pod.age > UNREAD for pod in pods)
-        return not unread or any(pod.demand is not None for pod in pods)
+        # The second condition is looked at first, as the first pod mostly meets it.
+        return any(pod.demand is not None for pod in pods) or not any(pod.running and pod.age > UNREAD for pod in pods)
 
-    def _sums(self) -> list[tuple[float, float]]:
-        """Per resource the demand of the running pods and its variance. Pods not read yet: half of what is reserved."""
-        totals, squares, unread = [0.0] * len(self._mine), [0.0] * len(self._mine), [0.0] * len(self._mine)
-        for class_ in self.table.classes.values():
-            for pod in class_.pods.values():
-                if pod.running and pod.last is not None:
-                    for j, amount in enumerate(pod.last):
-                        totals[j] += amount
-                        squares[j] += amount * amount
-                elif pod.running:
-                    for j, amount in enumerate(self.table.reserved(class_.key)):
-                        totals[j] += 0.5 * amount
-                        unread[j] += (0.5 * amount) ** 2
-        return [(t, READING_NOISE**2 * s + u) for t, s, u in zip(totals, squares, unread, strict=True)]
+    def _sums(self) -> tuple[list[tuple[float, float]], bool]:
+        """Per resource the demand of the running pods and its variance, and whether one of them was not read yet.
 
-    def _any_unread(self) -> bool:
-        """Whether a container runs in a pod that was not read yet."""
-        classes = self.table.classes.values()
-        return any(pod.running and pod.last is None for class_ in classes for pod in class_.pods.values())
+        Such a pod counts with half of what is reserved for it.
+        """
+        size = len(self._mine)
+        totals, squares, unread = [0.0] * size, [0.0] * size, [0.0] * size
+        any_unread, each = False, range(size)
+        for class_, pod in self.table.tracks.values():
+            if not pod.running:
+                continue
+            if pod.last is not None:
+                for j in each:
+                    amount = pod.last[j]
+                    totals[j] += amount
+                    squares[j] += amount * amount
+                continue
+            any_unread = True
+            for j, amount in enumerate(self.table.reserved(class_.key)):
+                totals[j] += 0.5 * amount
+                unread[j] += (0.5 * amount) ** 2
+        found = [(t, READING_NOISE**2 * s + u) for t, s, u in zip(totals, squares, unread, strict=True)]
+        return found, any_unread
 
     def _learn_baseline(
         self, second: Observation, j: int, pods: tuple[float, float], passed: float, *, unread: bool
@@ -146,10 +149,7 @@ class ByClass:
         baseline.learn(usage, total / whole, variance, passed, saturated=saturated, may_miss=queues, unread=unread)
 
     def _running(self) -> list[tuple[ClassStats, PodTrack]]:
-        found = []
-        for class_ in self.table.classes.values():
-            found += [(class_, pod) for pod in class_.pods.values() if pod.running]
-        return found
+        return [(class_, pod) for class_, pod in self.table.tracks.values() if pod.running]
 
     def _swings(self, j: int) -> list[tuple[float, float, float]]:
         """Of each pod that swings: its deviation from its mean, the standard deviation, and the maximum deviation."""
@@ -219,18 +219,16 @@ class ByClass:
         """Σ of the levels that pods settle at, and Σ of their current demand plus what young pods do not show yet."""
         planned, present, stuck = ([0.0] * len(self._mine) for _ in range(3))
         reserved: dict[ClassKey, Values] = {}
-        pods = second.measured or ()
+        pods, find = second.measured or (), self.table.find
+        each = range(len(self._mine))
         for measured in pods:
-            class_, pod = self.table.find(measured)
-            if (
-                class_ is not None
-                and pod is not None
-                and pod.plain
-                and pod.running
-                and measured.running
-                and pod.age >= class_.grown
-            ):
-                for j, level in enumerate(pod.levels):
+            class_, pod = find(measured)
+            if pod is None or class_ is None:
+                pass
+            elif pod.plain and pod.running and measured.running and pod.age >= class_.grown:
+                levels = pod.levels
+                for j in each:
+                    level = levels[j]
                     planned[j] += level.mean
                     present[j] += level.present
                 continue

@@ -43,6 +43,7 @@ SETTLES_BY = 20.0  # s after which a pod that still grows counts as measured
 COMES_UP = 1.2  # times the previous reading, above which cpu demand is still rising
 LITTLE = 0.02  # cores
 FEW = 3.0  # readings below which there is no level yet after a start-up, or to compare saturated seconds with
+QUIET = 0.02  # share of a level by which a reading may differ from it and tell nothing new about the class
 BRIEF = 0.3  # weight of a pod that ended before it settled: the only evidence of pods that live for seconds
 
 
@@ -81,6 +82,7 @@ class PodTrack:
         "last",
         "levels",
         "plain",
+        "quiet",
         "provisional",
         "restarted",
         "running",
@@ -100,12 +102,20 @@ class PodTrack:
         self.last: Values | None = None  # reading
         self.restarted = False  # its containers ended and were started again
         self.plain = False  # all its levels are known without its class
+        self.quiet = False  # and its last reading hardly differs from them
 
     def look(self) -> None:
-        """Updates `plain`. Call it after the pod's readings of a second."""
+        """Updates `plain` and `quiet`. Call it after the pod's readings of a second."""
         known = all(self.settled) and not any(self.provisional)
         few = (level.readings < FEW for level in self.levels)
         self.plain = known and not any(done and short for done, short in zip(self.started_up, few, strict=True))
+        self.quiet = self.plain and self._is_quiet()
+
+    def _is_quiet(self) -> bool:
+        for level, amount in zip(self.levels, self.last or (), strict=True):
+            if level.stepped or abs(amount - level.mean) > QUIET * level.mean:
+                return False
+        return True
 
     def level(self, i: int) -> float:
         level = self.levels[i]

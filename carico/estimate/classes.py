@@ -45,7 +45,8 @@ class NodeClassTable:
         self._peaks = tuple([name == "memory" for name in resources])
         self.classes: OrderedDict[ClassKey, ClassStats] = OrderedDict()  # least recently used first
         self._received: OrderedDict[ClassKey, ClassCost] = OrderedDict()
-        self._pods: dict[str, ClassStats] = {}
+        self.tracks: dict[str, tuple[ClassStats, PodTrack]] = {}  # of every current pod, by UID
+        self._postponed: dict[ClassKey, ClassStats] = {}  # classes of which readings told nothing new for some seconds
         self._at = -math.inf
         self._mean_pod: Values | None = None  # None: to be computed
         self._mixed: dict[ClassKey, tuple[ClassCost, ClassCost, ClassCost]] = {}  # own, other, and the two combined
@@ -64,17 +65,24 @@ class NodeClassTable:
             self._at = at
             for class_ in self.classes.values():
                 class_.idle(passed)
+            touched, self._postponed = self._postponed, {}
+        else:
+            touched = {}
         self._mean_pod = None
-        touched: dict[ClassKey, ClassStats] = {}
+        tracks = self.tracks
         for measured in pods:
-            known = self._pods.get(measured.uid)
-            same = known is not None and not measured.fresh and _is_as_before(known, measured)
-            class_ = known if same and known is not None else self._follow(measured, at)
-            if measured.fresh or class_.cost is None:
+            known, fresh = tracks.get(measured.uid), measured.fresh
+            if known is not None and not fresh and _is_as_before(known, measured):
+                class_ = known[0]
+            else:
+                class_ = self._follow(measured, at)
+            if class_.cost is None or (fresh and not tracks[measured.uid][1].quiet):
                 touched[class_.key] = class_
-        if len(self._pods) > len(pods):
-            for uid in self._pods.keys() - {measured.uid for measured in pods}:
-                class_ = self._pods.pop(uid)
+            elif fresh:
+                self._postponed[class_.key] = class_
+        if len(tracks) > len(pods):
+            for uid in tracks.keys() - {measured.uid for measured in pods}:
+                class_, _ = tracks.pop(uid)
                 class_.retire(uid)
                 touched[class_.key] = class_
         for class_ in touched.values():
@@ -82,15 +90,16 @@ class NodeClassTable:
 
     def _follow(self, measured: MeasuredPod, at: float) -> ClassStats:
         key = measured.key or NO_LABELS
-        class_ = self._pods.get(measured.uid)
-        if class_ is not None and class_.key != key:  # its labels were not known before
-            class_.pods.pop(measured.uid)
-            class_ = None
-        if class_ is None:
-            class_ = self._pods[measured.uid] = self._class(key, at)
-            class_.pods[measured.uid] = PodTrack(len(self.resources), at)
+        known = self.tracks.get(measured.uid)
+        if known is not None and known[0].key != key:  # its labels were not known before
+            known[0].pods.pop(measured.uid)
+            known = None
+        if known is None:
+            class_ = self._class(key, at)
+            known = self.tracks[measured.uid] = (class_, PodTrack(len(self.resources), at))
+            class_.pods[measured.uid] = known[1]
             class_.recent += 1.0
-        pod = class_.pods[measured.uid]
+        class_, pod = known
         pod.age = min(max(measured.age, 0.0), 1e9) if math.isfinite(measured.age) else 0.0
         if pod.running and not measured.running:
             pod.idle_since = at
@@ -158,7 +167,7 @@ class NodeClassTable:
     def restore(self, state: object) -> None:
         found = class_saved.decode(state, self._peaks, 0.0, MOST_CLASSES)
         self.classes = OrderedDict((class_.key, class_) for class_ in found)
-        self._pods = {}
+        self.tracks, self._postponed = {}, {}
         self._at = -math.inf
         self._mean_pod = None
 
@@ -166,8 +175,10 @@ class NodeClassTable:
 
     def find(self, measured: MeasuredPod) -> tuple[ClassStats | None, PodTrack | None]:
         """The statistics of the pod's class, and of the pod."""
-        class_ = self.classes.get(measured.key or NO_LABELS)
-        return class_, None if class_ is None else class_.pods.get(measured.uid)
+        key, known = measured.key or NO_LABELS, self.tracks.get(measured.uid)
+        if known is not None and (known[0].key is key or known[0].key == key):
+            return known
+        return self.classes.get(key), None
 
     def costs(self) -> tuple[ClassCost, ...]:
         """Own evidence only, the most recently used class first."""
@@ -241,10 +252,12 @@ class NodeClassTable:
         return tuple([sum(w * cost[i] for w, cost in recent) / total for i in range(len(self.resources))])
 
 
-def _is_as_before(class_: ClassStats, measured: MeasuredPod) -> bool:
+def _is_as_before(known: tuple[ClassStats, PodTrack], measured: MeasuredPod) -> bool:
     """Updates the age of a pod if nothing else about it changed; otherwise returns False."""
-    pod, age = class_.pods[measured.uid], measured.age
-    if pod.running is not measured.running or class_.key != (measured.key or NO_LABELS) or not 0.0 <= age <= 1e9:
+    (class_, pod), age, key = known, measured.age, measured.key or NO_LABELS
+    if pod.running is not measured.running or not 0.0 <= age <= 1e9:
+        return False
+    if class_.key is not key and class_.key != key:
         return False
     pod.age = age
     return True

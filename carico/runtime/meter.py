@@ -21,8 +21,10 @@ YOUNG = 20.0  # s since its first container started, or since it was first seen,
 YOUNG_BUDGETS = 10  # budgets that young pods may use together: hundreds may start at once
 NEXT_SECOND = 0.5  # s after a reading from which on a pod may be read again: ticks are not exactly a second apart
 LEAST_SECONDS = 0.25  # between two readings that are compared; a shorter interval is too inaccurate
-STEADY_EVERY = 4.0  # s between two readings of a pod whose demand has hardly moved from reading to reading,
-STEADY_FOR = 30.0  # s, for this long: pods that burst now and then are read every second
+# s for which demand has hardly moved from reading to reading, and s between two readings from then on. Pods that burst
+# now and then are read every second.
+STEADY_FOR, STEADY_EVERY = 30.0, 4.0
+STEADY_LONG, STEADY_SELDOM = 60.0, 8.0
 STEADY = 0.1  # change of demand, as a share of it, that counts as hardly any,
 STEADY_LEAST = (0.02, 2.0**23)  # or as an absolute amount, by ACCOUNTED: cores, bytes
 SILENCE = 10.0  # s without a single reading, though pods run, after which accounting counts as missing
@@ -85,7 +87,7 @@ def _since_start(before: Instant | None, after: Instant, started: float | None, 
 class Watched:
     """One pod."""
 
-    __slots__ = ("due", "end", "figures", "fresh", "instant", "moved", "seen", "young_until")
+    __slots__ = ("due", "end", "figures", "fresh", "instant", "moved", "seen", "throttled", "young_until")
 
     def __init__(self, now: float) -> None:
         self.seen = now
@@ -94,6 +96,7 @@ class Watched:
         self.moved = now  # s, monotonic, of the last reading that differed from the one before
         self.instant: Instant | None = None
         self.figures: PodFigures | None = None
+        self.throttled = 0.0  # of the figures
         self.fresh = False
         self.end = EndDetector()
 
@@ -125,23 +128,25 @@ class PodMeter:
         self._stretched = 0.0
         self._stretches = (0.0, 1.0)  # end of the last second, and its stretch
         self._read_at = -SILENCE  # s, monotonic, of the last reading of any pod
+        self._fresh: list[Watched] = []  # those read in this second
         self.throttled = 0.0
 
     def measure(self, now: float) -> tuple[MeasuredPod, ...]:
         """All workload pods, with the last reading of each."""
         self._pass(now)
         self._update(now)
-        for watched in self._watched.values():
+        for watched in self._fresh:
             watched.fresh = False
+        self._fresh.clear()
         self._read_young(now)
         self._read_others(now)
-        self.throttled = sum([pod.figures.throttled for pod in self._watched.values() if pod.figures is not None])
-        return tuple([self._measured(pod, self._watched[pod.uid], now) for pod in self._pods.values()])
+        self.throttled = sum([watched.throttled for watched in self._watched.values()])
+        return self._all_measured(now)
 
     def present(self, now: float) -> tuple[MeasuredPod, ...]:
         """The current workload pods, with the last reading of each. Does not read."""
         self._update(now)
-        return tuple([self._measured(pod, self._watched[pod.uid], now) for pod in self._pods.values()])
+        return self._all_measured(now)
 
     def problem(self, now: float) -> str | None:
         """Why pods cannot be measured, or None."""
@@ -200,7 +205,7 @@ class PodMeter:
         watched.due = now + NEXT_SECOND
         read = self._stats.read(uid, self._pods[uid].cgroup)
         if read is None:
-            watched.instant = watched.figures = None
+            watched.instant, watched.figures, watched.throttled = None, None, 0.0
             return
         at, counters = read
         self._read_at = max(self._read_at, at)
@@ -215,9 +220,10 @@ class PodMeter:
                 return
             if not self._is_steady(watched.figures, figures):
                 watched.moved = now
-            elif now - watched.moved >= STEADY_FOR:
-                watched.due += STEADY_EVERY - 1.0
-            watched.figures, watched.fresh = figures, True
+            elif (steady := now - watched.moved) >= STEADY_FOR:
+                watched.due += (STEADY_SELDOM if steady >= STEADY_LONG else STEADY_EVERY) - 1.0
+            watched.figures, watched.throttled, watched.fresh = figures, figures.throttled, True
+            self._fresh.append(watched)
 
     def _is_steady(self, before: PodFigures | None, after: PodFigures) -> bool:
         if before is None:
@@ -242,9 +248,15 @@ class PodMeter:
         order = self._order
         return PodFigures(tuple([demand[i] for i in order]), tuple([use[i] for i in order]), cpu.exact, throttled)
 
-    def _measured(self, pod: WorkloadPod, watched: Watched, now: float) -> MeasuredPod:
-        age = 0.0 if pod.started is None else max(0.0, now - pod.started)
-        figures, running = watched.figures, pod.running and not watched.end.ended
-        if figures is None:
-            return MeasuredPod(pod.uid, pod.key, age, running, None, None, True, False)
-        return MeasuredPod(pod.uid, pod.key, age, running, figures.demand, figures.use, figures.exact, watched.fresh)
+    def _all_measured(self, now: float) -> tuple[MeasuredPod, ...]:
+        watched, found = self._watched, []
+        for uid, pod in self._pods.items():
+            one, started = watched[uid], pod.started
+            age = 0.0 if started is None else max(0.0, now - started)
+            running, figures = pod.running and not one.end.ended, one.figures
+            if figures is None:
+                found.append(MeasuredPod(uid, pod.key, age, running, None, None, True, False))
+            else:
+                demand, use, exact, _ = figures
+                found.append(MeasuredPod(uid, pod.key, age, running, demand, use, exact, one.fresh))
+        return tuple(found)

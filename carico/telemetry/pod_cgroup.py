@@ -30,7 +30,7 @@ from carico.telemetry.source import counter
 from carico.types import PodCounters
 
 LOOK_EVERY = 60.0  # s between two reads of limits and containers, if the number of containers does not change
-STAT_EVERY = 10.0  # s; memory.stat is expensive, and hardly changes while the memory in use is the same
+STAT_EVERY = 30.0  # s; memory.stat is expensive, and hardly changes while the memory in use is the same
 SAME_MEMORY = 0.005  # change of the memory in use, as a ratio, below which it counts as the same,
 SAME_BYTES = 256 * 1024  # or in bytes
 NO_LIMIT = 2.0**62  # v1 shows "no limit" as a number near 2^63

@@ -105,12 +105,17 @@ def moved(old: ClassCost, new: ClassCost, floor: Sequence[float] = ()) -> bool:
     """Whether a receiver that has `old` should be sent `new`."""
     if (old.pods > 0) != (new.pods > 0) or new.weight > 2 * old.weight:
         return True
-    floor = floor or (0.0,) * len(old.mean)
-    for before, now in ((old.mean, new.mean), (old.high, new.high)):
-        if any(abs(y - x) > MOVED * max(x, least) for x, y, least in zip(before, now, floor, strict=True)):
+    # A loop and no generators: every node does this for each of its classes and streams every second.
+    for i, mean in enumerate(old.mean):
+        least = floor[i] if floor else 0.0
+        most = MOVED * (mean if mean > least else least)
+        high = old.high[i]
+        if abs(new.mean[i] - mean) > most or abs(new.high[i] - high) > MOVED * (high if high > least else least):
             return True
-    spreads = zip(old.mean, old.variance, new.variance, floor, strict=True)
-    return any(abs(y**0.5 - x**0.5) > MOVED * max(mean, least) for mean, x, y, least in spreads)
+        before, now = old.variance[i], new.variance[i]
+        if before != now and abs(now**0.5 - before**0.5) > most:
+            return True
+    return False
 
 
 def _bytes(cost: ClassCost) -> int:

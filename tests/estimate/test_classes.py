@@ -438,7 +438,8 @@ def test_a_pod_that_has_shown_its_start_up_does_not_reserve_it_again_when_that_b
     """The first pod settles while it still works; only later pods show that this was a start-up."""
     rows = table()
     for second in range(60):
-        pods = [start_up("first", second + 0.5)] + [start_up(f"p{n}", second - 12 * n) for n in (1, 2) if second > 12 * n]
+        later = [start_up(f"p{n}", second - 12 * n) for n in (1, 2) if second > 12 * n]
+        pods = [start_up("first", second + 0.5), *later]
         rows.observe(pods, float(second))
     class_ = rows.classes[WEB]
     first = class_.pods["first"]
