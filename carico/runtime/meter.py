@@ -1,7 +1,7 @@
 """Use and demand of every workload pod, read once a second within a time budget.
 
 Young pods are read every second: their class may be new, and the node's room depends on them. The others are read in
-rotation within `measure_budget`, those whose demand has hardly moved for a while only every 4 s; their figures
+rotation within `measure_budget`, those whose demand has hardly moved for a while only every 4 or 8 s; their figures
 are then means over the seconds between two readings.
 """
 
