@@ -3,9 +3,9 @@
 Every second is an observation of b, whatever the pods do. γ is near 1: some of the kernel's work for pods is not
 charged to any cgroup. Both are the state of one Kalman filter, in which γ may change little and slowly. Two large
 residuals in a row with the same sign increase the variance of b: a process that is not a pod has started or stopped.
-Two kinds of seconds do not count: the first after a saturated one, in which pods have ended while the run queue and
-their last readings are means over a time in which they ran; and those with pods that were not read yet, of which
-neither the demand is known nor for how long their limit throttled them, which pressure shows as load.
+Two kinds of seconds count only if usage is below the prediction: the first after a saturated one, in which pods have
+ended while the run queue and their last readings are means over a time in which they ran; and those with pods that were
+not read yet: neither their demand is known, nor for how long their limit throttled them, which pressure shows as load.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Baseline:
         `may_miss`: more threads are busy than there are processors. Pressure then shows only a part of their wait if
         they are spread unevenly over the processors, so a usage far below the prediction has no meaning.
         """
-        line, doubtful = self._line, unread or (self._was_saturated and not saturated)
+        line, too_high = self._line, unread or (self._was_saturated and not saturated)
         self._was_saturated = saturated
         line.predict(min(seconds, 60.0))
         r = noise + MODEL_ERROR
@@ -67,6 +67,7 @@ class Baseline:
             return
         variance = line.spread(pods) + r
         surprise = off / math.sqrt(variance)
+        doubtful = too_high and off > 0.0
         if may_miss and surprise < -SURPRISE:
             return
         if not doubtful and abs(surprise) > SURPRISE and self._last * surprise > 0.0 and abs(self._last) > SURPRISE:
