@@ -429,7 +429,7 @@ def test_noise_of_a_level_near_nothing_is_no_long_start_up() -> None:
     for life in range(6):
         for age in range(40):
             node.second([start_up(f"p{life}", age + 0.5)])
-    class_ = node.pipeline._estimator.table.classes[WEB]  # type: ignore[union-attr]
+    class_ = node.pipeline._estimator.table.classes[WEB]  # type: ignore[attr-defined]
     assert 4.0 <= class_.start_ups[0] <= 8.0
     assert class_.ramps[0] == 0.0
 
