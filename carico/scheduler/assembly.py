@@ -97,8 +97,10 @@ def assemble(
     )
     profiles = {name: _profile(name, one, tools, metrics, factories) for name, one in chosen.items()}
     queue = _queue(settings, profiles, metrics, on_queue_move)
-    cluster = ClusterCache(snapshot, ledger, queue, profiles, clock.monotonic, classes)
-    cluster.on_pod, cluster.on_node_removed = waiting.pod_changed, waiting.node_removed
+    cluster = ClusterCache(
+        snapshot, ledger, queue, profiles, clock.monotonic, classes,
+        on_pod=waiting.pod_changed, on_node_removed=waiting.node_removed,
+    )  # fmt: skip
     registrations.listen(cluster.wake)
     ring = DecisionLog(settings.decisions)
     return Components(

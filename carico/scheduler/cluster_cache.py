@@ -44,7 +44,11 @@ class ClusterCache:
         ours: Container[str],
         now: Callable[[], float],
         classes: ClassCostTable,
+        *,
+        on_pod: Callable[[Pod | None, Pod | None], object] | None = None,
+        on_node_removed: Callable[[str], object] | None = None,
     ) -> None:
+        """`on_pod` and `on_node_removed` get the events that concern pods in flight."""
         self.snapshot, self.ledger, self.queue, self.classes = snapshot, ledger, queue, classes
         self._ours, self._now = ours, now
         self.assumed: dict[str, str] = {}  # UID to node, until the watch confirms the binding
@@ -53,9 +57,8 @@ class ClusterCache:
         # A node and what it has left, None where unknown: for pods that wait in another scheduler.
         self.on_room: Callable[[str, Vector | None], object] | None = None
         self.on_reprice: Callable[[Collection[str]], object] = _ignore  # families of classes
-        self.on_pod: Callable[[Pod | None, Pod | None], object] = _ignore  # for pods in flight
+        self._on_pod, self._on_node_removed = on_pod or _ignore, on_node_removed or _ignore
         self.on_node: Callable[[Node], object] = _ignore
-        self.on_node_removed: Callable[[str], object] = _ignore
         snapshot.store.on_restore = self._restored
 
     # --- watch events ---
@@ -70,7 +73,7 @@ class ClusterCache:
             self._pod_assigned(old, new, now)
         else:
             self._pod_waits(old, new, now)
-        self.on_pod(old, new)
+        self._on_pod(old, new)
         self._wake(now)
 
     def pod_undecodable(self, name: ObjectName, content: Tree | None) -> None:
@@ -96,7 +99,7 @@ class ClusterCache:
             self.ledger.node_removed(old.name)
             if self.on_room is not None:
                 self.on_room(old.name, None)
-            self.on_node_removed(old.name)
+            self._on_node_removed(old.name)
         else:
             self.snapshot.set_node(new)
             self.ledger.node_added(new.name)
