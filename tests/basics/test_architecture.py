@@ -59,3 +59,47 @@ def test_frequent_changes_touch_three_files_at_most() -> None:
     files = {change.strip(): re.findall(r"`[\w/.]+\.py`", touched) for change, touched in rows}
     for change in ("a telemetry source", "a plugin, with or without settings", "a command"):
         assert len(files[change]) <= MOST_FILES, change
+
+
+SPEAK_GRPC = ("wire/", "runtime/", "embedded/node/", "embedded/simulated/")
+USE_PROTOBUF = (*SPEAK_GRPC, "kube/")
+BUILD_PATHS = ("kube/", "embedded/apiserver/")
+
+
+def package() -> dict[str, ast.Module]:
+    base = ROOT / "carico"
+    return {path.relative_to(base).as_posix(): ast.parse(path.read_text()) for path in base.rglob("*.py")}
+
+
+def imported(module: ast.Module) -> set[str]:
+    """The first names of what a module imports, anywhere in it."""
+    found: set[str] = set()
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+def test_only_wire_runtime_and_nodes_of_the_embedded_cluster_use_grpc() -> None:
+    modules = {path: imported(module) for path, module in package().items()}
+    assert [p for p, names in modules.items() if "grpc" in names and not p.startswith(SPEAK_GRPC)] == []
+    assert [p for p, names in modules.items() if "google" in names and not p.startswith(USE_PROTOBUF)] == []
+
+
+def test_only_kube_builds_paths_of_the_api() -> None:
+    found = set()
+    for path, module in package().items():
+        documented = {id(text) for node in ast.walk(module) if (text := _docstring(node)) is not None}
+        texts = (node for node in ast.walk(module) if isinstance(node, ast.Constant) and id(node) not in documented)
+        if any(isinstance(text.value, str) and re.match(r"/apis?/", text.value) for text in texts):
+            found.add(path)
+    assert [path for path in sorted(found) if not path.startswith(BUILD_PATHS)] == []
+
+
+def _docstring(node: ast.AST) -> ast.Constant | None:
+    if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) or not node.body:
+        return None
+    first = node.body[0]
+    return first.value if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) else None
