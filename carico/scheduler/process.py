@@ -138,11 +138,10 @@ class Scheduler:
             times,
         )
         self.certificates = CertificateMaker(own, self.client, self.clock, self.may_bind) if own is not None else None
-        self.listener = ReportListener(cluster, metrics, self.clock, settings.heartbeat, self.may_bind)
-        self.class_costs = ClassesClient(settings, self.clock, cluster.aggregated) if settings.aggregator else None
         self.live = Publisher(self.parts, self.clock, self._standing) if settings.page else None
-        if self.live is not None:
-            self.listener.record = self.live.columns.record
+        record = None if self.live is None else self.live.columns.record
+        self.listener = ReportListener(cluster, metrics, self.clock, settings.heartbeat, self.may_bind, record)
+        self.class_costs = ClassesClient(settings, self.clock, cluster.aggregated) if settings.aggregator else None
         self.reports = ReportService(self.listener, self.clock, self.listener.refused)
         self.listener.send, cluster.on_node = self.reports.send, self.listener.node_changed
         registry = self.parts.registry

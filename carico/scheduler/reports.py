@@ -33,21 +33,28 @@ class ReportListener:
     """The scheduler's side of Capacity.Report."""
 
     def __init__(
-        self, cluster: ClusterCache, metrics: SchedulerMetrics, clock: Clock, least: float, leads: Callable[[], bool]
+        self,
+        cluster: ClusterCache,
+        metrics: SchedulerMetrics,
+        clock: Clock,
+        least: float,
+        leads: Callable[[], bool],
+        record: Callable[[NodeReport], object] | None = None,
     ) -> None:
+        """`record` is called with every report, for the dashboard."""
         self._cluster, self._metrics, self._clock = cluster, metrics, clock
         self._least, self._leads = least, leads
         self._announced = least  # s, last announced to the agents
         self._accepted = metrics.reports.labels("accepted")
         self._sent: dict[str, tuple[NodeSize | None, frozenset[str]]] = {}  # node to what was sent on its stream
         self.send: SendToNode = _no_stream
-        self.record: Callable[[NodeReport], object] = _nothing  # for the dashboard
+        self._record = record or _nothing
 
     def on_report(self, report: NodeReport) -> None:
         self._cluster.apply_report(report)
         self._accepted.inc()
         self._send_news(report)
-        self.record(report)
+        self._record(report)
 
     def on_disconnect(self, node: str) -> None:
         self._metrics.reports.labels("silent").inc()

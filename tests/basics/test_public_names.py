@@ -9,7 +9,9 @@ from types import ModuleType
 import pytest
 
 import carico.testing
-from carico.scheduler.framework import contract
+from carico.scheduler.cache import pod_indexes, trial
+from carico.scheduler.framework import cluster_events, contract, needs, registrations
+from carico.scheduler.plugins import registry
 
 PUBLIC = {
     contract: """
@@ -18,6 +20,12 @@ PUBLIC = {
         PostFilterAction PreBind PreEnqueue PreFilter PreFilterExtensions PreScore PricedSupply QueueSort Reason
         Reserve Reuse Score Status Supply Verdict Wait WakeUp error unresolvable unschedulable
     """,
+    cluster_events: "Action Audience ClusterEvent EventInterest Hint only_itself",
+    needs: "REQUESTS Available Need Needs",
+    registrations: "Registrations",
+    registry: "GROUP Factory FactoryWithArgs PluginTools",
+    pod_indexes: "PodIndex",
+    trial: "Trial",
     carico.testing: """
         ManualClock check_plugin embedded_api_server make_cost make_estimate make_node make_pod make_report
     """,

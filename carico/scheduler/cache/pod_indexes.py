@@ -11,6 +11,8 @@ from typing import Protocol
 
 from carico.scheduler.cache.template import PodInfo
 
+__all__ = ["PodIndex"]
+
 
 class PodIndex(Protocol):
     """Called synchronously at every change, so it must be fast; an exception is logged and ignored."""

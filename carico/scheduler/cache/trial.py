@@ -22,6 +22,8 @@ from carico.scheduler.cache.snapshot import Snapshot
 from carico.scheduler.cache.template import PodInfo
 from carico.scheduler.cache.units import counts
 
+__all__ = ["Trial"]
+
 
 class _Step(NamedTuple):
     row: int

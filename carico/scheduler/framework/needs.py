@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import NamedTuple
 
+__all__ = ["REQUESTS", "Available", "Need", "Needs"]
+
 REQUESTS = "requests"  # the supply of what pods request: the only one of which evicting pods makes more
 Available = Callable[[str, int], float]  # of a resource, on a row; −inf where the filter rejects the row for any need
 

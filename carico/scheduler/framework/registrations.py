@@ -26,6 +26,8 @@ from carico.scheduler.cache.pod_indexes import PodIndex
 from carico.scheduler.cache.snapshot import Snapshot
 from carico.scheduler.framework.cluster_events import ClusterEvent
 
+__all__ = ["Registrations"]
+
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # s before a task that raised is started again

@@ -47,6 +47,8 @@ from carico.scheduler.plugins.volume.volume_restrictions import VolumeRestrictio
 from carico.scheduler.plugins.volume.volume_zone import VolumeZone
 from carico.settings import CapacitySettings
 
+__all__ = ["GROUP", "Factory", "FactoryWithArgs", "PluginTools"]
+
 GROUP = "carico.scheduler.plugins"
 
 
