@@ -13,6 +13,7 @@ QUEUES = {
     "backoff": "in back-off after a failed attempt",
     "waiting": "unschedulable: waits for a change that could help",
     "gated": "gated: not tried until its gates are removed",
+    "grouped": "waits with the other pods of its group",
 }
 
 
