@@ -20,7 +20,7 @@ PUBLIC = {
         PostFilterAction PreBind PreEnqueue PreFilter PreFilterExtensions PreScore PricedSupply QueueSort Reason
         Reserve Reuse Score Status Supply Verdict Wait WakeUp error unresolvable unschedulable
     """,
-    cluster_events: "Action Audience ClusterEvent EventInterest Hint only_itself",
+    cluster_events: "Action ClusterEvent EventInterest Hint only_itself",
     needs: "REQUESTS Available Need Needs",
     registrations: "Registrations",
     registry: "GROUP Factory FactoryWithArgs PluginTools",

@@ -18,7 +18,7 @@ from carico.scheduler.cache import requests
 from carico.scheduler.cache.affinity_terms import PodSet
 from carico.scheduler.cache.template import PodInfo
 
-__all__ = ["Action", "Audience", "ClusterEvent", "EventInterest", "Hint", "only_itself"]
+__all__ = ["Action", "ClusterEvent", "EventInterest", "Hint", "only_itself"]
 
 
 class Action(Flag):
