@@ -27,7 +27,8 @@ PUBLIC = {
     pod_indexes: "PodIndex",
     trial: "Trial",
     carico.testing: """
-        ManualClock check_plugin embedded_api_server make_cost make_estimate make_node make_pod make_report
+        ManualClock check_estimator check_plugin embedded_api_server make_cost make_estimate make_node make_pod
+        make_report
     """,
 }
 

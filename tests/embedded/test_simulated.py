@@ -63,6 +63,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         made.stop()
 
 
+@pytest.mark.slow
 def test_no_more_pods_run_than_the_agents_have_room_for(stage: Stage) -> None:
     stage.create(NODES * ROOM + 5)
     stage.until("the nodes to be full", lambda: stage.phases().count("Running") == NODES * ROOM)
@@ -81,6 +82,7 @@ def test_no_more_pods_run_than_the_agents_have_room_for(stage: Stage) -> None:
     stage.until("its place to be taken", lambda: stage.phases() == after)
 
 
+@pytest.mark.slow
 def test_pods_end_after_their_time_and_make_room(stage: Stage) -> None:
     stage.create(NODES * ROOM + 6, runs_for="1s")
     stage.until("all to have ended", lambda: stage.phases() == ["Succeeded"] * (NODES * ROOM + 6))
@@ -89,6 +91,7 @@ def test_pods_end_after_their_time_and_make_room(stage: Stage) -> None:
     assert (ended["exitCode"], ended["reason"]) == (0, "Completed")
 
 
+@pytest.mark.slow
 def test_the_scheduler_restarts_and_gets_all_nodes_reports_again(stage: Stage) -> None:
     port = next(word for word in stage.nodes.command if word.startswith("127.0.0.1:")).rpartition(":")[2]
     stage.scheduler.stop(signal.SIGKILL)
@@ -97,6 +100,7 @@ def test_the_scheduler_restarts_and_gets_all_nodes_reports_again(stage: Stage) -
     stage.until("all to run", lambda: stage.phases() == ["Running"] * (NODES * ROOM))
 
 
+@pytest.mark.slow
 def test_they_report_over_tls_in_the_embedded_cluster(tmp_path: Path) -> None:
     async def scenario() -> str:
         async with Guard() as guard:

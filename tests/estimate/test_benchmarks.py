@@ -64,6 +64,7 @@ def test_the_default_holds_on_harder_workloads(case: Case) -> None:
     assert figures["always_sane"]
 
 
+@pytest.mark.slow
 def test_who_knows_every_pod_is_right_where_pods_are_alike_and_not_where_they_differ() -> None:
     alike, unlike = CASES[0], next(case for case in HARDER if case.unlike)
     assert measure_best(alike, range(100, 102))["rmse_pods"] == 0
