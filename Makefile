@@ -29,7 +29,7 @@ demo: setup-demo ## why capacity beats requests, on this machine, in about a min
 .PHONY: test test-quick test-long
 test: setup ## all tests that this machine can run, but the long ones
 	@$(BIN)/pytest -m "not long"
-test-quick: setup ## the tests that need no cluster, in about 90 s
+test-quick: setup ## the tests that need no cluster, in two minutes
 	@$(BIN)/pytest -m "not cluster and not slow and not long"
 test-long: setup ## the tests that take many minutes each and run before a release
 	@$(BIN)/pytest -m long
