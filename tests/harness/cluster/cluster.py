@@ -39,7 +39,7 @@ class Cluster(Started):
 
     >>> Cluster(nodes=-1)
     Traceback (most recent call last):
-    cluster.errors.ClusterError: a cluster cannot have -1 nodes: give a whole number from 0 to 50000
+    harness.cluster.errors.ClusterError: a cluster cannot have -1 nodes: give a whole number from 0 to 50000
     """
 
     def __init__(
