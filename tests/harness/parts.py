@@ -104,6 +104,7 @@ PARTS: dict[str, Callable[[], str | None]] = {
     "nftables": _program("nft", package="nftables"),
     "busybox": _program("busybox", package="busybox-static"),
     "promtool": _program("prometheus", "promtool", package="prometheus"),
+    "image": _program("buildah", "debootstrap", package="buildah debootstrap"),
     "stress-ng": _program("stress-ng", package="stress-ng"),
     "tmux": _program("tmux", package="tmux"),
     "fish": _program("fish", package="fish"),

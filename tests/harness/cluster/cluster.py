@@ -17,6 +17,7 @@ from typing import Any
 
 from . import binaries, builder, containerd, pki
 from .api import Api, ApiError, Object
+from .controlplane import AUDIT_LOG
 from .daemons import log_tail
 from .errors import WRONG_INPUT, ClusterError
 from .handle import SBIN, Started
@@ -49,8 +50,11 @@ class Cluster(Started):
         containerd_version: str = "2",
         say: Callable[[str], None] = lambda _: None,
         extenders: list[Object] | None = None,
+        audited: str = "",
     ) -> None:
-        """`extenders` are added to kube-scheduler's configuration."""
+        """`extenders` are added to kube-scheduler's configuration; `audited` is a group of users whose requests the API
+        server records in `audit_log`.
+        """
         check(nodes, kubelet)
         self._built = builder.build(_names(nodes, kubelet, containerd_version))
         if kubelet and containerd_version != "2":
@@ -60,6 +64,7 @@ class Cluster(Started):
             "nodes": nodes,
             "binaries": self._built,
             "extenders": extenders or [],
+            "audited": audited,
         }
         if not kubelet:
             super().__init__(spec, say)
@@ -73,6 +78,11 @@ class Cluster(Started):
     def kubeconfig(self) -> Path:
         """The administrator's, valid on the host."""
         return self.folder / "kubeconfig"
+
+    @property
+    def audit_log(self) -> list[Object]:
+        lines = (self.folder / AUDIT_LOG).read_text().splitlines()
+        return [json.loads(line) for line in lines]
 
     @cached_property
     def api(self) -> Api:

@@ -26,10 +26,18 @@ API_NAMES = (
     "kubernetes.default.svc.cluster.local",
 )
 QPS, BURST = 5_000, 5_000
+AUDIT_LOG = "audit.log"
 # A kubelet's Lease lasts 40 s and is renewed four times in that: with thousands of nodes the renewals alone would keep
 # the machine busy, so the interval grows with the number of nodes. 20 renewals a second at most.
 SHORTEST_LEASE = 40
 NODES_PER_LEASE_SECOND = 5
+
+
+@dataclass(frozen=True)
+class Options:
+    user_port: int | None  # a forwarded port, for the user's kubeconfig
+    extenders: list[Object]  # of kube-scheduler
+    audited: str  # group of users whose requests are recorded; empty: none
 
 
 @dataclass(frozen=True)
@@ -52,10 +60,9 @@ def start(
     binaries: dict[str, str],
     nodes: int,
     node_address: str | None,
-    user_port: int | None,
-    extenders: list[Object],
+    options: Options,
 ) -> ControlPlane:
-    """Start all four and wait for the API server; writes the user's `kubeconfig`, which may name a forwarded port."""
+    """Start all four and wait for the API server; writes the user's `kubeconfig`."""
     port = free_port()
     authority = Authority(run.folder / "pki")
     addresses = ["127.0.0.1", API_SERVICE_ADDRESS, *([node_address] if node_address else [])]
@@ -64,14 +71,15 @@ def start(
     signing_key(authority.folder)
     etcd = f"http://127.0.0.1:{free_port()}"
     daemons.start("etcd", _etcd(run, binaries, etcd))
-    daemons.start("kube-apiserver", _apiserver(authority, binaries, etcd, port, node_address))
+    audit = _audit(run, options.audited) if options.audited else []
+    daemons.start("kube-apiserver", [*_apiserver(authority, binaries, etcd, port, node_address), *audit])
     server = f"https://127.0.0.1:{port}"
-    authority.kubeconfig(run.folder / "kubeconfig", f"https://127.0.0.1:{user_port or port}", *ADMIN)
+    authority.kubeconfig(run.folder / "kubeconfig", f"https://127.0.0.1:{options.user_port or port}", *ADMIN)
     admin = authority.kubeconfig(authority.folder / "admin.kubeconfig", server, *ADMIN)
     plane = ControlPlane(authority, Api(admin), server)
     daemons.wait_for("kube-apiserver", plane.api.is_ready, log="kube-apiserver")
     daemons.start("kube-controller-manager", _controller_manager(plane, binaries, nodes))
-    daemons.start("kube-scheduler", _scheduler(plane, binaries, extenders))
+    daemons.start("kube-scheduler", _scheduler(plane, binaries, options.extenders))
     return plane
 
 
@@ -140,6 +148,15 @@ def _apiserver(
         "--max-requests-inflight=3000",
         "--max-mutating-requests-inflight=1000",
     ]
+
+
+def _audit(run: Run, group: str) -> list[str]:
+    rules = [{"level": "Metadata", "userGroups": [group]}, {"level": "None"}]
+    # With ResponseStarted: a watch has not ended when a test looks.
+    policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": rules}
+    file = run.folder / "audit-policy.json"
+    file.write_text(json.dumps(policy))
+    return [f"--audit-policy-file={file}", f"--audit-log-path={run.folder / AUDIT_LOG}"]
 
 
 def _controller_manager(plane: ControlPlane, binaries: dict[str, str], nodes: int) -> list[str]:

@@ -34,6 +34,7 @@ NOTHING: dict[str, Any] = {
     "control_plane": False,
     "nodes": 0,
     "extenders": [],
+    "audited": "",
     "binaries": {},
     "user_port": None,
     "inherit": [],

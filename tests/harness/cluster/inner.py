@@ -60,7 +60,8 @@ def _start(run: Run, spec: dict[str, Any], daemons: Daemons, progress: Progress)
     if not spec["control_plane"]:
         return
     address = sealed.NODE_ADDRESS if spec["sealed"] else None
-    plane = controlplane.start(run, daemons, binaries, spec["nodes"], address, spec["user_port"], spec["extenders"])
+    options = controlplane.Options(spec["user_port"], spec["extenders"], spec["audited"])
+    plane = controlplane.start(run, daemons, binaries, spec["nodes"], address, options)
     if spec["sealed"]:
         _forward(spec, plane, daemons)
     progress.say("API server ready")
