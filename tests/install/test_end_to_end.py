@@ -12,6 +12,7 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ def test_a_job_without_requests_completes(cluster: Cluster) -> None:
 
 
 def _job() -> dict[str, Any]:
-    container = {"name": "pi", "image": BUSYBOX, "imagePullPolicy": "Never"}
+    container: dict[str, Any] = {"name": "pi", "image": BUSYBOX, "imagePullPolicy": "Never"}
     container["command"] = ["sh", "-c", "echo 'scale=300; 4*a(1)' | bc -l"]
     spec = {"schedulerName": "carico", "restartPolicy": "Never", "containers": [container]}
     template = {"metadata": {"labels": {"app": "pi"}}, "spec": spec}
@@ -248,7 +249,7 @@ def test_each_account_can_do_what_the_golden_list_says(cluster: Cluster) -> None
 
 def _pod(name: str, section: str, settings: str = "", **spec: Any) -> list[dict[str, Any]]:
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"carico.toml": settings}}
-    container = {"name": "c", "image": image.NAME, "imagePullPolicy": "Never", "args": [section]}
+    container: dict[str, Any] = {"name": "c", "image": image.NAME, "imagePullPolicy": "Never", "args": [section]}
     container["volumeMounts"] = [{"name": "s", "mountPath": "/etc/carico"}]
     whole = {
         "restartPolicy": "Never",
@@ -272,16 +273,16 @@ def test_bad_input_is_explained_in_one_sentence(cluster: Cluster) -> None:
             ("unknown-key", "no setting is called 'treshold'; did you mean 'threshold'?"),
             ("no-socket", "there is no socket /run/containerd/containerd.sock"),
         ):
-            cluster.wait_for(name, lambda name=name, s=sentence: s in _logs(cluster, namespace, name), 120)
+            cluster.wait_for(name, partial(_logged, cluster, namespace, name, sentence), 120)
         absent = 'Container image "carico.test/absent:1" is not present with pull policy of Never'
         cluster.wait_for("no image", lambda: absent in cluster.kubectl("describe", "pod", "no-image", "-n", namespace))
 
 
-def _logs(cluster: Cluster, namespace: str, name: str) -> str:
+def _logged(cluster: Cluster, namespace: str, name: str, sentence: str) -> bool:
     try:
-        return cluster.kubectl("logs", "-n", namespace, name)
+        return sentence in cluster.kubectl("logs", "-n", namespace, name)
     except ClusterError:
-        return ""
+        return False
 
 
 def test_a_restricted_namespace_says_why_the_agent_does_not_run(cluster: Cluster, installed: Installed) -> None:
