@@ -21,6 +21,7 @@ from harness.install.deploy import NAMESPACE, Installed
 
 NODES = int(os.environ.get("NODES", "1000"))
 REST = 60.0  # s
+CATCH_UP = 0.25  # s per node: the first NodeCapacity objects are written at 10 requests a second, two for each
 PATIENCE = 400.0  # s
 ACCOUNT = "carico-scheduler"
 
@@ -91,7 +92,7 @@ def _requests_at_rest() -> float:
         command = [sys.executable, "-m", "carico.cli", "scheduler", *flags, *ports]
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
             try:
-                time.sleep(REST)
+                time.sleep(REST + CATCH_UP * NODES)
                 before = len(cluster.audit_log)
                 time.sleep(REST)
                 return _counted(cluster, before) / REST
