@@ -12,6 +12,9 @@ RUN set -eu; \
     ! ls -d /opt/carico/*.data 2>/dev/null; \
     find /opt/carico -type d \( -name tests -o -name f2py \) -path '*/numpy/*' -prune -exec rm -rf {} +; \
     find /opt/carico \( -name '*.pyi' -o -name '*.pxd' -o -name '*.h' -o -name '*.a' \) -delete; \
+    mkdir /opt/carico/bin; \
+    printf '#!/usr/bin/env python3\nimport sys\n\nfrom carico.cli import main\n\nsys.exit(main())\n' > /opt/carico/bin/carico; \
+    chmod 755 /opt/carico/bin/carico; \
     python3 -m compileall -q --invalidation-mode unchecked-hash /opt/carico; \
     python3 /build/sbom.py /opt/carico > /opt/carico/sbom.cdx.json
 
@@ -25,6 +28,8 @@ LABEL org.opencontainers.image.title="carico" \
 RUN python3 -m pip --version >/dev/null 2>&1 && python3 -m pip uninstall -q -y --root-user-action=ignore pip || true
 COPY --from=build /opt/carico /opt/carico
 # One thread for 2 x 2 matrices; no byte code is written into a root file system that is read only.
+# PATH: for `kubectl exec … -- carico doctor`.
+ENV PATH=/opt/carico/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 ENV PYTHONPATH=/opt/carico PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 OPENBLAS_NUM_THREADS=1 HOME=/tmp
 USER 65532:65532
 ENTRYPOINT ["python3", "-m", "carico.cli"]

@@ -116,7 +116,7 @@ def _leader(installed: Installed) -> str:
 
 def test_every_decision_had_enough_room(installed: Installed) -> None:
     """Replayed by `carico decisions` inside the leader's pod."""
-    carico = ("python3", "-m", "carico.cli", "decisions", "--server", "127.0.0.1:9469")
+    carico = ("carico", "decisions", "--server", "127.0.0.1:9469")
     said = installed.kubectl("exec", "-n", NAMESPACE, _leader(installed), "--", *carico)
     assert said.splitlines()[-1].endswith("none broke the rules")
     found = re.search(r"replayed \d+ decisions \(.*?(\d+) scheduled", said)
