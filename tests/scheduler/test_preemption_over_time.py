@@ -220,6 +220,27 @@ def test_an_eviction_that_is_refused_for_good_ends_the_nomination() -> None:
     asyncio.run(story())
 
 
+def test_refused_evictions_are_not_followed_by_others_at_once() -> None:
+    """One attempt for each back-off: of 1, 2, 4, 8 and then 10 s."""
+
+    async def story() -> None:
+        async with full_nodes(4) as world:
+            world.api.evictions_refused = True
+            create(world, pod("high", "2", priority=1000))
+            for step in range(35):
+                await second(world, step)
+                await world.schedule()
+            queued = world.parts.queue.get("uid-high")
+            assert queued is not None
+            assert 4 <= queued.attempts <= 7
+            world.api.evictions_refused = False
+            for step in range(35, 60):
+                await second(world, step)
+            assert world.api.pods["high"]["spec"].get("nodeName")
+
+    asyncio.run(story())
+
+
 def test_a_pod_of_higher_priority_takes_the_node_over_and_the_other_one_is_told() -> None:
     async def story() -> None:
         async with full_nodes(1) as world:

@@ -96,7 +96,7 @@ class Evictions:
         if self._left.pop(preemptor.uid, None) is not None:
             self._cluster.unnominate(preemptor.uid)
             self._writer.put(pod_writes.nomination(self._client, preemptor.pod, ""))
-            self._cluster.queue.unhold(preemptor.uid, self._clock.monotonic())
+            self._cluster.queue.unhold(preemptor.uid, self._clock.monotonic(), failed=True)
 
     def _on_answer(self, preemptor: str, victim: str) -> None:
         if (left := self._left.get(preemptor)) is not None:

@@ -208,10 +208,14 @@ class Queue:
         if queued is not None and queued.place in ("waiting", "backoff", "active"):
             self._move(queued, "held")
 
-    def unhold(self, uid: str, now: float) -> None:
-        """Requeues a held pod: its evictions have ended."""
+    def unhold(self, uid: str, now: float, *, failed: bool = False) -> None:
+        """Requeues a held pod: its evictions have ended. After failed ones its back-off ends first, always."""
         queued = self._pods.get(uid)
-        if queued is not None and queued.place == "held":
+        if queued is None or queued.place != "held":
+            return
+        if failed:  # popped early, it would send the next evictions at once, several times a second
+            self._pause(queued, "PreemptionFailed", now, self._errors)
+        else:
             self._requeue(queued, "PreemptionFinished", now)
 
     # --- requeueing ---
