@@ -1,4 +1,4 @@
-"""NodeUnschedulable and TaintToleration: filters and scores by their own rules; tests/conformance compares with kube."""
+"""NodeUnschedulable and TaintToleration: filters and scores by their own rules."""
 
 from __future__ import annotations
 
