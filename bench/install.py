@@ -1,8 +1,9 @@
 """Carico on a real kubelet: seconds to Ready and to the first bound pod, image, memory, API requests (root).
 
-The image is built before the clock starts; `start_s` is the start of a process in it. Memory is the working set of each pod as the kubelet accounts it, a minute
-after the installation. Requests are counted by the API server's audit log over a minute without pods, beside watches
-and Leases; a scheduler with the rights of its ServiceAccount follows 1,000 kwok nodes, which do not report.
+The image is built before the clock starts; `start_s` is the start of a process in it. Memory is the working set of each
+pod as the kubelet accounts it, a minute after the installation. Requests are counted by the API server's audit log over
+a minute without pods, beside watches and Leases; a scheduler with the rights of its ServiceAccount follows 1,000 kwok
+nodes, which do not report.
 """
 
 from __future__ import annotations
