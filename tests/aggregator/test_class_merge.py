@@ -1,6 +1,11 @@
 """The reports of nodes about a class become one cost: honest spread, no node moves it beyond the bound."""
 
+# mypy: disable-error-code="comparison-overlap"
+# Tuples are compared with those of pytest.approx.
+
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -10,9 +15,20 @@ from hypothesis import strategies as st
 from carico.aggregator import class_merge
 from carico.aggregator.class_merge import ClassReports
 from carico.aggregator.costs import CLIP, MAD_TO_SIGMA, SAME
+from carico.types import Vector
+
+Numbers = Sequence[float] | Vector
 
 
-def merged(means, *, variances=None, highs=None, weights=None, fading=None, is_peak=True):
+def merged(
+    means: Numbers,
+    *,
+    variances: Numbers | None = None,
+    highs: Numbers | None = None,
+    weights: Numbers | None = None,
+    fading: Numbers | None = None,
+    is_peak: bool = True,
+) -> tuple[float, float, float]:
     """One class; returns mean, variance and high."""
     mean = np.array([means], dtype=float)
     variance = np.full_like(mean, 0.0) if variances is None else np.array([variances], dtype=float)
@@ -25,11 +41,11 @@ def merged(means, *, variances=None, highs=None, weights=None, fading=None, is_p
     return found.mean[0], found.variance[0], found.high[0]
 
 
-def test_what_all_say_comes_out():
+def test_what_all_say_comes_out() -> None:
     assert merged([0.5, 0.5, 0.5], variances=[0.04] * 3) == (pytest.approx(0.5), pytest.approx(0.04), 0.5)
 
 
-def test_one_node_counts_fully_and_two_are_weighed_by_their_pods():
+def test_one_node_counts_fully_and_two_are_weighed_by_their_pods() -> None:
     assert merged([3.0], variances=[0.1]) == (3.0, pytest.approx(0.1), 3.0)
     mean, variance, high = merged([1.0, 3.0], weights=[30.0, 10.0])
     assert mean == pytest.approx(1.5)
@@ -37,7 +53,7 @@ def test_one_node_counts_fully_and_two_are_weighed_by_their_pods():
     assert high == 3.0
 
 
-def test_the_spread_is_the_true_one():
+def test_the_spread_is_the_true_one() -> None:
     """Half of the nodes run pods that are ten times as dear: clipping before the spread would hide that."""
     _, variance, _ = merged([0.15] * 5 + [1.6] * 5)
     assert np.sqrt(variance) == pytest.approx(0.9, abs=0.3)
@@ -48,7 +64,7 @@ def test_the_spread_is_the_true_one():
 
 @pytest.mark.parametrize("lie", [50.0, 0.005], ids=["100 times", "a hundredth"])
 @pytest.mark.parametrize("nodes", [3, 5, 10, 30])
-def test_one_node_that_forges_a_hundred_times_the_cost(lie, nodes):
+def test_one_node_that_forges_a_hundred_times_the_cost(lie: float, nodes: int) -> None:
     """Honest nodes within ±10 %; the forging node also claims a million pods."""
     honest = list(np.random.default_rng(nodes).uniform(0.45, 0.55, nodes - 1))
     before, spread, high = merged(honest)
@@ -71,7 +87,9 @@ def test_one_node_that_forges_a_hundred_times_the_cost(lie, nodes):
     seed=st.integers(0, 99),
     is_peak=st.booleans(),
 )
-def test_the_stated_bound_holds(honest, lie, lie_weight, lie_variance, scale, seed, is_peak):
+def test_the_stated_bound_holds(
+    honest: list[float], lie: float, lie_weight: float, lie_variance: float, scale: float, seed: int, is_peak: bool
+) -> None:
     rng = np.random.default_rng(seed)
     variances = rng.uniform(0, 1, len(honest))
     weights = rng.uniform(0.1, 100, len(honest))
@@ -90,13 +108,13 @@ def test_the_stated_bound_holds(honest, lie, lie_weight, lie_variance, scale, se
     assert high <= class_merge.ALONE * most + slack
 
 
-def test_two_dear_nodes_among_ten_are_in_the_spread_and_in_the_highest():
+def test_two_dear_nodes_among_ten_are_in_the_spread_and_in_the_highest() -> None:
     _, variance, high = merged([0.5] * 8 + [2.0] * 2)
     assert np.sqrt(variance) == pytest.approx(0.66, abs=0.1)
     assert high == 2.0
 
 
-def test_a_fading_node_counts_less_and_one_that_is_gone_not_at_all():
+def test_a_fading_node_counts_less_and_one_that_is_gone_not_at_all() -> None:
     mean, _, _ = merged([1.0, 1.0, 1.2])
     fading, _, _ = merged([1.0, 1.0, 1.2], fading=[1, 1, 0.25])
     gone, _, high = merged([1.0, 1.0, 1.2], fading=[1, 1, 0])
@@ -105,7 +123,7 @@ def test_a_fading_node_counts_less_and_one_that_is_gone_not_at_all():
 
 
 @given(data=st.data())
-def test_many_classes_at_once_are_each_class_alone(data):
+def test_many_classes_at_once_are_each_class_alone(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 6))
     rng = np.random.default_rng(data.draw(st.integers(0, 999)))
     nodes = rng.integers(1, 9, count)

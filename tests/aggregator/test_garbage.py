@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,19 +16,19 @@ from carico.testing import ManualClock
 class Part:
     """Refers to itself."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.itself = self
 
 
 @pytest.fixture(autouse=True)
-def collector():
+def collector() -> Iterator[None]:
     before = gc.get_threshold()
     yield
     gc.set_threshold(*before)
 
 
-def test_old_objects_are_traversed_once_an_hour_and_not_in_between():
-    async def play():
+def test_old_objects_are_traversed_once_an_hour_and_not_in_between() -> None:
+    async def play() -> tuple[int, ...]:
         clock = ManualClock()
         task = asyncio.create_task(garbage.run(clock))
         old = Part()
@@ -47,13 +48,13 @@ def test_old_objects_are_traversed_once_an_hour_and_not_in_between():
     assert asyncio.run(play()) == (200_000, True, 0, True)
 
 
-def test_young_objects_are_collected_as_ever():
-    async def play():
+def test_young_objects_are_collected_as_ever() -> None:
+    async def play() -> tuple[int, ...]:
         task = asyncio.create_task(garbage.run(ManualClock()))
         await asyncio.sleep(0)
         gone = weakref.ref(Part())
         kept = [[i] for i in range(2 * garbage.YOUNG)]
         task.cancel()
-        return len(kept), gone()
+        return len(kept), gone() is None
 
-    assert asyncio.run(play()) == (2 * garbage.YOUNG, None)
+    assert asyncio.run(play()) == (2 * garbage.YOUNG, True)

@@ -11,7 +11,9 @@ import contextlib
 import dataclasses
 import random
 import signal
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -19,7 +21,7 @@ from carico.agent.report_builder import ReportBuilder
 from carico.clock import SystemClock
 from carico.estimate.pipeline import Pipeline
 from carico.settings import AgentSettings
-from carico.types import ClassKey, MeasuredPod, NodeSize, PodCount, Sample
+from carico.types import ClassCost, ClassKey, Estimate, MeasuredPod, NodeSize, PodCount, Sample
 from carico.wire.certificates import Authority, Pair
 from carico.wire.classes_client import ClassesClient
 from carico.wire.exchange import ExchangeClient
@@ -44,7 +46,7 @@ class Certified(NamedTuple):
 
 
 @pytest.fixture
-def authority(tmp_path):
+def authority(tmp_path: Path) -> Certified:
     found = Authority(tmp_path)
     return Certified(found, found.issue("carico:aggregator", "127.0.0.1", "localhost"))
 
@@ -52,7 +54,14 @@ def authority(tmp_path):
 class Simulated:
     """One node; a second of its life takes a hundredth of a second."""
 
-    def __init__(self, name, key, files, target, estimator="class"):
+    def __init__(
+        self,
+        name: str,
+        key: ClassKey | None,
+        files: Callable[[str], dict[str, Any]],
+        target: str,
+        estimator: str = "class",
+    ) -> None:
         self.name, self.key, self._dice = name, key, random.Random(name)
         self.settings = AgentSettings(aggregator=target, ask_every=0.2, estimator=estimator, **files(name))
         self.pipeline = Pipeline(self.settings, DIMENSIONS, 10.0, SIZE)
@@ -60,16 +69,17 @@ class Simulated:
         clock = SystemClock()
         self.exchange = ExchangeClient(self.settings, clock, lambda model: self.node.adopt(model, self.pipeline))
         self.classes = ClassesClient(self.settings, clock, self._hear, 256)
-        self.costs, self.errors = {}, []
+        self.costs: Mapping[ClassKey, ClassCost] = {}
+        self.errors: list[float] = []
         self.seconds, self.pods, self.lie = 0, 1, 1.0
         self._started = {0: 0}  # pod to the second of its start
         self._numbers = 1
 
-    def _hear(self, costs, resources):
+    def _hear(self, costs: Mapping[ClassKey, ClassCost], resources: tuple[str, ...]) -> None:
         self.costs = costs
         self.node.adopt_classes(costs, resources, self.pipeline)
 
-    async def run(self):
+    async def run(self) -> None:
         tasks = [asyncio.create_task(self.exchange.run()), asyncio.create_task(self.classes.run())]
         try:
             while True:
@@ -80,9 +90,9 @@ class Simulated:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _second(self):
+    def _second(self) -> None:
         if self.key is not None and self.seconds % 6 == 5:
-            self._change_pods()
+            self._change_pods(self.key)
         running = len(self._started) if self.key is not None else 0
         estimate = None
         for tick in range(10):
@@ -93,32 +103,35 @@ class Simulated:
         self.seconds += 1
         self._judge(estimate, running)
         costs = tuple(self._lied(cost) for cost in self.pipeline.class_costs())
-        self.exchange.offer(self.node.model(self.pipeline.evidence(), running, costs))
+        evidence = self.pipeline.evidence()
+        assert evidence is not None
+        self.exchange.offer(self.node.model(evidence, running, costs))
 
-    def _change_pods(self):
-        if len(self._started) < MOST[self.key] and self._dice.random() < 0.5:
+    def _change_pods(self, key: ClassKey) -> None:
+        if len(self._started) < MOST[key] and self._dice.random() < 0.5:
             self._started[self._numbers] = self.seconds
             self._numbers += 1
         elif len(self._started) > 1:
             self._started.pop(next(iter(self._started)))
 
-    def _usage(self, running):
-        cost = COST.get(self.key, (0.0, 0.0))
+    def _usage(self, running: int) -> tuple[float, ...]:
+        cost = COST[self.key] if self.key is not None else (0.0, 0.0)
         shares = [b + running * c / whole for b, c, whole in zip(BASELINE, cost, HOLDS, strict=True)]
         return tuple(min(1.0, max(0.0, share + self._dice.gauss(0, 0.005))) for share in shares)
 
-    def _measured(self):
-        if self.settings.estimator != "class" or self.key is None:
+    def _measured(self) -> tuple[MeasuredPod, ...]:
+        key = self.key
+        if self.settings.estimator != "class" or key is None:
             return ()
         return tuple(
-            MeasuredPod(str(pod), self.key, self.seconds - since, True, *(self._reading(),) * 2, True, True)
+            MeasuredPod(str(pod), key, self.seconds - since, True, *(self._reading(key),) * 2, True, True)
             for pod, since in self._started.items()
         )
 
-    def _reading(self):
-        return tuple(amount * self._dice.gauss(1.0, 0.05) for amount in COST[self.key])
+    def _reading(self, key: ClassKey) -> tuple[float, ...]:
+        return tuple(amount * self._dice.gauss(1.0, 0.05) for amount in COST[key])
 
-    def _lied(self, cost):
+    def _lied(self, cost: ClassCost) -> ClassCost:
         if self.lie == 1.0:
             return cost
         return dataclasses.replace(
@@ -128,7 +141,7 @@ class Simulated:
             weight=1e6,
         )
 
-    def _judge(self, estimate, running):
+    def _judge(self, estimate: Estimate | None, running: int) -> None:
         """The error of Pod-Capacity, once the node has seen a few pods come and go."""
         if estimate is None or self.key is None or self.seconds < 90:
             return
@@ -141,7 +154,7 @@ class Simulated:
 class Cluster:
     """A real aggregator, and nodes that talk to it."""
 
-    def __init__(self, authority, port=None, peers="", name="r1"):
+    def __init__(self, authority: Certified, port: int | None = None, peers: str = "", name: str = "r1") -> None:
         self._authority, pair = authority
         self.port = port or free_port()
         self._flags = ["--listen", "127.0.0.1:0", "--grpc-listen", f"127.0.0.1:{self.port}", "--hold", "0.2"]
@@ -153,23 +166,23 @@ class Cluster:
         self.target = f"127.0.0.1:{self.port}"
         self.process = self.start()
 
-    def start(self):
+    def start(self) -> Process:
         process = Process("aggregator", *self._flags)
         process.wait_for(r"gRPC on port \d+")
         return process
 
-    def files(self, name):
+    def files(self, name: str) -> dict[str, Any]:
         pair = self._authority.issue_node(name)
         return {"tls_ca": self._authority.cert, "tls_cert": pair.cert, "tls_key": pair.key}
 
-    def nodes(self, key, count, target=None, **more):
+    def nodes(self, key: ClassKey, count: int, target: str | None = None, **more: Any) -> list[Simulated]:
         first = random.randrange(10**6)
         target = target or self.target
         return [Simulated(f"n-{key.family[2:]}-{first + i}", key, self.files, target, **more) for i in range(count)]
 
 
 @contextlib.asynccontextmanager
-async def at_work(nodes):
+async def at_work(nodes: Sequence[Simulated]) -> AsyncIterator[None]:
     tasks = [asyncio.create_task(node.run()) for node in nodes]
     try:
         yield
@@ -179,26 +192,28 @@ async def at_work(nodes):
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def until(condition, seconds=90.0):
+async def until(condition: Callable[[], object], seconds: float = 90.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110  (what is waited for is in another process)
             await asyncio.sleep(0.05)
 
 
-def mean_of(costs, key):
+def mean_of(costs: Mapping[ClassKey, ClassCost], key: ClassKey) -> tuple[float, ...]:
     return costs[key].mean if key in costs else (0.0, 0.0)
 
 
-def close(found, key, within):
+def close(found: tuple[float, ...], key: ClassKey, within: float) -> bool:
     return all(abs(value / true - 1) <= within for value, true in zip(found, COST[key], strict=True))
 
 
 @pytest.mark.parametrize("estimator", ["class", "resource-joint"])
 @pytest.mark.parametrize(("light", "heavy"), [(9, 1), (5, 5), (1, 9)])
-def test_heavy_nodes_know_what_their_pods_cost_whatever_the_others_run(authority, light, heavy, estimator):
+def test_heavy_nodes_know_what_their_pods_cost_whatever_the_others_run(
+    authority: Certified, light: int, heavy: int, estimator: str
+) -> None:
     """Once the node with heavy pods among nine with light ones advertised 21 places where 2.75 were."""
 
-    async def play():
+    async def play() -> None:
         cluster = Cluster(authority)
         lights, heavies = (cluster.nodes(key, n, estimator=estimator) for key, n in ((LIGHT, light), (HEAVY, heavy)))
         try:
@@ -215,10 +230,10 @@ def test_heavy_nodes_know_what_their_pods_cost_whatever_the_others_run(authority
     asyncio.run(asyncio.wait_for(play(), 240))
 
 
-def test_a_new_node_knows_a_class_before_its_first_pod_of_it(authority):
+def test_a_new_node_knows_a_class_before_its_first_pod_of_it(authority: Certified) -> None:
     """And after kill -9 of the only aggregator it keeps what it knew, and receives changes again."""
 
-    async def play():
+    async def play() -> None:
         cluster = Cluster(authority)
         old = [*cluster.nodes(LIGHT, 3), *cluster.nodes(HEAVY, 2)]
         new = Simulated("new", None, cluster.files, cluster.target)
@@ -242,10 +257,10 @@ def test_a_new_node_knows_a_class_before_its_first_pod_of_it(authority):
 
 
 @pytest.mark.parametrize("lie", [100.0, 0.01])
-def test_one_node_that_forges_a_hundred_times_the_cost_is_overruled(authority, lie):
+def test_one_node_that_forges_a_hundred_times_the_cost_is_overruled(authority: Certified, lie: float) -> None:
     """With four honest nodes within 10 % the mean moves by less than a fifth, and `high` is at most doubled."""
 
-    async def play():
+    async def play() -> None:
         cluster = Cluster(authority)
         honest, (liar,) = cluster.nodes(LIGHT, 4), cluster.nodes(LIGHT, 1)
         liar.lie = lie
@@ -262,10 +277,10 @@ def test_one_node_that_forges_a_hundred_times_the_cost_is_overruled(authority, l
     asyncio.run(asyncio.wait_for(play(), 240))
 
 
-def test_replicas_agree_on_class_costs(authority):
+def test_replicas_agree_on_class_costs(authority: Certified) -> None:
     """Two replicas, nodes of a class at each; both send all of them, and go on when one is killed."""
 
-    async def play():
+    async def play() -> None:
         ports = [free_port(), free_port()]
         peers = ",".join(f"127.0.0.1:{port}" for port in ports)
         clusters = [Cluster(authority, port, peers, f"r{i}") for i, port in enumerate(ports)]

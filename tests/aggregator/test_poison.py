@@ -10,6 +10,8 @@ import asyncio
 import json
 import math
 import urllib.request
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +21,13 @@ from carico.aggregator.process import Aggregator
 from carico.aggregator.service import LOCAL_LIMIT, SERVICE
 from carico.clock import SystemClock
 from carico.settings import AggregatorSettings, TlsFiles
+from carico.types import ClusterModel, LocalModel
 from carico.wire.certificates import Authority
 from carico.wire.channel import Dialer
 from carico.wire.codec import cluster, local
 from carico.wire.v1.aggregation_pb2_grpc import AggregationStub
+from harness.aggregator import make_model
+from harness.wire import raw_calls
 
 HONEST = 36
 
@@ -30,24 +35,24 @@ HONEST = 36
 class Node:
     """A client with a certificate and one stream, which sends any bytes."""
 
-    def __init__(self, name, authority, port):
+    def __init__(self, name: str, authority: Authority, port: int) -> None:
         self.name = name
         pair = authority.issue_node(name)
         files = TlsFiles(tls_ca=authority.cert, tls_cert=pair.cert, tls_key=pair.key)
         self._channel = Dialer(f"127.0.0.1:{port}", files, "a test").open(f"127.0.0.1:{port}")
-        self.call = self._channel.stream_stream(f"{SERVICE}/Exchange")()
+        self.call = raw_calls.stream(self._channel, f"{SERVICE}/Exchange")
 
-    async def say(self, message):
+    async def say(self, message: bytes) -> ClusterModel | cluster.RejectedMessage | str | None:
         await self.call.write(message)
         answer = await self.call.read()
-        return "ended" if answer is aio.EOF else cluster.decode(answer)
+        return cluster.decode(answer) if isinstance(answer, bytes) else "ended"
 
-    async def close(self):
+    async def close(self) -> None:
         self.call.cancel()
-        await self._channel.close()
+        await self._channel.close(None)
 
 
-def mangled(model, **changes):
+def mangled(model: LocalModel, **changes: Any) -> bytes:
     message = local.parse(local.encode(model))
     for field, value in changes.items():
         if isinstance(value, list):
@@ -55,24 +60,25 @@ def mangled(model, **changes):
             getattr(message, field).extend(value)
         else:
             setattr(message, field, value)
-    return message.SerializeToString()
+    data: bytes = message.SerializeToString()
+    return data
 
 
-async def run(tmp_path, node, poison):
+async def run(tmp_path: Path, poison: bool) -> tuple[ClusterModel, str, Any, list[list[str]]]:
     authority = Authority(tmp_path)
     pair = authority.issue("carico:aggregator", "127.0.0.1")
-    files = {"client_ca": authority.cert, "tls_cert": pair.cert, "tls_key": pair.key}
-    addresses = {"listen": "127.0.0.1:0", "grpc_listen": "127.0.0.1:0"}
+    files: dict[str, Any] = {"client_ca": authority.cert, "tls_cert": pair.cert, "tls_key": pair.key}
+    addresses: dict[str, Any] = {"listen": "127.0.0.1:0", "grpc_listen": "127.0.0.1:0"}
     aggregator = Aggregator(AggregatorSettings(warmup=0.0, merge_every=0.02, **addresses, **files), SystemClock())
     port, page = await aggregator.start()
     honest = [Node(f"node-{i}", authority, port) for i in range(HONEST)]
     liars = [Node(f"liar-{i}", authority, port) for i in range(4)] if poison else []
     try:
-        answers = [await poison_words(liars[i], node) for i in range(4)] if poison else []
+        answers = [await poison_words(liars[i]) for i in range(4)] if poison else []
         for i, speaker in enumerate(honest):
-            await speaker.say(local.encode(node(i)))
-        answers += [await poison_words(liar, node) for liar in liars[:3]] if poison else []
-        model = await final_model(honest[0], node)
+            await speaker.say(local.encode(make_model(i)))
+        answers += [await poison_words(liar) for liar in liars[:3]] if poison else []
+        model = await final_model(honest[0])
         page_text = await asyncio.to_thread(fetch, page, "/metrics")
         shown = json.loads(await asyncio.to_thread(fetch, page, "/debug/model"))
     finally:
@@ -82,9 +88,9 @@ async def run(tmp_path, node, poison):
     return model, page_text, shown, answers
 
 
-async def poison_words(liar, node):
+async def poison_words(liar: Node) -> list[str]:
     """Sends everything a broken or malicious node could send; returns the responses."""
-    model = node(500, node=liar.name)
+    model = make_model(500, node=liar.name)
     words = [
         mangled(model, basis=[math.nan, 0.0, 0.0, 0.0]),
         mangled(model, basis=[math.inf, 0.0, 0.0, 0.0]),
@@ -94,32 +100,34 @@ async def poison_words(liar, node):
         mangled(model, dimensions=["abc", "xyz"]),
         mangled(model, baseline=[-1.0, 0.0]),
         mangled(model, basis=[-0.5, 0.0, 0.5, 0.0]),
-        local.encode(node(3, basis=np.array([[0.9], [0.9]]), sequence=10**9)),  # in the name of an honest node
+        local.encode(make_model(3, basis=np.array([[0.9], [0.9]]), sequence=10**9)),  # in the name of an honest node
     ]
-    return [answer.reason for answer in [await liar.say(word) for word in words]]
+    answers = [await liar.say(word) for word in words]
+    return [answer.reason if isinstance(answer, cluster.RejectedMessage) else "not refused" for answer in answers]
 
 
-async def final_model(speaker, node):
+async def final_model(speaker: Node) -> ClusterModel:
     """Asks until the model counts all honest nodes."""
     async with asyncio.timeout(30):
         while True:
-            answer = await speaker.say(local.encode(node(0)))
-            if answer is not None and answer.nodes == HONEST:
+            answer = await speaker.say(local.encode(make_model(0)))
+            if isinstance(answer, ClusterModel) and answer.nodes == HONEST:
                 return answer
             await asyncio.sleep(0.02)
 
 
-def fetch(port, path):
+def fetch(port: int, path: str) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as page:
-        return page.read().decode()
+        text: str = page.read().decode()
+        return text
 
 
 EXPECTED = ["not-finite", "not-finite", "shape", "range", "dimensions", "dimensions", "range", "subspace", "identity"]
 
 
-def test_forged_messages_are_rejected_counted_and_leave_no_trace(tmp_path, node):
-    clean, _, _, _ = asyncio.run(run(tmp_path, node, poison=False))
-    model, page, shown, answers = asyncio.run(run(tmp_path, node, poison=True))
+def test_forged_messages_are_rejected_counted_and_leave_no_trace(tmp_path: Path) -> None:
+    clean, _, _, _ = asyncio.run(run(tmp_path, poison=False))
+    model, page, shown, answers = asyncio.run(run(tmp_path, poison=True))
     np.testing.assert_array_equal(model.gram, clean.gram)
     assert model.cost == clean.cost
     assert answers == [EXPECTED] * 7
@@ -130,25 +138,25 @@ def test_forged_messages_are_rejected_counted_and_leave_no_trace(tmp_path, node)
     assert shown["model"]["nodes"] == HONEST
 
 
-def test_a_simple_client_needs_no_stream(node):
+def test_a_simple_client_needs_no_stream() -> None:
     """`Once` with generated stubs, as somebody else's program would call it."""
 
-    async def play():
+    async def play() -> Any:
         settings = AggregatorSettings(listen="127.0.0.1:0", grpc_listen="127.0.0.1:0", warmup=0.0, plaintext=True)
         aggregator = Aggregator(settings, SystemClock())
         port, _ = await aggregator.start()
         async with aio.insecure_channel(f"127.0.0.1:{port}") as connection:
             stub = AggregationStub(connection)
-            first = await stub.Once(local.parse(local.encode(node(1))))
+            first = await stub.Once(local.parse(local.encode(make_model(1))))
             answer = first
             for _ in range(1000):
                 if answer.WhichOneof("answer") == "model":
                     break
                 await asyncio.sleep(0.02)
-                answer = await stub.Once(local.parse(local.encode(node(1))))
-            refused = await stub.Once(local.parse(mangled(node(1), pods=2**31)))
+                answer = await stub.Once(local.parse(local.encode(make_model(1))))
+            refused = await stub.Once(local.parse(mangled(make_model(1), pods=2**31)))
             with pytest.raises(aio.AioRpcError, match="INVALID_ARGUMENT"):
-                await connection.unary_unary(f"{SERVICE}/Once")(b"\xff")
+                await raw_calls.once(connection, f"{SERVICE}/Once", b"\xff")
         await aggregator.stop()
         return first, answer, refused
 
@@ -159,19 +167,19 @@ def test_a_simple_client_needs_no_stream(node):
 
 
 @pytest.mark.parametrize("garbage", [b"\xff" * 100, b"x" * (LOCAL_LIMIT + 1), b"x" * 2**21], ids=len)
-def test_garbage_ends_its_stream_and_nothing_else(tmp_path, node, garbage):
-    async def play():
+def test_garbage_ends_its_stream_and_nothing_else(tmp_path: Path, garbage: bytes) -> None:
+    async def play() -> None:
         authority = Authority(tmp_path)
         pair = authority.issue("carico:aggregator", "127.0.0.1")
-        files = {"client_ca": authority.cert, "tls_cert": pair.cert, "tls_key": pair.key}
+        files: dict[str, Any] = {"client_ca": authority.cert, "tls_cert": pair.cert, "tls_key": pair.key}
         settings = AggregatorSettings(listen="127.0.0.1:0", grpc_listen="127.0.0.1:0", warmup=0.0, **files)
         aggregator = Aggregator(settings, SystemClock())
         port, _ = await aggregator.start()
         good, bad = Node("node-1", authority, port), Node("liar", authority, port)
-        assert await good.say(local.encode(node(1))) is None
+        assert await good.say(local.encode(make_model(1))) is None
         with pytest.raises(aio.AioRpcError, match=r"INVALID_ARGUMENT|RESOURCE_EXHAUSTED"):
             await bad.say(garbage)
-        assert not isinstance(await good.say(local.encode(node(1))), cluster.RejectedMessage)
+        assert not isinstance(await good.say(local.encode(make_model(1))), cluster.RejectedMessage)
         await good.close()
         await bad.close()
         await aggregator.stop()

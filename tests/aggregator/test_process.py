@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import random
@@ -12,7 +13,9 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -20,54 +23,56 @@ import pytest
 
 from carico.aggregator.service import SERVICE
 from carico.clock import SystemClock
-from carico.estimate.pipeline import Pipeline
+from carico.estimate.pipeline import Evidence, Pipeline
 from carico.settings import AgentSettings, EstimateSettings, TlsFiles
-from carico.types import LocalModel, NodeSize, PodCount, Sample
+from carico.types import ClusterModel, Estimate, LocalModel, NodeSize, PodCount, Sample
 from carico.wire import channel
 from carico.wire.certificates import Authority
 from carico.wire.codec import cluster
 from carico.wire.exchange import ExchangeClient
 from harness.promtool import complaints
+from harness.wire import raw_calls
 
 pytestmark = pytest.mark.slow
 
 DIMENSIONS = ("cpu", "memory")
 SIZE = NodeSize(4, 2.0**34)
+Files = tuple[Authority, list[str]]  # and flags of an aggregator
 
 
 class Replica:
     """One `carico aggregator` on ports of its own, which it keeps across restarts."""
 
-    def __init__(self, name, files, *, port=None, peers=""):
+    def __init__(self, name: str, files: list[str], *, port: int | None = None, peers: str = "") -> None:
         self.grpc, self.pages = port or free_port(), free_port()
         self._flags = ["--replica-name", name, "--grpc-listen", f"127.0.0.1:{self.grpc}"]
         self._flags += ["--listen", f"127.0.0.1:{self.pages}", "--hold", "0.5", *files]
         self._flags += ["--peers", peers] if peers else []
-        self.process = None
 
-    def start(self):
+    def start(self) -> None:
         command = [sys.executable, "-m", "carico.cli", "aggregator", *self._flags]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ)
 
-    def end(self, number=signal.SIGKILL):
+    def end(self, number: signal.Signals = signal.SIGKILL) -> str:
         self.process.send_signal(number)
         _, log = self.process.communicate(timeout=30)
         return log
 
-    def get(self, path):
+    def get(self, path: str) -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.pages}{path}", timeout=10) as page:
-            return page.read().decode()
+            text: str = page.read().decode()
+            return text
 
-    def nodes(self):
+    def nodes(self) -> int:
         """Nodes in its model; 0 while it has none, or does not listen yet."""
         try:
             model = json.loads(self.get("/debug/model"))["model"]
         except OSError:
             return 0
-        return model["nodes"] if model else 0
+        return int(model["nodes"]) if model else 0
 
 
-def free_port():
+def free_port() -> int:
     """Below the range that the kernel gives to outgoing connections, so that none takes it during a restart."""
     while True:
         port = random.randrange(20_000, 30_000)
@@ -76,7 +81,7 @@ def free_port():
                 return port
 
 
-async def until(condition, seconds=60.0):
+async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     """Polls from another thread, as the pages are another process's."""
     began = time.monotonic()
     while not await asyncio.to_thread(condition):
@@ -85,7 +90,7 @@ async def until(condition, seconds=60.0):
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     folder: Path = tmp_path_factory.mktemp("tls")
     authority = Authority(folder)
     pair = authority.issue("carico:aggregator", "localhost", "127.0.0.1")
@@ -98,22 +103,28 @@ def files(tmp_path_factory):
 class Agent:
     """The node's half of federation: a real pipeline fed at 10 Hz, a real client, and what it adopts."""
 
-    def __init__(self, name, files, target):
+    def __init__(self, name: str, files: Files, target: str) -> None:
         authority, _ = files
         pair = authority.issue_node(name)
-        certificates = {"tls_ca": authority.cert, "tls_cert": pair.cert, "tls_key": pair.key}
+        certificates: dict[str, Any] = {"tls_ca": authority.cert, "tls_cert": pair.cert, "tls_key": pair.key}
         self._name, self._pipeline = name, Pipeline(EstimateSettings(), DIMENSIONS)
         settings = AgentSettings(aggregator=target, ask_every=1.0, **certificates)
         self.client = ExchangeClient(settings, SystemClock(), self._adopt)
-        self.models, self.estimates = [], []
+        self.models: list[ClusterModel] = []
+        self.estimates: list[Estimate] = []
 
-    def _adopt(self, model):
+    def _evidence(self) -> Evidence:
+        evidence = self._pipeline.evidence()
+        assert evidence is not None
+        return evidence
+
+    def _adopt(self, model: ClusterModel) -> None:
         self.models.append(model)
-        basis = self._pipeline.evidence().basis
+        basis = self._evidence().basis
         view = cluster.view(model, SIZE, DIMENSIONS, basis @ basis.T)
         self._pipeline.adopt(view.gram, view.cost, view.mean_pods)
 
-    async def run(self):
+    async def run(self) -> None:
         link = asyncio.create_task(self.client.run())
         try:
             for tick in range(10**9):
@@ -126,8 +137,8 @@ class Agent:
             link.cancel()
             await asyncio.gather(link, return_exceptions=True)
 
-    def _tell(self):
-        evidence = self._pipeline.evidence()
+    def _tell(self) -> None:
+        evidence = self._evidence()
         baseline = tuple(max(0.0, b) for b in evidence.baseline * SIZE.vector(DIMENSIONS))
         self.client.offer(
             LocalModel(
@@ -136,20 +147,32 @@ class Agent:
         )
 
 
-async def ended(tasks):
+def have_estimated(agents: Sequence[Agent], counts: Sequence[int]) -> bool:
+    """Each agent has made more than five estimates since there were so many."""
+    return all(len(agent.estimates) > count + 5 for agent, count in zip(agents, counts, strict=True))
+
+
+def have_adopted(agents: Sequence[Agent], counts: Sequence[int]) -> bool:
+    """Each agent has adopted a model since there were so many."""
+    return all(len(agent.models) > count for agent, count in zip(agents, counts, strict=True))
+
+
+async def ended(tasks: Sequence[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @pytest.mark.slow
-def test_a_replica_that_is_killed_takes_no_signal_with_it_and_comes_back(files, monkeypatch):
+def test_a_replica_that_is_killed_takes_no_signal_with_it_and_comes_back(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two replicas behind one name, six agents. Each replica is killed in turn; agents go to the other one."""
 
-    async def play():
+    async def play() -> None:
         replicas, addresses = several(2, files)
 
-        async def both(_):
+        async def both(_: object) -> list[str]:
             return addresses
 
         monkeypatch.setattr(channel.Dialer, "addresses", both)
@@ -163,10 +186,10 @@ def test_a_replica_that_is_killed_takes_no_signal_with_it_and_comes_back(files, 
                 await until(lambda: all(r.nodes() == 6 for r in replicas))
                 replica.end(signal.SIGKILL)
                 models, said = [len(a.models) for a in agents], [len(a.estimates) for a in agents]
-                await until(lambda said=said: all(len(a.estimates) > s + 5 for a, s in zip(agents, said, strict=True)))
+                await until(functools.partial(have_estimated, agents, said))
                 replica.start()
-                await until(lambda models=models: all(len(a.models) > n for a, n in zip(agents, models, strict=True)))
-                await until(lambda replica=replica: listens(replica))
+                await until(functools.partial(have_adopted, agents, models))
+                await until(functools.partial(listens, replica))
         finally:
             await ended(tasks)
             for replica in replicas:
@@ -176,7 +199,7 @@ def test_a_replica_that_is_killed_takes_no_signal_with_it_and_comes_back(files, 
     asyncio.run(asyncio.wait_for(play(), 400))
 
 
-def several(count, files):
+def several(count: int, files: Files) -> tuple[list[Replica], list[str]]:
     """Replicas that know each other, and their addresses."""
     ports = [free_port() for _ in range(count)]
     addresses = [f"127.0.0.1:{port}" for port in ports]
@@ -184,17 +207,17 @@ def several(count, files):
     return [Replica(f"r{i}", files[1], port=port, peers=peers) for i, port in enumerate(ports)], addresses
 
 
-def listens(replica):
+def listens(replica: Replica) -> bool:
     try:
         return replica.get("/readyz") == "ok\n"
     except OSError:
         return False
 
 
-def test_the_only_replica_is_killed_and_gets_its_model_back(files):
+def test_the_only_replica_is_killed_and_gets_its_model_back(files: Files) -> None:
     """`make bench NAME=aggregator-restart` measures how soon."""
 
-    async def play():
+    async def play() -> None:
         replica = Replica("r1", files[1])
         replica.start()
         agents = [Agent(f"n{i}", files, f"localhost:{replica.grpc}") for i in range(4)]
@@ -203,7 +226,7 @@ def test_the_only_replica_is_killed_and_gets_its_model_back(files):
             await until(lambda: replica.nodes() == 4)
             replica.end(signal.SIGKILL)
             said = [len(agent.estimates) for agent in agents]
-            await until(lambda: all(len(a.estimates) > s + 5 for a, s in zip(agents, said, strict=True)))
+            await until(functools.partial(have_estimated, agents, said))
             replica.start()
             await until(lambda: replica.nodes() == 4)
         finally:
@@ -213,10 +236,10 @@ def test_the_only_replica_is_killed_and_gets_its_model_back(files):
     asyncio.run(asyncio.wait_for(play(), 300))
 
 
-def test_three_replicas_converge_to_one_model(files):
+def test_three_replicas_converge_to_one_model(files: Files) -> None:
     """Two nodes at each; every replica sends the same model of all six."""
 
-    async def play():
+    async def play() -> None:
         replicas, addresses = several(3, files)
         for replica in replicas:
             replica.start()
@@ -242,8 +265,8 @@ def test_three_replicas_converge_to_one_model(files):
 
 
 @pytest.mark.needs("promtool")
-def test_promtool_accepts_the_page_of_a_replica_at_work(files):
-    async def play():
+def test_promtool_accepts_the_page_of_a_replica_at_work(files: Files) -> None:
+    async def play() -> None:
         replica = Replica("r1", files[1])
         replica.start()
         task = asyncio.create_task(Agent("n1", files, f"127.0.0.1:{replica.grpc}").run())
@@ -264,8 +287,8 @@ def test_promtool_accepts_the_page_of_a_replica_at_work(files):
     asyncio.run(asyncio.wait_for(play(), 300))
 
 
-def test_a_node_may_not_speak_as_a_replica(files):
-    async def play():
+def test_a_node_may_not_speak_as_a_replica(files: Files) -> None:
+    async def play() -> grpc.StatusCode:
         replica = Replica("r1", files[1], peers=f"localhost:{free_port()}")
         replica.start()
         await until(lambda: listens(replica))
@@ -274,16 +297,16 @@ def test_a_node_may_not_speak_as_a_replica(files):
         stranger = TlsFiles(tls_ca=authority.cert, tls_cert=pair.cert, tls_key=pair.key)
         dialer = channel.Dialer(f"127.0.0.1:{replica.grpc}", stranger, "a test")
         async with dialer.open(dialer.target) as connection:
-            call = connection.stream_stream(f"{SERVICE}/Peer")()
-            answer = await call.code()
+            call = raw_calls.stream(connection, f"{SERVICE}/Peer")
+            answer: grpc.StatusCode = await call.code()
         replica.end()
         return answer
 
     assert asyncio.run(asyncio.wait_for(play(), 60)) is grpc.StatusCode.PERMISSION_DENIED
 
 
-def test_it_ends_on_a_signal(files):
-    async def play():
+def test_it_ends_on_a_signal(files: Files) -> None:
+    async def play() -> tuple[str, int]:
         replica = Replica("r1", files[1])
         replica.start()
         await until(lambda: listens(replica))
@@ -309,7 +332,7 @@ def test_it_ends_on_a_signal(files):
         (["--plaintext", "--merge", "lates"], "did you mean 'latest'?"),
     ],
 )
-def test_errors_are_reported_in_one_line(flags, complaint):
+def test_errors_are_reported_in_one_line(flags: list[str], complaint: str) -> None:
     command = [sys.executable, "-m", "carico.cli", "aggregator", "--listen", "127.0.0.1:0", *flags]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode in (1, 2)

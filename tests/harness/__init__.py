@@ -14,6 +14,7 @@ it and never each other.
     scheduler/     schedulers as processes and without a network
     soak/          fifteen minutes of faults on real components
     wire/          certificates, and schedulers that only receive reports
+    aggregator.py  models of nodes, and the state of an aggregator
     monitoring.py  an embedded cluster that a real Prometheus scrapes
     parts.py       features of a machine that tests need: @pytest.mark.needs
     promtool.py    Prometheus' check of a page of metrics

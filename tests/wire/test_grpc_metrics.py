@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from carico.errors import UndecodableMessage
 from carico.wire.metrics import GrpcServerMetrics
 from carico.wire.server import GrpcServer, StreamMethod, UnaryMethod
+from harness.wire import raw_calls
 from harness.wire.report_streams import PLAIN, running
 
 SERVICE = "carico.test.Service"
@@ -82,7 +83,7 @@ async def test_calls_are_counted_by_method_and_status():
         await counted.until("bidi_stream", "Stream", "OK", 1)
 
         with pytest.raises(aio.AioRpcError):
-            await channel.unary_unary(f"/{SERVICE}/Nothing")(b"")
+            await raw_calls.once(channel, f"/{SERVICE}/Nothing", b"")
         await counted.server.stop()
         assert await standing.code() is grpc.StatusCode.UNAVAILABLE
         await counted.until("bidi_stream", "Stream", "Unavailable", 1)

@@ -24,6 +24,7 @@ from carico.wire.channel import Dialer
 from carico.wire.identity import NODES, Certificates
 from carico.wire.report_client import METHOD, ReportClient
 from carico.wire.server import GrpcServer
+from harness.wire import raw_calls
 from harness.wire.report_streams import Scheduler, ended, running, with_files
 
 
@@ -46,7 +47,7 @@ async def status(files, port):
     """The first response to a caller with these files: the status of a rejection, or OK for a greeting."""
     dialer = Dialer(f"127.0.0.1:{port}", files, "a test")
     async with dialer.open(f"127.0.0.1:{port}") as channel:
-        call = channel.stream_stream(METHOD)()
+        call = raw_calls.stream(channel, METHOD)
         try:
             await call.read()
         except aio.AioRpcError as error:

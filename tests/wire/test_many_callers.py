@@ -25,6 +25,7 @@ from carico.wire.server import STREAMS_PER_NODE, GrpcServer
 from carico.wire.tokens import Accounts, Tokens
 from harness.kube.made_tokens import AUDIENCE, account, of, unsigned
 from harness.kube.scripted import ScriptedApi, Sent
+from harness.wire import raw_calls
 from harness.wire.report_streams import Scheduler, ended, with_files
 
 pytestmark = [pytest.mark.slow]
@@ -106,7 +107,7 @@ def world(tmp_path, node_report) -> World:
 
 
 async def opened(channel: aio.Channel, token: str) -> tuple[grpc.StatusCode, aio.StreamStreamCall]:
-    call = channel.stream_stream(METHOD)(metadata=(("authorization", f"Bearer {token}"),))
+    call = raw_calls.stream(channel, METHOD, (("authorization", f"Bearer {token}"),))
     try:
         await call.read()
     except aio.AioRpcError as error:

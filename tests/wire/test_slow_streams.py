@@ -16,6 +16,7 @@ from carico.wire.channel import Dialer
 from carico.wire.codec import report as codec
 from carico.wire.report_server import METHOD
 from carico.wire.v1 import capacity_pb2 as pb
+from harness.wire import raw_calls
 from harness.wire.report_streams import PLAIN, Scheduler, running
 
 # A client that makes no room for more than a few messages and reads none.
@@ -42,7 +43,7 @@ async def test_a_stream_that_does_not_read_its_answers_is_dropped(node_report):
     port = await scheduler.start()
     method = scheduler.service.method
     async with aio.insecure_channel(f"127.0.0.1:{port}", options=SMALL_WINDOW) as channel:
-        call = channel.stream_stream(METHOD)()
+        call = raw_calls.stream(channel, METHOD)
         await call.write(codec.encode(node_report(sequence=1)))
         await scheduler.until(lambda: scheduler.reports)
         refused = pb.NodeReport(node="n1").SerializeToString()  # each gets an answer, and none is read
@@ -70,12 +71,12 @@ async def test_an_announcement_waits_for_no_stream(node_report):
         aio.insecure_channel(f"127.0.0.1:{port}", options=SMALL_WINDOW) as slow,
         aio.insecure_channel(f"127.0.0.1:{port}") as quick,
     ):
-        deaf = slow.stream_stream(METHOD)()
+        deaf = raw_calls.stream(slow, METHOD)
         await deaf.write(codec.encode(node_report(sequence=1)))
         await scheduler.until(lambda: scheduler.reports)
         for _ in range(5_000):  # more than the other side makes room for
             assert service.announce() is None, "it is a call that returns, nothing to be awaited"
-        good = quick.stream_stream(METHOD)()
+        good = raw_calls.stream(quick, METHOD)
         await good.read()
         assert service.method.streams == 2
         service.announce()
@@ -102,7 +103,7 @@ async def test_many_slow_streams_at_once_are_not_dropped_as_a_few_are(node_repor
         monkeypatch.setattr(server, "LOOK_EVERY", 3600.0)
 
     async with aio.insecure_channel(f"127.0.0.1:{port}", options=SMALL_WINDOW) as channel:
-        calls = [channel.stream_stream(METHOD)() for _ in range(server.FEW + 2)]
+        calls = [raw_calls.stream(channel, METHOD) for _ in range(server.FEW + 2)]
         for number, call in enumerate(calls):
             await call.write(codec.encode(node_report(node=f"n{number}", sequence=1)))
         await scheduler.until(lambda: len(scheduler.reports) == len(calls))
@@ -132,7 +133,7 @@ async def test_thousands_of_new_streams_wait_instead_of_being_cancelled():
             await stack.enter_async_context(aio.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.channel_id", i)]))
             for i in range(8)
         ]
-        calls = [channel.stream_stream(METHOD)() for channel in channels for _ in range(250)]
+        calls = [raw_calls.stream(channel, METHOD) for channel in channels for _ in range(250)]
         for answer in await asyncio.gather(*(call.read() for call in calls)):
             assert answer is not aio.EOF
         assert scheduler.service.method.streams == len(calls)
@@ -146,7 +147,7 @@ async def test_a_dropped_stream_leaves_no_traceback_when_its_client_goes(node_re
     scheduler = Scheduler(PLAIN)
     port = await scheduler.start()
     async with aio.insecure_channel(f"127.0.0.1:{port}", options=SMALL_WINDOW) as channel:
-        call = channel.stream_stream(METHOD)()
+        call = raw_calls.stream(channel, METHOD)
         await call.write(codec.encode(node_report(sequence=1)))
         await scheduler.until(lambda: scheduler.reports)
         for _ in range(5_000):
@@ -171,7 +172,7 @@ async def test_a_node_has_so_many_streams_and_no_more(tls):
         async def opened(name):
             channel = Dialer(address, tls.node(name), "a test").open(address)
             await stack.enter_async_context(channel)
-            call = channel.stream_stream(METHOD)()
+            call = raw_calls.stream(channel, METHOD)
             return call, await call.read()
 
         first, _ = await opened("n1")
@@ -195,7 +196,7 @@ async def test_a_connection_carries_so_many_streams_and_no_more(monkeypatch):
     scheduler = Scheduler(PLAIN)
     address = f"127.0.0.1:{await scheduler.start()}"
     async with Dialer(address, TlsFiles(plaintext=True), "a test").open(address) as channel:
-        calls = [channel.stream_stream(METHOD)() for _ in range(4)]
+        calls = [raw_calls.stream(channel, METHOD) for _ in range(4)]
         reads = [asyncio.create_task(call.read()) for call in calls]
         done, waiting = await asyncio.wait(reads, return_when=asyncio.FIRST_COMPLETED)
         while len(done) < 3:

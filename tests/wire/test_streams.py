@@ -18,6 +18,7 @@ from carico.wire.codec import report as codec
 from carico.wire.report_client import METHOD, ReportClient
 from carico.wire.server import GrpcServer
 from harness.cluster.ports import free_port
+from harness.wire import raw_calls
 from harness.wire.report_streams import PLAIN, Scheduler, ended, running, with_files
 
 
@@ -93,7 +94,7 @@ async def test_garbage_ends_its_own_stream_with_a_status_and_no_other(node_repor
     scheduler = Scheduler(PLAIN)
     port = await scheduler.start()
     async with aio.insecure_channel(f"127.0.0.1:{port}") as to_server:
-        good, bad = to_server.stream_stream(METHOD)(), to_server.stream_stream(METHOD)()
+        good, bad = raw_calls.stream(to_server, METHOD), raw_calls.stream(to_server, METHOD)
         await bad.read()  # gRPC returns a status only when everything before it has been read
         await bad.write(b"\xff\xff\xff garbage")
         assert await bad.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -117,7 +118,7 @@ async def test_a_client_without_a_certificate_is_not_let_in(tls):
     port = await scheduler.start()
     stranger = TlsFiles(tls_ca=tls.server.client_ca)
     async with Dialer(f"127.0.0.1:{port}", stranger, "a test").open(f"127.0.0.1:{port}") as to_server:
-        call = to_server.stream_stream(METHOD)()
+        call = raw_calls.stream(to_server, METHOD)
         with pytest.raises(aio.AioRpcError, match="UNAVAILABLE"):
             await call.read()
     assert not scheduler.reports
@@ -131,7 +132,7 @@ async def test_a_server_of_another_name_is_not_trusted(tls):
     dialer = Dialer(f"elsewhere.example:{port}", tls.node("n1"), "a test")
     async with dialer.open(f"127.0.0.1:{port}") as to_server:
         with pytest.raises(aio.AioRpcError, match="UNAVAILABLE"):
-            await to_server.stream_stream(METHOD)().read()
+            await raw_calls.stream(to_server, METHOD).read()
     await scheduler.server.stop()
 
 

@@ -29,6 +29,7 @@ from carico.wire.report_client import ReportClient
 from carico.wire.server import MESSAGE_LIMIT, GrpcServer
 from carico.wire.tokens import Accounts, Tokens
 from harness.kube.made_tokens import NAMESPACE, account, unsigned
+from harness.wire import raw_calls
 from harness.wire.report_streams import PLAIN, Scheduler, ended, running, with_files
 
 REPORT = report_server.METHOD
@@ -88,7 +89,7 @@ async def status(authority, port, token, method=REPORT, key="authorization"):
     dialer = Dialer(f"127.0.0.1:{port}", TlsFiles(tls_ca=authority.cert), "a test")
     async with dialer.open(f"127.0.0.1:{port}") as channel:
         metadata = () if token is None else ((key, token),)
-        call = channel.stream_stream(method)(metadata=metadata)
+        call = raw_calls.stream(channel, method, metadata)
         try:
             await asyncio.wait_for(call.read(), 1.0 if method != REPORT else 30.0)
         except aio.AioRpcError as error:
@@ -227,11 +228,11 @@ async def test_what_is_too_large_or_too_fast(authority, served, reviewer, monkey
     dialer = Dialer(f"127.0.0.1:{port}", TlsFiles(tls_ca=authority.cert), "a test")
     metadata = (("authorization", f"Bearer {unsigned()}"),)
     async with dialer.open(dialer.target) as channel:
-        call = channel.stream_stream(REPORT)(metadata=metadata)
+        call = raw_calls.stream(channel, REPORT, metadata)
         await call.read()  # the greeting; without it the status does not come
         await call.write(bytes(MESSAGE_LIMIT + 1))
         assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        call = channel.stream_stream(REPORT)(metadata=metadata)
+        call = raw_calls.stream(channel, REPORT, metadata)
         for _ in range(8):
             await call.write(b"")  # an empty report: rejected, and the stream goes on
         await scheduler.until(lambda: len(scheduler.refused) == 9)
@@ -247,13 +248,13 @@ async def test_no_token_over_plaintext(served, reviewer, tmp_path):
     scheduler = TokenScheduler(served, reviewer)
     port = await scheduler.start()
     async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:  # against a TLS port
-        call = channel.stream_stream(REPORT)(metadata=(("authorization", f"Bearer {unsigned()}"),))
+        call = raw_calls.stream(channel, REPORT, (("authorization", f"Bearer {unsigned()}"),))
         assert await call.code() is grpc.StatusCode.UNAVAILABLE
     await scheduler.server.stop()
     open_one = Scheduler(PLAIN)
     port = await open_one.start()
     async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:  # a token against a plaintext port
-        call = channel.stream_stream(REPORT)(metadata=(("authorization", f"Bearer {unsigned()}"),))
+        call = raw_calls.stream(channel, REPORT, (("authorization", f"Bearer {unsigned()}"),))
         assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
     assert open_one.refused == ["identity"]
     await open_one.server.stop()
