@@ -26,7 +26,7 @@ class CertificateCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         family = GaugeMetricFamily(
             "carico_certificate_not_after_timestamp_seconds",
-            "When a certificate ends that this process shows, by where it is configured.",
+            "Expiry of a certificate that this process presents, by the setting that names it.",
             labels=["component", "certificate"],
         )
         for name, pem in self._certificates.items():

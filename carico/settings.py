@@ -53,9 +53,7 @@ class TelemetrySettings:
         "what used memory is taken from: MemAvailable, or free+buffers+cached",
         choices=("available", "free"),
     )
-    own_limits: bool = setting(
-        False, "measure against the cgroup limits that this process lives under instead of the machine"
-    )
+    own_limits: bool = setting(False, "measure against the cgroup limits of this process instead of the machine")
     disk_device: str = setting("", "disk to watch, e.g. nvme0n1; empty: the busiest one", metavar="NAME")
     network_device: str = setting(
         "", "network interface to watch, e.g. eth0; empty: the one with the default route", metavar="NAME"
@@ -81,7 +79,7 @@ class EstimateSettings:
     damping: float = setting(0.75, "weight of the past in the local subspace", least=0, most=0.999, metavar="RATIO")
     cluster_weight: float = setting(
         0.8,
-        "weight of the cluster's model beside the local one in the signal k",
+        "weight of the cluster's model against the local one in the signal k",
         least=0,
         most=1,
         metavar="RATIO",
@@ -122,7 +120,7 @@ class ClassSettings:
 
     class_ignored_labels: tuple[str, ...] = setting(
         DEFAULT_IGNORED,
-        "labels of one pod, run or rollout, which do not distinguish classes; a last * stands for any end, and "
+        "labels of one pod, run or rollout, which do not distinguish classes; a trailing * matches any suffix, and "
         "`default` for the list in carico/pod_class.py",
         metavar="LABEL,…",
     )
@@ -145,7 +143,7 @@ class RuntimeSettings(ClassSettings):
     settle: float = duration(2.0, "time until the load of a new pod shows in the usage", least=0)
     pod_stats: str = setting(
         "auto",
-        "what tells how much each pod uses: its cgroup, or the runtime's statistics where that cannot be seen (auto)",
+        "source of each pod's usage: its cgroup, or the runtime's statistics where that is not visible (auto)",
         choices=("auto", "cgroup", "cri", "none"),
     )
     measure_budget: float = duration(
@@ -238,11 +236,9 @@ class AgentSettings(NodeSettings, TlsFiles):
 
 @dataclasses.dataclass(frozen=True)
 class ViewSettings(AgentSettings):
-    """`carico top`, `record` and `replay`: the agent's section, for someone who may sit in a container."""
+    """`carico top`, `record` and `replay`: the agent's section, with the limits of the caller's container."""
 
-    own_limits: bool = setting(
-        True, "measure against the cgroup limits that this process lives under instead of the machine"
-    )
+    own_limits: bool = setting(True, "measure against the cgroup limits of this process instead of the machine")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -296,7 +292,7 @@ class ClientSettings:
         0.0, "requests per second to the API server; 0: no limit but the API server's own", least=0, metavar="RATE"
     )
     burst: int = setting(100, "requests that may be sent at once when qps is set", least=1)
-    connections: int = setting(512, "connections to the API server beside the watches", least=1)
+    connections: int = setting(512, "connections to the API server, in addition to the watches", least=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -320,7 +316,7 @@ class CapacitySettings:
     )
     unmeasured_per_node: int = setting(
         1,
-        "pods of an unmeasured class that may be on one node; the first measurement lifts the limit",
+        "pods of an unmeasured class that may be on one node; the limit ends with the first measurement",
         least=1,
         metavar="PODS",
     )
@@ -463,15 +459,17 @@ class SchedulerSettings(
     first_backoff: float = duration(1.0, "back-off of a pod after its first failure, doubled at each", least=0)
     last_backoff: float = duration(10.0, "longest back-off of a pod", least=0)
     flush_after: float = duration(
-        300.0, "time after which an unschedulable pod is tried again even if nothing helpful happened", least=1
+        300.0, "time after which an unschedulable pod is tried again even without an event that could help it", least=1
     )
     writers: int = setting(16, "evictions and nominations sent at once, and as many conditions", least=1)
-    event_queue: int = setting(20_000, "Events of pods without a node that may wait to be sent; the oldest go", least=1)
+    event_queue: int = setting(
+        20_000, "Events of pods without a node that may wait to be sent; beyond that the oldest are dropped", least=1
+    )
     event_workers: int = setting(400, "Events sent at once while no pod waits for its binding", least=1)
     page: bool = setting(True, "serve the web page at / of debug_listen")
     decisions: int = setting(10_000, "decisions kept for /debug/decisions", least=1)
     node_capacities: bool = setting(
-        True, "write NodeCapacity objects, which `kubectl get ncap` shows; off by itself where there is no such CRD"
+        True, "write NodeCapacity objects, which `kubectl get ncap` shows; without the CRD nothing is written"
     )
     per_node_metrics: int = setting(1000, "nodes above which /metrics has no series per node", least=0, metavar="NODES")
 

@@ -1,7 +1,7 @@
 """What a ServiceAccount token claims about itself, and the file that it is in.
 
 The claims are not verified here: only the API server does that. They serve to refuse without a review what no review
-would accept, and they say when a token ends, which no review says.
+would accept, and they contain the end of a token, which no review does.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Sample(NamedTuple):
 
 
 class ReviewedToken(NamedTuple):
-    """What the API server says of a ServiceAccount's token."""
+    """The API server's review of a ServiceAccount's token."""
 
     user: str  # system:serviceaccount:NAMESPACE:NAME
     node: str  # the node of the pod that the token was made for; empty where the API server does not name it

@@ -14,7 +14,7 @@ from carico.types import Estimate, Mode
 
 BY_RESOURCE: tuple[tuple[str, str, Callable[[Estimate], tuple[float, ...]]], ...] = (
     ("carico_usage_ratio", "Usage after smoothing; 0 is all free, 1 is full.", lambda e: e.usage),
-    ("carico_baseline_ratio", "Usage with no workload pod.", lambda e: e.baseline_ratio),
+    ("carico_baseline_ratio", "Usage that belongs to no workload pod.", lambda e: e.baseline_ratio),
     ("carico_pod_cost_ratio", "Usage that one more pod adds.", lambda e: e.cost_ratio),
 )
 OF_NODE: tuple[tuple[str, str, Callable[[Estimate], float]], ...] = (
@@ -23,7 +23,7 @@ OF_NODE: tuple[tuple[str, str, Callable[[Estimate], float]], ...] = (
     ("carico_node_workload_pods", "Workload pods that run here.", lambda e: e.pods),
     (
         "carico_node_churn",
-        "1 while containers come and go and usage is not trusted.",
+        "1 while containers are created or removed and usage is unreliable.",
         lambda e: e.mode is Mode.CHURN,
     ),
     ("carico_node_rejecting", "Pronto's signal: 1 while it would reject any job.", lambda e: e.rejecting),
@@ -35,7 +35,9 @@ class TickMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._lag = loop_lag(registry, "agent")
-        self._missed = Counter("carico_agent_ticks_missed", "Samples that a stall swallowed.", registry=registry)
+        self._missed = Counter(
+            "carico_agent_ticks_missed", "Samples that were missed because the process was stalled.", registry=registry
+        )
         self._missed_before = 0
 
     def ticked(self, late: Iterable[float], missed: int) -> None:
@@ -114,7 +116,7 @@ class LinkCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         family = GaugeMetricFamily(
-            "carico_agent_streams", "Streams that are open now, by whom they lead to.", labels=["to"]
+            "carico_agent_streams", "Open streams, by the process that they lead to.", labels=["to"]
         )
         for to, count in self._links().items():
             family.add_metric([to], count)

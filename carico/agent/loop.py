@@ -78,11 +78,11 @@ class Loop:
         """One tick."""
         held, pods = self._held, self._pods(now)
         held.append(PendingTick(now, self._sampler.fetch(), pods, late))
-        if len(held) >= self._pipeline.wanted or self._is_news(pods) or now + self._period - held[0].at > HOLD:
+        if len(held) >= self._pipeline.wanted or self._pods_changed(pods) or now + self._period - held[0].at > HOLD:
             self._held = []
             self._process_pending(held)
 
-    def _is_news(self, pods: PodCount) -> bool:
+    def _pods_changed(self, pods: PodCount) -> bool:
         """Whether the pod count changed since the last estimate."""
         return self.estimate is not None and self.estimate.pods != pods.running
 
@@ -95,7 +95,7 @@ class Loop:
             if sample is not None:
                 self._sampled_at = tick.at
                 estimate = self._pipeline.update(sample, tick.pods, self._measure_at_the_end(tick.at))
-        if sample is not None and estimate is None and self._is_news(held[-1].pods):
+        if sample is not None and estimate is None and self._pods_changed(held[-1].pods):
             present = None if self._measurer is None else self._measurer.present(held[-1].at)
             estimate = self._pipeline.between(sample, held[-1].pods, present)
         if estimate is not None:

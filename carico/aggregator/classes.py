@@ -2,7 +2,7 @@
 
 Messages only fill rows and mark classes; `refresh` merges a bounded number of marked classes each time, off the path of
 any call: first those that are new, then those that may have moved by a share that is to be sent. Where less than that
-can have changed, a class waits for its turn in the background: what nodes report of 2,000 classes changes thousands of
+can have changed, a class is merged later, in rotation: what nodes report of 2,000 classes changes thousands of
 times a second, and almost none of it changes what a class costs.
 
 A class that no live node reports any more is remembered for a week: a nightly job on nodes that come and go is not

@@ -22,7 +22,7 @@ class AggregatorCounters:
     """Counted as it happens."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        about = "Messages from nodes, those that were refused among them."
+        about = "Messages from nodes, including refused ones."
         self.exchange = Counter("carico_aggregator_messages", about, registry=registry).inc
         about = "Messages of nodes and other replicas that this replica refused, by reason."
         self._refused = Counter("carico_aggregator_messages_refused", about, ["reason"], registry=registry)
@@ -44,7 +44,7 @@ class AggregatorFigures(Collector):
         model, peers = state.model, state.peer_weights(self._service.clock.monotonic())
         yield _gauge("carico_aggregator_model_nodes", "Live nodes in the cluster's model.", model.nodes if model else 0)
         version = model.version if model else 0
-        yield _gauge("carico_aggregator_model_version", "Grows with every change of the model.", version)
+        yield _gauge("carico_aggregator_model_version", "Incremented at every change of the model.", version)
         streams = self._service.exchange.streams
         yield _gauge("carico_aggregator_streams", "Nodes that keep a stream to this replica.", streams)
         yield _gauge("carico_aggregator_peers", "Other replicas whose nodes are in the model.", len(peers))

@@ -40,7 +40,7 @@ class Aggregator:
     """One replica. `run` it, or `start` and `stop` it; in between it runs in its own tasks."""
 
     def __init__(self, settings: AggregatorSettings, clock: Clock, *, collect_garbage: bool = False) -> None:
-        """`collect_garbage`: this is the only thing in its process, whose garbage collector it may control."""
+        """`collect_garbage`: nothing else runs in its process, so it may control the garbage collector."""
         if settings.peers and not settings.plaintext:
             _check_peers(settings)
         self._settings = settings
@@ -87,7 +87,7 @@ class Aggregator:
         }
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Runs until `stop` is set; raises the error of a task that fails, because a partial aggregator is useless."""
+        """Runs until `stop` is set; raises the error of a task that fails, because no part can be missing."""
         await self.start()
         try:
             await process.first_to_end(stop, self._tasks)

@@ -44,7 +44,7 @@ async def _fetch(args: argparse.Namespace) -> list[ClassRow]:
     try:
         return msgspec.json.decode(answer, type=dict[str, list[ClassRow]])["classes"]
     except (msgspec.DecodeError, KeyError) as error:
-        raise CaricoError(f"what answers there knows no classes ({error}); check --server") from error
+        raise CaricoError(f"the server there has no class costs ({error}); check --server") from error
 
 
 def as_table(rows: list[ClassRow], *, wide: bool = False) -> str:

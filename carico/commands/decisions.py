@@ -122,4 +122,4 @@ def _summary(records: list[DecisionRecord], wrong: list[str]) -> list[str]:
         counts[record.result] = counts.get(record.result, 0) + 1
     totals = ", ".join(f"{count} {result}" for result, count in sorted(counts.items())) or "none"
     decisions = "1 decision" if len(records) == 1 else f"{len(records)} decisions"
-    return [f"replayed {decisions} ({totals}): {len(wrong) or 'none'} broke the rules", *wrong]
+    return [f"replayed {decisions} ({totals}): {len(wrong) or 'none'} violate the rules", *wrong]

@@ -116,7 +116,7 @@ async def fetch(client: PageClient, path: str, body: bytes | None) -> Explanatio
     try:
         return msgspec.json.decode(answer, type=Explanation)
     except msgspec.DecodeError as error:
-        raise CaricoError(f"{client.url}: what answers there is no scheduler ({error}); check --server") from error
+        raise CaricoError(f"{client.url}: the server there is not a scheduler ({error}); check --server") from error
 
 
 async def evaluate_here(

@@ -207,7 +207,7 @@ def _halt(text: str) -> Halt:
         return Halt()
     match = HALT.fullmatch(text)
     if match is None:
-        raise UsageError(f"--halt {text!r} is none of never, now,fail=N and soon,fail=N")
+        raise UsageError(f"--halt {text!r} is not one of never, now,fail=N and soon,fail=N")
     return Halt(int(match[2]), match[1] == "now")
 
 

@@ -46,6 +46,6 @@ def _dump(scheduler: Scheduler) -> None:
     sys.stderr.write(scheduler.parts.ring.dump().decode())
     try:
         scheduler.parts.ledger.validate()
-        log.info("the ledger adds up")
+        log.info("the ledger is consistent")
     except AssertionError as error:
-        log.error("the ledger does not add up: %s", error)
+        log.error("the ledger is inconsistent: %s", error)

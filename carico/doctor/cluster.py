@@ -81,7 +81,7 @@ async def _rights(client: Client, settings: SchedulerSettings) -> Finding:
     needed_rights = rights(enabled_parts.parts(settings), where, lease, also=registered_calls(settings))
     try:
         answers = await asyncio.gather(*(_may(client, right) for right in needed_rights))
-    except (CaricoError, OSError, ValueError) as error:  # ValueError: what answers is no API server
+    except (CaricoError, OSError, ValueError) as error:  # ValueError: the response is not an API server's
         return problem(
             "rights", f"cannot be checked: {error}", "allow create on selfsubjectaccessreviews", needed=False
         )
@@ -105,7 +105,7 @@ async def _may(client: Client, right: Right) -> bool:
 async def _lease(client: Client, settings: SchedulerSettings) -> Finding:
     namespace, lease = settings.leader_elect_resource_namespace, settings.leader_elect_resource_name
     name = f"{namespace}/{lease}"
-    start = "start `carico scheduler`; its log says why it does not lead. With --no-leader-elect there is no Lease"
+    start = "start `carico scheduler`, or see its log for why it does not lead. --no-leader-elect uses no Lease"
     try:
         spec = msgspec.json.decode(await leases.read(client, namespace, lease), type=dict[str, Any])["spec"]
         holder, renewed = spec.get("holderIdentity") or "", datetime.fromisoformat(spec["renewTime"]).timestamp()
@@ -135,7 +135,7 @@ async def _nodes(client: Client) -> Finding:
         return problem(
             "nodes",
             f"{len(unready)} of {len(items)} are not ready: {shown}",
-            "`kubectl describe node` says why",
+            "`kubectl describe node` shows why",
             needed=False,
         )
     return ok("nodes", f"{len(items)} of {len(items)} are ready")

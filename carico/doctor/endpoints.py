@@ -54,7 +54,7 @@ async def _pages(pages: PageClient, named: bool) -> list[Finding]:
     except (CaricoError, TimeoutError) as error:
         return [problem("scheduler", str(error) or f"{pages.url}: no answer in {PATIENCE:.0f} s", start, needed=named)]
     except ValueError:
-        return [problem("scheduler", f"{pages.url}: what answers there is no scheduler", start, needed=named)]
+        return [problem("scheduler", f"{pages.url}: the server there is not a scheduler", start, needed=named)]
     if (text := ready.body.decode(errors="replace").strip()) != "ok":
         fix = "wait, or look at its log: it cannot read the API server"
         return [problem("scheduler", f"{pages.url} is not ready: {text}", fix, needed=True)]
@@ -62,7 +62,7 @@ async def _pages(pages: PageClient, named: bool) -> list[Finding]:
         found, _, fix = error_text(ledger).partition("; ")
         return [problem("scheduler", f"{pages.url} is ready, but: {found}", fix or start, needed=named)]
     if not (isinstance(rows, dict) and "leader" in rows and isinstance(rows.get("nodes"), dict)):
-        return [problem("scheduler", f"{pages.url}: what answers there is no scheduler", start, needed=named)]
+        return [problem("scheduler", f"{pages.url}: the server there is not a scheduler", start, needed=named)]
     role = "leads" if rows["leader"] else "stands by"
     return [ok("scheduler", f"{pages.url} {role}"), reports(rows["nodes"])]
 
@@ -135,7 +135,7 @@ async def grpc(part: str, target: str, files: TlsFiles) -> Finding:
         return problem(part, f"{target}: it uses TLS", "leave --plaintext out and name --tls-ca", needed=True)
     return problem(
         part,
-        f"{target}: what answers there is not gRPC",
+        f"{target}: the server there does not serve gRPC",
         "check the port: pages and gRPC have different ones",
         needed=True,
     )
@@ -169,7 +169,9 @@ def _answers(part: str, target: str, ends_at: float | None) -> Finding:
         return ok(part, f"{target} answers")
     left = ends_at - time.time()
     if left < SOON:
-        fix = "renew it; with issue_certificates the log of the scheduler that leads says why it is not renewed"
+        fix = (
+            "renew it; with issue_certificates the log of the scheduler that leads has the reason why it is not renewed"
+        )
         return problem(part, f"{target} answers, but its certificate ends in {left / DAY:.1f} days", fix, needed=False)
     return ok(part, f"{target} answers over TLS, with a certificate for another {left / DAY:.0f} days")
 
@@ -179,7 +181,7 @@ def explained(error: OSError) -> tuple[str, str]:
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is refused: {error.verify_message}",
-            "name the authority that signed it with --tls-ca, and dial a name that stands in the certificate",
+            "name the authority that signed it with --tls-ca, and dial a name that is in the certificate",
         )
     if isinstance(error, ssl.SSLError):
         reason = (error.reason or str(error)).replace("_", " ").lower()

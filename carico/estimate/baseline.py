@@ -103,7 +103,7 @@ class Baseline:
     def restore(self, state: Mapping[str, object]) -> None:
         b, c, pbb, pbc, pcc, last = numbers(state, "line", 6, least=-1e6, most=1e6)
         if not (-1.0 <= b <= 1.0 and GAMMA_LEAST <= c <= GAMMA_MOST and min(pbb, pcc) >= 0.0):
-            raise ValueError("saved state: 'line' is no baseline; delete the state file to start fresh")
+            raise ValueError("saved state: 'line' is not a baseline; delete the state file to start fresh")
         if pbc * pbc > pbb * pcc + 1e-12:
             raise ValueError("saved state: 'line' holds impossible variances; delete the state file to start fresh")
         line = self._line

@@ -86,7 +86,7 @@ def _makes_sense(one: SavedResource) -> bool:
 
 def _refusal(saved: SavedClass) -> str:
     name = "/".join(saved.key)[:80]
-    return f"saved state: 'classes' holds nonsense of {name!r}; delete the state file to start fresh"
+    return f"saved state: 'classes' has invalid values of {name!r}; delete the state file to start fresh"
 
 
 def encode(classes: list[ClassStats]) -> list[object]:

@@ -43,7 +43,7 @@ SETTLES_BY = 20.0  # s after which a pod that still grows counts as measured
 COMES_UP = 1.2  # times the previous reading, above which cpu demand is still rising
 LITTLE = 0.02  # cores
 FEW = 3.0  # readings below which there is no level yet after a start-up, or to compare saturated seconds with
-QUIET = 0.02  # share of a level by which a reading may differ from it and tell nothing new about the class
+QUIET = 0.02  # share of a level by which a reading may differ from it without an update of the class's statistics
 BRIEF = 0.3  # weight of a pod that ended before it settled: the only evidence of pods that live for seconds
 
 

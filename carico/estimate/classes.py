@@ -8,7 +8,7 @@ are weighted by precision
     c = (m/p + μ/v) / (1/p + 1/v)
 
 with p the variance of the own mean and v that of the other. Where the two are more than three standard deviations
-apart they do not measure the same thing, and the own evidence is used unchanged.
+apart the pods are taken to differ, and the own evidence is used unchanged.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ class NodeClassTable:
         self.classes: OrderedDict[ClassKey, ClassStats] = OrderedDict()  # least recently used first
         self._received: OrderedDict[ClassKey, ClassCost] = OrderedDict()
         self.tracks: dict[str, tuple[ClassStats, PodTrack]] = {}  # of every current pod, by UID
-        self._postponed: dict[ClassKey, ClassStats] = {}  # classes of which readings told nothing new for some seconds
+        self._postponed: dict[
+            ClassKey, ClassStats
+        ] = {}  # classes that are not updated: their readings have hardly changed for some seconds
         self._at = -math.inf
         self._mean_pod: Values | None = None  # None: to be computed
         self._mixed: dict[ClassKey, tuple[ClassCost, ClassCost, ClassCost]] = {}  # own, other, and the two combined
@@ -227,10 +229,10 @@ class NodeClassTable:
         """What to reserve for a pod of a class without measurements."""
         costs = [c.cost for c in self.classes.values() if c.cost is not None]
         near = [cost for cost in costs if cost.key.namespace == namespace] or costs
-        dear = [self._dear(near, i) for i in range(len(self.resources))]
-        return tuple([max(guess, cost) for guess, cost in zip(self._first, dear, strict=True)])
+        expensive = [self._expensive(near, i) for i in range(len(self.resources))]
+        return tuple([max(guess, cost) for guess, cost in zip(self._first, expensive, strict=True)])
 
-    def _dear(self, costs: list[ClassCost], i: int) -> float:
+    def _expensive(self, costs: list[ClassCost], i: int) -> float:
         if not costs:
             return 0.0
         values = [cost.mean[i] for cost in costs]

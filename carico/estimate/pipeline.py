@@ -271,7 +271,7 @@ class Pipeline:
         self._prior.adopt(cost)
         size = len(self._dimensions)
         if gram.shape != (size, size) or not (np.abs(gram) <= LONGEST_CLUSTER).all():
-            detail = f"a Gram matrix that is not {size} × {size} sensible numbers: {gram.tolist()}"
+            detail = f"a Gram matrix that is not {size} × {size} numbers of plausible size: {gram.tolist()}"
             raise InvalidMessage("range", detail[:200])
         self._cluster = from_gram(gram)
 
@@ -303,7 +303,7 @@ class Pipeline:
     def restore(self, state: Mapping[str, object]) -> None:
         """Loads the state that `save` returned. State that does not fit raises ValueError and changes nothing."""
         if (version := state.get("version")) != SAVED_VERSION:
-            written = f"another Carico wrote it, in version {version!r}; this one reads version {SAVED_VERSION}"
+            written = f"it has format version {version!r}; this version of Carico reads {SAVED_VERSION}"
             raise ValueError(f"saved state: {written}")
         for key, mine in self._identity().items():
             if state.get(key) != mine:

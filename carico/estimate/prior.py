@@ -6,8 +6,8 @@ cluster repeatedly) and the cluster's μ ± √v (v the variance between the nod
     c_used = (c/(p+o) + μ/v) / (1/(p+o) + 1/v)        with own evidence
     c_used = μ                                        without
 
-Where the two are more than three standard deviations apart, (c − μ)² > 9·(p+o+v), they do not measure the same thing:
-this node's pods differ from the cluster's. Then v ← (c − μ)², which leaves the own cost almost unchanged.
+Where the two are more than three standard deviations apart, (c − μ)² > 9·(p+o+v), this node's pods
+differ from the cluster's. Then v ← (c − μ)², which leaves the own cost almost unchanged.
 
 o ≥ 0 is added to the node's own variance. When μ moved by more than √v since the last increase (μ₀):
 

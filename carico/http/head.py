@@ -51,7 +51,7 @@ def body_length(headers: dict[str, str], *, needed: bool) -> int:
             raise RejectedRequest(HTTPStatus.LENGTH_REQUIRED, "send the body with a Content-Length")
         return 0
     if not (length.isascii() and length.isdigit() and len(length) <= LENGTH_DIGITS):
-        raise _bad("the header Content-Length is no number of bytes")
+        raise _bad("the header Content-Length is not a number of bytes")
     return int(length)
 
 

@@ -237,7 +237,7 @@ class HttpServer:
             return await answer if isinstance(answer, Awaitable) else answer
         except Exception:
             log.exception("page %s failed", path)
-            return text(HTTPStatus.INTERNAL_SERVER_ERROR, "this page failed; the log says why")
+            return text(HTTPStatus.INTERNAL_SERVER_ERROR, "this page failed; the log has the reason")
 
 
 async def _follow(stream: Stream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

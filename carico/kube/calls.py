@@ -192,7 +192,7 @@ FOLLOW_DISRUPTION_BUDGETS = _followed(
 )
 FOLLOW_DEVICE_CLASSES = _followed(
     ApiResource("resource.k8s.io", "v1", "deviceclasses", namespaced=False),
-    _to_place("extended resources that a device class stands for"),
+    _to_place("extended resources that a device class provides"),
     optional=True,
 )
 FOLLOW_CLAIMS = _followed(CLAIMS, _to_place("volumes of a pod"))

@@ -143,7 +143,7 @@ class Client:
         self._identity: ClientIdentity | None = None  # of the requests and connections that are made now
         self._binary = True  # until the server answers 415 it is assumed to read protobuf
         self.sent = 0  # requests, for tests
-        self.on_answer: Answered = _nobody
+        self.on_answer: Answered = _not_counted
 
     def apart(self, patience: float) -> Client:
         """A client for one purpose with its own connection, independent of the state of the others."""
@@ -350,5 +350,5 @@ class Client:
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
-def _nobody(_method: str, _code: str, _seconds: float | None) -> None:
+def _not_counted(_method: str, _code: str, _seconds: float | None) -> None:
     """The default of `on_answer`: counts nothing."""

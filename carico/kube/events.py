@@ -108,7 +108,7 @@ class _Series(msgspec.Struct, eq=False, gc=False):
         self.count += 1
         self.note, self.last, self.said_at = note, wall, now
 
-    def begin_anew(self, name: str) -> None:
+    def restart(self, name: str) -> None:
         """Becomes another Event that first occurred just now."""
         self.name, self.began, self.first, self.count, self.written = name, self.last, False, 1, 0
 
@@ -168,7 +168,7 @@ class EventRecorder:
             self._write(event.key, series)
         elif now - series.put_at >= REFRESH:
             if series.written and series.note != series.written_note:
-                series.begin_anew(self._new_name(event.pod.name))
+                series.restart(self._new_name(event.pod.name))
             self._write(event.key, series)
 
     async def run(self) -> None:

@@ -188,7 +188,7 @@ class ExecPlugin:
             for line in errors:
                 if text := _printable(line.decode(errors="replace")).strip():
                     stderr_lines.append(text)
-                    log.warning("%s says: %s", self._plugin.name, text)
+                    log.warning("%s wrote: %s", self._plugin.name, text)
 
     def _error(self, what: str, stderr_lines: deque[str] | tuple[()]) -> CredentialError:
         words = f": {' | '.join(stderr_lines)}" if stderr_lines else ""

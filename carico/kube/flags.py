@@ -63,10 +63,10 @@ def pod_name(words: Sequence[str], namespace: str | None) -> tuple[str | None, s
     if slash and len(words) == 1 and front in PODS:
         front = ""
     if kind not in PODS or len(words) > 2 or "/" in front:
-        raise UsageError(f"{shown!r} is no pod; write it like web, pod/web or NAMESPACE/web")
+        raise UsageError(f"{shown!r} is not a pod; write it like web, pod/web or NAMESPACE/web")
     if front and given not in (None, front):
         raise UsageError(f"{shown!r} and --namespace {given} are two namespaces; name one")
     for part in (name, front or given):
         if part is not None and not NAME.fullmatch(part):
-            raise UsageError(f"{part!r} is no name in Kubernetes: lower-case letters, digits, dashes and dots")
+            raise UsageError(f"{part!r} is not a valid name in Kubernetes: lower-case letters, digits, dashes and dots")
     return front or given, name

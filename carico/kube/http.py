@@ -21,7 +21,7 @@ STREAM_BUFFER = 4 << 20  # bytes of an unread stream after which the socket is n
 HEAD_LIMIT = 64 << 10  # bytes of status line and headers
 VERSIONS = (b"HTTP/1.1", b"HTTP/1.0")
 LENGTH_DIGITS = 15
-SPACE = 0x20  # this and anything below it is no character of a header's name
+SPACE = 0x20  # this and all characters below it are invalid in a header's name
 SWITCHING_PROTOCOLS = 101
 INTERIM_LIMIT = 5  # 1xx responses before the final one, the same limit as Go's
 

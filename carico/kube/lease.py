@@ -106,7 +106,7 @@ class Election:
         """Renews until that has failed for `renew` seconds; then, and not later, this process no longer leads."""
         try:
             while True:
-                async with self._in_office():
+                async with self._renewed():
                     if not self._no_answer:  # otherwise the time for another attempt is short
                         await self._clock.sleep(self.times.retry)
                     await self._try()
@@ -122,7 +122,7 @@ class Election:
         await self._stop_keeping()
         if self.elected:
             self.elected = False
-            await self._give_back()
+            await self._release()
         await self._client.close()
 
     async def stop(self) -> None:
@@ -152,7 +152,7 @@ class Election:
             await asyncio.gather(work, return_exceptions=True)
 
     @contextlib.asynccontextmanager
-    async def _in_office(self) -> AsyncIterator[None]:
+    async def _renewed(self) -> AsyncIterator[None]:
         """Raises TimeoutError `renew` seconds after the last renewal."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(None) as limit:
@@ -162,14 +162,14 @@ class Election:
             finally:
                 call_off()
 
-    async def _give_back(self) -> None:
+    async def _release(self) -> None:
         try:
             lease = await self._get()
             if lease is not None and lease.spec.holder_identity == self.identity:
                 lease.spec = _Spec("", 1, lease.spec.acquire_time, self._now(), lease.spec.lease_transitions)
                 await self._put(lease)
         except (CaricoError, OSError, msgspec.DecodeError) as error:
-            log.warning("the lease could not be given back: %s", error)
+            log.warning("the lease could not be released: %s", error)
 
     async def _try(self) -> bool:
         started = self._clock.monotonic()

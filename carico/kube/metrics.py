@@ -37,13 +37,13 @@ class RequestMetrics:
         self._host = host
         self._requests = Counter(
             "rest_client_requests",
-            "Requests to the API server, by status (<error> where no answer came), method and host.",
+            "Requests to the API server, by status (<error> without a response), method and host.",
             ["code", "method", "host"],
             registry=registry,
         )
         self._seconds = Histogram(
             "rest_client_request_duration_seconds",
-            "From sending a request to the API server until its whole answer is there; watches are left out.",
+            "From sending a request to the API server until its whole response has arrived; without watches.",
             ["verb", "host"],
             buckets=BUCKETS,
             registry=registry,

@@ -25,7 +25,7 @@ class OwnObject(NamedTuple):
 
 
 async def read_secret(client: Client, namespace: str, name: str) -> OwnObject | None:
-    """None if there is none. An entry that is no text is left out."""
+    """None if there is none. An entry that is not text is left out."""
     found = await _read(client, calls.GET_SECRET, namespace, name)
     if found is None:
         return None

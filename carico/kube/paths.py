@@ -14,5 +14,5 @@ def segment(name: str) -> str:
     ('web-1', 'a%2Fb%3Fc%20d%0D%0A')
     """
     if name in (".", ".."):  # servers and proxies resolve these, encoded or not
-        raise CaricoError(f"{name!r} is no name of an object")
+        raise CaricoError(f"{name!r} is not a valid name of an object")
     return quote(name, safe="")

@@ -44,7 +44,7 @@ class TokenFile:
         except (OSError, UnicodeDecodeError) as error:
             if self._otherwise:
                 return self._otherwise
-            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            why = error.strerror if isinstance(error, OSError) else "it is not text"
             raise CredentialError(f"{self._at}: the token in {self._file} cannot be read ({why})") from error
         if not (token or self._otherwise):
             raise CredentialError(f"{self._at}: {self._file} is empty and should hold a token")

@@ -2,7 +2,7 @@
 
 What a token claims about itself is checked first: a wrong audience, another account or an end in the past costs no
 request. A positive answer is kept for a short time and never past the token's end; a negative one for a shorter time.
-While the API server does not answer, tokens in the cache pass, and others are told to try again.
+While the API server does not answer, tokens in the cache pass, and calls with others end with UNAVAILABLE.
 """
 
 from __future__ import annotations
@@ -51,12 +51,15 @@ class TokenMetrics:
             "carico_token_reviews", "Tokens that the API server was asked to review, by the result.", "result", RESULTS
         )
         self.cached = counter(
-            "carico_token_cache_answers", "Tokens whose review was still known.", "answer", ("accepted", "refused")
+            "carico_token_cache_answers",
+            "Tokens that were answered from the cache, by the answer.",
+            "answer",
+            ("accepted", "refused"),
         )
         self.refused = counter(
             "carico_tokens_refused", "Calls that were refused because of their token, by reason.", "reason", REASONS
         )
-        about = "Calls that were told to try again, because their token could not be reviewed in time."
+        about = "Calls that ended with UNAVAILABLE because their token could not be reviewed in time."
         self.postponed = Counter("carico_tokens_postponed", about, ["component"], registry=registry).labels(component)
 
 

@@ -40,9 +40,9 @@ def parse(text: str) -> Url:
     try:
         port = parts.port
     except ValueError:
-        raise ValueError("its port is no number from 1 to 65535") from None
+        raise ValueError("its port is not a number from 1 to 65535") from None
     if not parts.hostname or port == 0:
-        raise ValueError("it names no host" if not parts.hostname else "its port is no number from 1 to 65535")
+        raise ValueError("it names no host" if not parts.hostname else "its port is not a number from 1 to 65535")
     userinfo, at, _ = parts.netloc.rpartition("@")
     return Url(
         scheme=parts.scheme,

@@ -1,4 +1,4 @@
-"""The reflector: lists, then watches, forever; caches one kind of object and calls a handler for every change.
+"""The reflector: lists and watches one kind of object, caches it, and calls a handler for every change.
 
     list (in pages) ─► store ─► watch from the list's version ─► events ─► store, on_change(old, new)
          ▲                              │ the stream ends: watch again from the last version seen
@@ -271,7 +271,7 @@ class Reflector(Generic[T]):
             event = read(_Event[msgspec.Raw], line)
         except FAILURES as error:  # its object and resource version stay unknown
             self._count_undecodable()
-            raise ResourceExpired(f"a line of the watch is no event: {error}") from error
+            raise ResourceExpired(f"a line of the watch is not an event: {error}") from error
         if event.type == "ERROR":
             failure = decode(_Error, bytes(event.object))
             if failure.code == 410:

@@ -84,7 +84,7 @@ class ApiWriter:
         self._resting: list[tuple[float, int, WriteEntry]] = []  # a heap by the time of the next attempt
         self._serial = itertools.count()
         self._counts: Counter[Urgency] = Counter()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._ended = asyncio.Event()
 
     def __len__(self) -> int:
@@ -107,13 +107,13 @@ class ApiWriter:
         else:
             self._replace(entry, write)
         self._drop_beyond(write.urgency)
-        self._news.set()
+        self._changed.set()
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             while True:
                 if self._next() is None:
-                    await self._wait_for_news()
+                    await self._wait_for_work()
                     continue
                 await self._client.throttle()  # and only then the most urgent one is chosen
                 entry = self._take()
@@ -126,7 +126,7 @@ class ApiWriter:
         """Waits until all writes of these urgencies have ended; Events no longer wait for bindings."""
         urgencies = list(urgencies)
         self._events.busy = lambda: False
-        self._news.set()
+        self._changed.set()
         while any(self._counts[urgency] for urgency in urgencies):
             self._ended.clear()
             await self._ended.wait()
@@ -182,16 +182,16 @@ class ApiWriter:
                 return next(iter(lane.ready[urgency].values()))
         return None
 
-    async def _wait_for_news(self) -> None:
-        """Waits for news, or until the next resting write, or the next lane, is due."""
+    async def _wait_for_work(self) -> None:
+        """Waits for a new write or the end of one, or until the next resting write, or the next lane, is due."""
         now = self._clock.monotonic()
         when = min(lane.opens_at(now) if lane.ready[urgency] else math.inf for urgency, lane in self._lanes.items())
         if self._resting:
             when = min(when, self._resting[0][0])
-        self._news.clear()
-        call_off = self._clock.call_at(when, self._news.set) if when < math.inf else None
+        self._changed.clear()
+        call_off = self._clock.call_at(when, self._changed.set) if when < math.inf else None
         try:
-            await self._news.wait()
+            await self._changed.wait()
         finally:
             if call_off is not None:
                 call_off()
@@ -243,7 +243,7 @@ class ApiWriter:
             self._end(entry, error)
         else:
             self._rest(entry, error, now)
-        self._news.set()
+        self._changed.set()
 
     def _rest(self, entry: WriteEntry, error: Exception, now: float) -> None:
         """Rests until the next attempt; a write put meanwhile is sent then instead."""

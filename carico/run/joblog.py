@@ -77,7 +77,7 @@ def _entries(file: Path) -> dict[int, JobLogEntry]:
         if line == 1 and parts[0] == "Seq":
             continue
         if len(parts) != len(COLUMNS) or not all(NUMBER.fullmatch(parts[i]) for i in (0, 6, 7)):
-            raise UsageError(f"{file}:{line}: is no line of a job log; delete it, or start without --resume")
+            raise UsageError(f"{file}:{line}: is not a line of a job log; delete it, or start without --resume")
         entries[int(parts[0])] = JobLogEntry(f"{file}:{line}", parts[8], parts[6] == "0" and parts[7] == "0")
     return entries
 

@@ -27,7 +27,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Meter:
-    """Calls `news` whenever the result may have changed."""
+    """Calls `on_change` whenever the result may have changed."""
 
     def __init__(
         self, clock: Clock, admission: RunAdmission, memory: MemoryGuard, tasks: Callable[[], Mapping[int, int]]
@@ -42,10 +42,10 @@ class Meter:
         self._looked = False
         self._ticks = 0
 
-    async def run(self, news: Callable[[], None]) -> None:
+    async def run(self, on_change: Callable[[], None]) -> None:
         def tick(_: float) -> None:
             self.step(self._clock.monotonic())
-            news()
+            on_change()
 
         await Ticker(self._clock, 1.0 / RATE).run(tick)
 

@@ -74,11 +74,10 @@ class SchedulerMetrics:
             "scheduler_queue_incoming_pods", "Pods added to scheduling queues by event and queue.", "queue", "event"
         )
         self.after_flush = counter(
-            "scheduler_pod_scheduled_after_flush", "Pods scheduled only after waiting was given up as hopeless."
+            "scheduler_pod_scheduled_after_flush",
+            "Pods scheduled only after `flush_after`, without an event that could help them.",
         )
-        self.reports = counter(
-            "carico_scheduler_reports", "Capacity reports from agents, by what became of them.", "result"
-        )
+        self.reports = counter("carico_scheduler_reports", "Capacity reports from agents, by result.", "result")
         self.handover = histogram(
             "carico_scheduler_handover_duration_seconds",
             "From the decision for a node until its report counts the pod.",
@@ -104,7 +103,7 @@ class SchedulerMetrics:
         )
         self.stale_placements = counter(
             "carico_scheduler_stale_placements",
-            "Pods that were given a node without a recent report, by the rule.",
+            "Pods that were placed on a node without a recent report, by on_stale.",
             "on_stale",
         )
         self.extender = counter(
@@ -113,12 +112,12 @@ class SchedulerMetrics:
         self.events_lost = counter("carico_scheduler_events_lost", "Events that could not be sent.")
         self.writes = counter(
             "carico_scheduler_writes",
-            "Tries to write to the API server, and writes that were dropped, by result.",
+            "Attempts to write to the API server, and writes that were dropped, by result.",
             "kind",
             "result",
         )
         self.undecodable = counter(
-            "carico_undecodable_objects", "Objects that came in a form that cannot be decoded, by kind.", "kind"
+            "carico_undecodable_objects", "Received objects that could not be decoded, by kind.", "kind"
         )
         self.handler_errors = counter(
             "carico_scheduler_handler_errors", "Errors of the code that handles changes of objects, by kind.", "kind"

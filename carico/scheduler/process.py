@@ -394,7 +394,7 @@ class Scheduler:
     def why_not_alive(self) -> str | None:
         now = self.clock.monotonic()
         if now - self._turned_at > STALL_LIMIT:
-            return f"the event loop has not turned for {now - self._turned_at:.0f} s"
+            return f"the event loop has not run for {now - self._turned_at:.0f} s"
         if self.election.elected and now - self.election.renewed_at > RENEWAL_LIMIT:
             return f"this leader has not renewed its lease for {now - self.election.renewed_at:.0f} s"
         return None
@@ -405,7 +405,7 @@ class Scheduler:
 
     def why_not_ready(self) -> str | None:
         if not self.watches.is_synced:
-            return "the first lists of the API server's objects are not complete"
+            return "the initial lists of the API server's objects are not complete"
         return self.certificates.why_not_ready() if self.certificates is not None else None
 
 

@@ -211,7 +211,7 @@ class Simulation:
         self._on_end.pop(uid)(uid, outcome)
 
     def _change(self, uid: str, new: Pod | None) -> None:
-        """The scheduler hears of it after the delay of its watch."""
+        """The scheduler receives it after the delay of its watch."""
         old = self._pods.get(uid)
         if new is None:
             self._pods.pop(uid, None)

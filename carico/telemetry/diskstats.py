@@ -26,7 +26,7 @@ def parse_busy(text: bytes) -> dict[str, int]:
     for line in text.splitlines():
         words = line.split()
         if len(words) <= NAME:
-            raise SourceError(f"/proc/diskstats: {line[:80]!r} names no disk")
+            raise SourceError(f"/proc/diskstats: {line[:80]!r} has no device name or too few counters")
         if len(words) > BUSY and not words[NAME].startswith(NO_DISKS):
             busy[words[NAME].decode("latin-1")] = counter(words[BUSY], "/proc/diskstats busy time")
     return busy

@@ -28,7 +28,7 @@ def parse_total(text: bytes) -> int:
     line = text.split(b"\n", 1)[0]
     at = line.rfind(b"total=")
     if at < 0 or not line.startswith(b"some "):
-        raise SourceError(f"pressure says {line[:80]!r} instead of some … total=")
+        raise SourceError(f"pressure has {line[:80]!r} instead of some … total=")
     return counter(line[at + 6 :].strip(), "pressure total")
 
 

@@ -39,9 +39,9 @@ def parse_times(text: bytes) -> CpuTimes:
     try:
         ticks = [int(word) for word in words[1 : GUEST + 1]]
     except ValueError:
-        raise SourceError(f"/proc/stat: {line[:80]!r} holds something that is no number") from None
+        raise SourceError(f"/proc/stat: {line[:80]!r} has a field that is not a number") from None
     if min(ticks) < 0 or max(ticks) >= U64:
-        raise SourceError(f"/proc/stat: {line[:80]!r} holds a number that is no counter")
+        raise SourceError(f"/proc/stat: {line[:80]!r} has a number that is not a counter of the kernel")
     idle = sum(ticks[IDLE : IOWAIT + 1])  # kernels before 2.6 have no iowait
     return CpuTimes(idle, sum(ticks) - idle)
 
@@ -60,7 +60,7 @@ def count_processors(text: bytes) -> int:
 
 
 def utilisation(before: CpuTimes, after: CpuTimes) -> float | None:
-    """Share of the processors' time used in between; None if a counter decreased or none changed.
+    """Share of the processors' time used between two readings; None if a counter decreased or none changed.
 
     >>> utilisation(CpuTimes(idle=100, busy=50), CpuTimes(idle=115, busy=55))
     0.25

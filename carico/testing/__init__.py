@@ -1,7 +1,7 @@
 """Helpers for the tests of Carico, and for tests of plugins. Not in the wheel of container images.
 
 builders        nodes, pods, reports and class costs with only the fields that a test needs
-manual_clock    a clock that only moves when the test says so
+manual_clock    a clock that only tests advance
 api_server      the embedded API server inside one process
 plugin_checks   the contract of plugins, checked over random clusters
 filter_checks   those of them that concern filters

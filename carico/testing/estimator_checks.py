@@ -152,7 +152,7 @@ def _restored_goes_on_alike(make: Make, seconds: list[Observation]) -> None:
         assert math.isclose(one, other, rel_tol=0.1, abs_tol=0.5), f"the restored one ends with {one}, not {other}"
 
 
-def _nonsense_is_refused_or_harmless(make: Make, seconds: list[Observation]) -> None:
+def _invalid_state_is_refused_or_harmless(make: Make, seconds: list[Observation]) -> None:
     original = make()
     follow(original, seconds)
     state, rng = json.loads(_saved(original)), random.Random(len(seconds))
@@ -167,7 +167,7 @@ def _nonsense_is_refused_or_harmless(make: Make, seconds: list[Observation]) -> 
 
 
 def _shaken(state: dict[str, object], rng: random.Random) -> dict[str, object]:
-    """The state with one thing somewhere in it replaced by nonsense."""
+    """The state with one value in it replaced by an invalid one."""
     changed = copy.deepcopy(state)
     place: Any = changed
     while True:
@@ -196,6 +196,6 @@ CHECKS: dict[str, Callable[[Make, list[Observation]], None]] = {
     "same input, same answers": _same_input_same_answers,
     "answer changes nothing": _answer_changes_nothing,
     "restored, it goes on alike": _restored_goes_on_alike,
-    "nonsense is refused or harmless": _nonsense_is_refused_or_harmless,
+    "an invalid state is refused or harmless": _invalid_state_is_refused_or_harmless,
     "state is bounded": _state_is_bounded,
 }

@@ -23,7 +23,7 @@ class PemPair(NamedTuple):
 
 
 class Unusable(CaricoError):
-    """A text that is no certificate, or a key that does not belong to it."""
+    """A text that is not a certificate, or a key that does not belong to it."""
 
 
 class CertificateFacts(NamedTuple):
@@ -94,7 +94,7 @@ def is_issued_by(cert: str, authority: str) -> bool:
 
 
 def split(bundle: str) -> list[str]:
-    """The certificates of a bundle, each in the same form whatever is around them; what is none is left out."""
+    """The certificates of a bundle, each in the same form whatever is around them; anything else is skipped."""
     end, found = "-----END CERTIFICATE-----", []
     for part in bundle.split("-----BEGIN CERTIFICATE-----")[1:]:
         body, mark, _ = part.partition(end)
@@ -115,14 +115,14 @@ def _parsed(cert: str) -> Any:
     try:
         return cryptography().x509.load_pem_x509_certificate(cert.encode())
     except ValueError as error:
-        raise Unusable(f"this is no certificate: {error}") from error
+        raise Unusable(f"not a certificate: {error}") from error
 
 
 def _key_of(pair: PemPair) -> Any:
     try:
         return cryptography().serialization.load_pem_private_key(pair.key.encode(), None)
     except (ValueError, TypeError) as error:
-        raise Unusable(f"this is no key: {error}") from error
+        raise Unusable(f"not a key: {error}") from error
 
 
 def _name(text: str) -> Any:

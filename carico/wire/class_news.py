@@ -35,7 +35,7 @@ class ClassNews:
 
     def __init__(self) -> None:
         self._sent: dict[ClassKey, _Sent] = {}
-        self._looked_at: Sequence[ClassCost] | None = None  # the same costs have the same news
+        self._looked_at: Sequence[ClassCost] | None = None  # for the same object the result is the same
         self._due: list[ClassCost] = []
         self._presses = False  # whether one of these triggers a message
         self._floor: tuple[float, ...] = ()

@@ -84,7 +84,7 @@ class StreamClient:
         self._longest = longest
         self._silences = 0  # times in a row that a response did not come
         self._until = math.inf  # s, monotonic: when this stream is replaced
-        self._news = asyncio.Event()
+        self._woken = asyncio.Event()
         self._pausing_until: float | None = None  # s, monotonic; None while not pausing
         self._unanswered_since: float | None = None
         self._received = False  # whether this stream has brought a message
@@ -100,7 +100,7 @@ class StreamClient:
             now = self._clock.monotonic()
             if now + self._policy.delay(now) >= self._pausing_until - SAME_TIME:
                 return
-        self._news.set()
+        self._woken.set()
 
     async def run(self) -> None:
         """Never returns; an outage is logged once."""
@@ -162,7 +162,7 @@ class StreamClient:
         listening = asyncio.create_task(self._listen(call, address))
         try:
             while not listening.done() and not self._overdue() and not self._is_old():
-                self._news.clear()
+                self._woken.clear()
                 now = self._clock.monotonic()
                 if self._policy.delay(now) > 0:
                     await self._pause(now)
@@ -190,7 +190,7 @@ class StreamClient:
         return self._unanswered_since is None and self._clock.monotonic() >= self._until
 
     async def _pause(self, now: float) -> None:
-        """Waits until there is news, a response, the end of the stream, or a message is due."""
+        """Waits for a call of `wake`, a response, the end of the stream, or until a message is due."""
         seconds = self._policy.delay(now)
         if self._unanswered_since is not None:
             seconds = min(seconds, self._unanswered_since + self._patience_now() - now + 0.01)
@@ -198,7 +198,7 @@ class StreamClient:
         self._pausing_until = now + seconds
         try:
             async with asyncio.timeout(max(0.0, seconds) if seconds < 3600 else None):
-                await self._news.wait()
+                await self._woken.wait()
         except TimeoutError:
             pass
         finally:
@@ -210,9 +210,9 @@ class StreamClient:
                 self._unanswered_since, self._silences, self._received = None, 0, True
                 self._mark_reached(address)
                 self._receive(message)
-                self._news.set()
+                self._woken.set()
         finally:
-            self._news.set()
+            self._woken.set()
 
     def _receive(self, message: bytes) -> None:
         try:
@@ -259,7 +259,7 @@ def any_address(dialer: Dialer) -> Choose:
 async def every_address(
     dialer: Dialer, clock: Clock, start: Callable[[str, Choose], StreamClient], on_change: Callable[[list[str]], None]
 ) -> None:
-    """Keeps a stream to every address behind the name, forever; `start` makes the client for one of them."""
+    """Keeps a stream to every address behind the name; never returns; `start` makes the client for one of them."""
     running: dict[str, asyncio.Task[None]] = {}
     try:
         while True:

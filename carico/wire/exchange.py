@@ -57,8 +57,8 @@ class ExchangeStreamPolicy:
             return math.inf
         if self._first_of_stream:
             return 0.0
-        news = self._news.has_any(self._newest.class_costs, self._newest.dimensions, now)
-        due = self._send_rule.wait(self._newest, now, has_answer=self._has_answer, has_news=news)
+        moved = self._news.has_any(self._newest.class_costs, self._newest.dimensions, now)
+        due = self._send_rule.wait(self._newest, now, has_answer=self._has_answer, has_news=moved)
         return max(due, self._not_before - now)
 
     def next_message(self, now: float) -> bytes:

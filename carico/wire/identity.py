@@ -71,7 +71,7 @@ class Admission(NamedTuple):
 
 class CallerIdentity(Protocol):
     async def admit(self, facts: Facts, metadata: Metadata, address: str) -> Admission:
-        """Who calls, from `address`; raises Unauthenticated, or TryAgain when that cannot be told now."""
+        """Who calls, from `address`; raises Unauthenticated, or TryAgain when that cannot be decided now."""
 
 
 class AnyCaller:

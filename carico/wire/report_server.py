@@ -155,7 +155,7 @@ class _Session:
         self.on_return()
 
     def on_return(self) -> None:
-        """The node's reports continue on another stream; if they do not, the age of the last one tells."""
+        """The node's reports continue on another stream; if they do not, the node becomes stale in time."""
         if self._before is not None and self._service.outlets.get(self._before.node, (None,))[0] == self._stream:
             del self._service.outlets[self._before.node]
         self._service.streams.remove(self._stream)

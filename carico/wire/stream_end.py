@@ -14,9 +14,8 @@ RECONNECT = ("carico-reconnect", "now")
 # its life, so there is a new one by then.
 EARLY_SHARE = 0.1
 EARLY_LIMIT = 300.0  # s
-UNSTAGGERED = (
-    30.0  # s; of less nothing is taken off, or a client without a newer token would return more and more often
-)
+# s; shorter lifetimes are not shortened: without a newer token the client would reconnect more and more often
+UNSTAGGERED = 30.0
 
 
 class StreamEnd(NamedTuple):

@@ -1,7 +1,7 @@
 """Callers that are identified by the projected token of their ServiceAccount, in the header `authorization`.
 
 The account decides what a caller may do, and the node that the API server names for the token decides which node it may
-report for: the node on which the pod of this token was placed. Nothing that a message says matters for either.
+report for: the node on which the pod of this token was placed. The content of messages affects neither.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def test_every_benchmark_that_is_named_somewhere_exists() -> None:
         [sys.executable, "-m", "bench"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     known = {line.split()[0] for line in listed.splitlines()}
-    assert named - known - {"my-thing"} == set(), "my-thing is the example in CONTRIBUTING.md"
+    assert named - known - {"my-benchmark"} == set(), "my-benchmark is the example in CONTRIBUTING.md"
 
 
 def test_the_reference_of_commands_settings_and_metrics_is_up_to_date(tmp_path: Path) -> None:

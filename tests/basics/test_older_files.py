@@ -77,7 +77,7 @@ def test_saved_state_is_left_out_with_a_sentence_and_replaced(
     checkpoint = Checkpoint(file, Pipeline(AgentSettings(estimator=estimator), ("cpu", "memory"), 10.0))
     assert not checkpoint.load()
     assert caplog.messages == [
-        f"{file} cannot be used (saved state: another Carico wrote it, in version 1; this one reads version 3); "
+        f"{file} cannot be used (saved state: it has format version 1; this version of Carico reads 3); "
         "starting without saved state"
     ]
     checkpoint.save()

@@ -181,7 +181,7 @@ def test_the_port_of_the_pages_is_not_the_port_of_grpc() -> None:
         await server.stop()
         return finding
 
-    assert asyncio.run(scenario()).found.endswith("what answers there is not gRPC")
+    assert asyncio.run(scenario()).found.endswith("the server there does not serve gRPC")
 
 
 # --- the cluster ---

@@ -205,6 +205,6 @@ def test_plaintext_is_for_loopback_only(tmp_path: Path, capsys: pytest.CaptureFi
     """Also where --listen names no host, which is every address."""
     for address in ("0.0.0.0:0", ":0", "[::]:0"):
         assert api_process.main(["--kubeconfig", str(tmp_path / "k"), "--plaintext", "--listen", address]) == 2
-        said = f"carico: --plaintext: the token could be read on the way to {address}; listen on loopback\n"
+        said = f"carico: --plaintext: the token could be read in transit to {address}; listen on loopback\n"
         assert capsys.readouterr().err == said
     assert list(tmp_path.iterdir()) == []

@@ -118,7 +118,7 @@ def test_every_decision_had_enough_room(installed: Installed) -> None:
     """Replayed by `carico decisions` inside the leader's pod."""
     carico = ("carico", "decisions", "--server", "127.0.0.1:9469")
     said = installed.kubectl("exec", "-n", NAMESPACE, _leader(installed), "--", *carico)
-    assert said.splitlines()[-1].endswith("none broke the rules")
+    assert said.splitlines()[-1].endswith("none violate the rules")
     found = re.search(r"replayed \d+ decisions \(.*?(\d+) scheduled", said)
     assert found is not None, said.splitlines()[-1]
     assert int(found[1]) >= PODS

@@ -150,7 +150,7 @@ def test_when_the_file_cannot_be_written_the_new_token_serves_with_a_warning(
     before = path.read_bytes()
     assert token(path).startswith("Bearer ")
     assert path.read_bytes() == before
-    assert "the auth-provider oidc says: the new tokens could not be saved in" in caplog.text
+    assert "the auth-provider oidc wrote: the new tokens could not be saved in" in caplog.text
 
 
 @pytest.mark.needs("kubernetes")

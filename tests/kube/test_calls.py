@@ -167,5 +167,5 @@ def test_only_kube_patches_and_deletes() -> None:
 
 def test_paths_of_resources() -> None:
     assert ApiResource("apps", "v1", "replicasets").path("a b") == "/apis/apps/v1/namespaces/a%20b/replicasets"
-    with pytest.raises(CaricoError, match="no name"):
+    with pytest.raises(CaricoError, match="not a valid name"):
         ApiResource("", "v1", "pods").path("default", "..")

@@ -229,7 +229,7 @@ def test_in_a_pod_the_service_account_is_used(
     assert headers(found) == {"Authorization": "Bearer pod-token"}
     assert credentials.in_cluster(in_pod(tmp_path, POD_NAMESPACE="mine")).namespace == "mine"
     assert credentials.in_cluster(in_pod(tmp_path, KUBERNETES_SERVICE_HOST="fd00::1")).authority == "[fd00::1]:443"
-    with pytest.raises(UsageError, match=r"\$KUBERNETES_SERVICE_PORT: its port is no number"):
+    with pytest.raises(UsageError, match=r"\$KUBERNETES_SERVICE_PORT: its port is not a number"):
         credentials.in_cluster(in_pod(tmp_path, KUBERNETES_SERVICE_PORT="x"))
     monkeypatch.setattr(credentials, "in_cluster", lambda around: ("in cluster", around.environ))
     monkeypatch.setenv("HOME", str(tmp_path))

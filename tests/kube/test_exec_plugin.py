@@ -336,7 +336,7 @@ def test_its_stderr_and_exit_code_are_shown(tmp_path: Path, caplog: pytest.LogCa
     assert said.endswith(
         "plugin ended with exit code 1: your session has ended | �[1mplease run: aws sso login; brew install aws"
     )
-    assert "plugin says: your session has ended" in caplog.text
+    assert "plugin wrote: your session has ended" in caplog.text
 
 
 def test_its_stderr_is_shown_while_it_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -349,7 +349,7 @@ def test_its_stderr_is_shown_while_it_runs(tmp_path: Path, caplog: pytest.LogCap
 
     async def scenario() -> None:
         asked = asyncio.create_task(who.identity())
-        await until(lambda: "says: enter code ABC" in caplog.text)
+        await until(lambda: "wrote: enter code ABC" in caplog.text)
         await asyncio.to_thread((tmp_path / "gate").write_text, "the person has done it")
         assert (await asked).headers == (("Authorization", "Bearer t"),)
 

@@ -131,9 +131,9 @@ CERTIFICATE = {"client-certificate-data": "eA==", "client-key-data": "eA=="}
         (
             {"server": "https://h:99999"},
             {},
-            "cluster 'k': server cannot be used: its port is no number",
+            "cluster 'k': server cannot be used: its port is not a number",
         ),
-        ({"server": "https://h:0"}, {}, "its port is no number"),
+        ({"server": "https://h:0"}, {}, "its port is not a number"),
         ({"server": "https://"}, {}, "it names no host"),
         ({"server": "https://h\nX: y"}, {}, "it holds a space or a control character"),
         ({"server": "ftp://h"}, {}, "its scheme is ftp"),

@@ -94,7 +94,7 @@ def test_a_path_that_was_not_encoded_is_not_sent(wrong: str) -> None:
 
 @pytest.mark.parametrize("name", [".", ".."])
 def test_a_name_that_means_another_path_is_none(name: str) -> None:
-    with pytest.raises(CaricoError, match="no name"):
+    with pytest.raises(CaricoError, match="not a valid name"):
         segment(name)
-    with pytest.raises(CaricoError, match="no name"):
+    with pytest.raises(CaricoError, match="not a valid name"):
         calls.GET_POD.path("default", name)

@@ -154,7 +154,7 @@ def test_dry_run_runs_nothing(tmp_path: Path) -> None:
     ("words", "says"),
     [
         ([], "no command"),
-        (["--halt", "later", "true", ":::", "a"], "'later' is none of never, now,fail=N and soon,fail=N"),
+        (["--halt", "later", "true", ":::", "a"], "'later' is not one of never, now,fail=N and soon,fail=N"),
         (["--max", "1", "--min", "2", "true", ":::", "a"], "--max 1 is less than --min 2"),
         (["--resume", "true", ":::", "a"], "--resume needs the log"),
         (["-a", "/no/such", "true"], "/no/such: cannot be read"),

@@ -68,10 +68,10 @@ def test_a_pod_may_be_named_in_every_form(stage: Stage, words: list[str]) -> Non
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["deployment", "web"], "'deployment web' is no pod; write it like web, pod/web or NAMESPACE/web"),
-        (["a/b/c"], "'a/b/c' is no pod"),
+        (["deployment", "web"], "'deployment web' is not a pod; write it like web, pod/web or NAMESPACE/web"),
+        (["a/b/c"], "'a/b/c' is not a pod"),
         (["team/web", "-n", "other"], "'team/web' and --namespace other are two namespaces; name one"),
-        (["Web?x=1"], "'Web?x=1' is no name in Kubernetes"),
+        (["Web?x=1"], "'Web?x=1' is not a valid name in Kubernetes"),
     ],
 )
 def test_what_is_no_pod_is_refused(stage: Stage, words: list[str], message: str) -> None:
@@ -95,7 +95,7 @@ def test_the_namespace_is_that_of_the_context(stage: Stage, tmp_path: Path) -> N
 
 def test_a_server_of_the_environment_may_be_that_of_another_cluster(stage: Stage) -> None:
     """It stays set in the shell in which an embedded cluster was created."""
-    named, warning = ("--kubeconfig", str(stage.kubeconfig)), "whatever --kubeconfig says; unset $CARICO_SERVER to"
+    named, warning = ("--kubeconfig", str(stage.kubeconfig)), "not that of --kubeconfig; unset $CARICO_SERVER to"
     done = carico(stage, "explain", "web", *named, CARICO_SERVER=server(stage))
     assert done.returncode == 0
     assert f"the scheduler is that of $CARICO_SERVER, http://{server(stage)}, {warning}" in done.stderr
@@ -230,7 +230,7 @@ def test_without_kubectl_the_command_is_printed_and_the_rest_is_answered(stage: 
     ("holder", "why"),
     [
         ("", "none holds the Lease default/lease-nobody; name one with --server or $CARICO_SERVER"),
-        ("another-machine_77", "another-machine_77 leads, which is no pod"),
+        ("another-machine_77", "another-machine_77 leads, which is not a pod"),
     ],
 )
 def test_without_a_leading_pod_the_error_names_that(stage: Stage, holder: str, why: str) -> None:

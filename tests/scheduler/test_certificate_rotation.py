@@ -213,7 +213,7 @@ def _happens(world: World, incident: str, before: Authorities | None, rng: rando
     return 1
 
 
-def test_an_authority_that_nobody_knows_is_not_kept() -> None:
+def test_an_unknown_authority_is_not_kept() -> None:
     """Neither one that someone added to the ConfigMap, nor one that signed what someone put into a Secret."""
     world = World()
     world.round()

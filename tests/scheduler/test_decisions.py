@@ -28,7 +28,7 @@ def test_the_ring_is_bounded_dumped_and_read_back() -> None:
 
 def test_a_replay_finds_what_must_not_be() -> None:
     assert replay([record("p", "a"), record("p", "a", result="failed"), record("p", "b")]) == []
-    assert replay([record("p", "a"), record("p", "b")]) == ["p was promised a and then b"]
+    assert replay([record("p", "a"), record("p", "b")]) == ["p was assigned a and then b"]
     assert replay([record("p", "a", free=0.4)]) == ["p went to a, which had only 0.4 pods free"]
     assert replay([record("p", "a", free=None)]) == []  # no report was used
     assert len(replay([record("p", "a", free=1.5)], threshold=2)) == 1
@@ -51,7 +51,7 @@ def test_people_read_and_replay_a_dump(tmp_path: Path, capsys: pytest.CaptureFix
     assert "default/q" in shown
     assert "1970-01-01T00:00:00.000Z" in shown  # as in the log
     assert "default/p" not in shown
-    assert "replayed 2 decisions (2 scheduled): none broke the rules" in shown
+    assert "replayed 2 decisions (2 scheduled): none violate the rules" in shown
     assert main(["decisions", str(file), "--threshold", "2", "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert told["wrong"] == ["default/q went to node-7, which had only 1.2 pods free"]

@@ -187,7 +187,7 @@ def test_evicting_is_thought_through_for_a_bounded_number_of_nodes() -> None:
         parts.cluster.pod_changed(None, make_pod(f"low{number}", node=f"n{number}", cpu="8", phase="Running"))
     result = explain(parts, make_pod("high", priority=10, cpu="4"), now=0.0)
     assert result.preemption["victims"]
-    assert result.notes == ["evicting pods was thought through for 50 of 80 nodes"]
+    assert result.notes == ["evicting pods was simulated for 50 of 80 nodes"]
 
 
 def test_a_costly_plugin_does_not_run_for_rejected_nodes() -> None:

@@ -44,7 +44,7 @@ def test_an_event_loop_that_does_not_turn(scheduler: Scheduler) -> None:
     turn(scheduler, STALL_LIMIT)
     assert scheduler.why_not_alive() is None
     turn(scheduler, 1)
-    assert scheduler.why_not_alive() == "the event loop has not turned for 11 s"
+    assert scheduler.why_not_alive() == "the event loop has not run for 11 s"
 
 
 def test_a_leader_that_does_not_renew(scheduler: Scheduler) -> None:
@@ -67,7 +67,7 @@ def test_the_metrics_tell_whether_the_lease_is_held_as_kubernetes_components_do(
 
 
 def test_it_is_not_ready_before_the_first_lists(scheduler: Scheduler) -> None:
-    assert scheduler.why_not_ready() == "the first lists of the API server's objects are not complete"
+    assert scheduler.why_not_ready() == "the initial lists of the API server's objects are not complete"
     for reflector in scheduler.watches.all:
         reflector.synced.set()
     assert scheduler.why_not_ready() is None

@@ -203,10 +203,10 @@ def test_the_last_decisions_are_replayed(stage: Stage) -> None:
         server = ("--server", f"http://127.0.0.1:{stage.process.page_port}")
         told = stage.word("decisions", *server, "--pod", f"{namespace}/p")
         assert node in told
-        assert "none broke the rules" in told
+        assert "none violate the rules" in told
         os.kill(stage.process.pid, signal.SIGUSR2)
         stage.process.wait_for(f'"pod":"{namespace}/p".*"node":"{node}"')
-        stage.process.wait_for("the ledger adds up")
+        stage.process.wait_for("the ledger is consistent")
         dumped = stage.word("decisions", "-", "--pod", f"{namespace}/p", stdin=stage.process.log())
         assert node in dumped
 

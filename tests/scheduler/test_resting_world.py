@@ -1,4 +1,4 @@
-"""A simulated cluster at rest: no pod that fits waits, none was evicted to no effect, and the ledger adds up.
+"""A simulated cluster at rest: no pod that fits waits, none was evicted to no effect, and the ledger is consistent.
 
 What decisions look like in a world that stands still is tested elsewhere. Here everything moves: pods, nodes, reports
 and evictions come in any order, watches lag, bindings fail.

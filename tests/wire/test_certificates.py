@@ -89,7 +89,7 @@ def test_the_command_makes_what_a_cluster_needs_and_can_be_called_again(tmp_path
     ("words", "complaint"),
     [
         ([], "name --servers, --nodes or both"),
-        (["--nodes", "../n1"], "'../n1' is no name of a node"),
+        (["--nodes", "../n1"], "'../n1' is not a valid name of a node"),
         (["--nodes", "n1", "--days", "0"], "--days 0 is less than 1"),
     ],
 )

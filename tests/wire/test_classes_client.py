@@ -170,7 +170,7 @@ async def test_a_policy_that_fails_at_an_answer_keeps_its_stream(caplog):
     """A model that the pipeline cannot take raises ValueError; once that ended the stream, again and again."""
 
     def fail():
-        raise ValueError("a Gram matrix that is not 2 × 2 sensible numbers")
+        raise ValueError("a Gram matrix that is not 2 × 2 numbers of plausible size")
 
     server, address = await served()
     policy = Chatter(fail, every=0.02)

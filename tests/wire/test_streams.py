@@ -186,6 +186,6 @@ async def test_only_what_is_due_earlier_breaks_off_a_pause():
     policy.due = clock.monotonic() + 0.2
     stream.wake()
     await pause
-    stream._news.clear()
+    stream._woken.clear()
     stream.wake()  # no pause now: the next one must see it
-    assert stream._news.is_set()
+    assert stream._woken.is_set()

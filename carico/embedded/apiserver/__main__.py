@@ -1,6 +1,6 @@
 """The embedded API server as a process: `python -m carico.embedded.apiserver --kubeconfig FILE`.
 
-The kubeconfig appears when the server listens. It ends with SIGTERM or SIGINT, and all that it kept is gone.
+The kubeconfig appears when the server listens. It ends with SIGTERM or SIGINT, and all objects are lost.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ log = logging.getLogger("carico.embedded.apiserver")
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m carico.embedded.apiserver", description=__doc__)
     parser.add_argument("--listen", default="127.0.0.1:0", help="host:port; port 0 takes a free one")
-    parser.add_argument("--kubeconfig", type=Path, required=True, help="the file to write for those who may come in")
-    parser.add_argument("--plaintext", action="store_true", help="speak HTTP without TLS, for measurements only")
+    parser.add_argument(
+        "--kubeconfig", type=Path, required=True, help="kubeconfig file to write, for the clients of this server"
+    )
+    parser.add_argument("--plaintext", action="store_true", help="serve HTTP without TLS, for measurements only")
     parser.add_argument("--logs", type=Path, help="folder of the containers' logs, as UID/CONTAINER.log")
     args = parser.parse_args(argv)
     try:
         if args.plaintext and not is_loopback(split_address(args.listen)[0]):
-            raise UsageError(f"--plaintext: the token could be read on the way to {args.listen}; listen on loopback")
+            raise UsageError(f"--plaintext: the token could be read in transit to {args.listen}; listen on loopback")
         logs.start()
         logs.dump_stacks_on_signal()
         run_until_signal(lambda stop: _serve(args, stop))

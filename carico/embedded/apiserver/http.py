@@ -116,7 +116,9 @@ class ApiConnection(asyncio.Protocol):
             self._answer(ApiResponse(refusal.code, refusal.encode()), last=True)
         except Exception:
             log.exception("a request failed")
-            self._answer(ApiResponse(500, StatusError(500, "InternalError", "the log says why").encode()), last=True)
+            self._answer(
+                ApiResponse(500, StatusError(500, "InternalError", "the log has the reason").encode()), last=True
+            )
 
     def _next(self) -> bool:
         """Answer the request at the start of the buffer; False if it is not complete yet."""
@@ -239,6 +241,6 @@ def _chunks(buffer: bytearray, at: int) -> tuple[bytes, int] | None:
         if len(buffer) < end + 2:
             return None
         if buffer[end : end + 2] != b"\r\n":
-            raise StatusError(400, "BadRequest", "a chunk does not end where its size says")
+            raise StatusError(400, "BadRequest", "a chunk is longer or shorter than its size")
         parts.append(bytes(buffer[line + 2 : end]))
         at = end + 2

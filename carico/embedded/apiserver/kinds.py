@@ -34,7 +34,7 @@ class ApiKind:
     status: bool = False  # has a status subresource, and only that writes the field `status`
     more: tuple[str, ...] = ()  # further subresources
     categories: tuple[str, ...] = ()
-    shelf: str = ""  # stored together with another kind's objects
+    stored_with: str = ""  # stored together with another kind's objects
     view: KindView | None = None
     make_on_put: bool = False  # a PUT to a name that does not exist creates it
     blind_put: bool = True  # a PUT may leave out the resourceVersion
@@ -60,7 +60,7 @@ class ApiKind:
 
     @property
     def place(self) -> str:
-        return self.shelf or self.resource
+        return self.stored_with or self.resource
 
     @property
     def singular(self) -> str:
@@ -86,7 +86,7 @@ NAMESPACES = ApiKind(
 )  # fmt: skip
 EVENTS = ApiKind("", "v1", "events", "Event", short=("ev",), make_on_put=True)
 NEW_EVENTS = ApiKind(
-    "events.k8s.io", "v1", "events", "Event", short=("ev",), shelf="events", view=_EVENT_VIEW, make_on_put=True
+    "events.k8s.io", "v1", "events", "Event", short=("ev",), stored_with="events", view=_EVENT_VIEW, make_on_put=True
 )  # fmt: skip
 LEASES = ApiKind("coordination.k8s.io", "v1", "leases", "Lease", make_on_put=True, blind_put=False)
 JOBS = ApiKind("batch", "v1", "jobs", "Job", status=True, categories=_ALL)

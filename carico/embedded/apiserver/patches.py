@@ -63,7 +63,7 @@ def _step(target: Any, step: dict[str, Any]) -> Any:
         return _added(_removed(target, path) if path else target, path, step["value"])
     if operation == "add":
         return _added(target, path, step["value"])
-    raise ValueError(f"{operation!r} is no operation")
+    raise ValueError(f"{operation!r} is not an operation")
 
 
 def _pointer(text: str) -> list[str]:

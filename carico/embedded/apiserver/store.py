@@ -28,43 +28,45 @@ class ApiStore:
 
     def __init__(self, first: int = 1, history: int = HISTORY) -> None:
         self.first = self.version = first
-        self._shelves = {kind.place: Collection(history) for kind in KINDS if not kind.hidden}
-        self._kinds = {kind.place: kind for kind in reversed(KINDS)}  # the kind as which a shelf is stored
+        self._collections = {kind.place: Collection(history) for kind in KINDS if not kind.hidden}
+        self._kinds = {
+            kind.place: kind for kind in reversed(KINDS)
+        }  # by the name of the collection: the kind that it stores
         self._owned: defaultdict[str, set[tuple[str, Key]]] = defaultdict(set)  # UID of an owner to its dependents
         self.uids: set[str] = set()  # of all objects
         self._inside: defaultdict[str, int] = defaultdict(int)  # namespace to the number of objects in it
 
-    def shelf(self, kind: ApiKind) -> Collection:
-        return self._shelves[kind.place]
+    def collection(self, kind: ApiKind) -> Collection:
+        return self._collections[kind.place]
 
     def get(self, kind: ApiKind, key: Key) -> ObjectRecord | None:
-        return self.shelf(kind).records.get(key)
+        return self.collection(kind).records.get(key)
 
     def put(self, kind: ApiKind, plain: Plain) -> ObjectRecord:
         """Store `plain` under a new version; the caller must not modify it any more."""
         self.version += 1
         plain["metadata"]["resourceVersion"] = str(self.version)
         record = ObjectRecord(plain, self.version)
-        shelf, key = self.shelf(kind), record.key
-        old = shelf.records.get(key)
-        shelf.records[key] = record
+        collection, key = self.collection(kind), record.key
+        old = collection.records.get(key)
+        collection.records[key] = record
         self._own(kind, old, record)
         if old is None:
             self._inside[key[0]] += 1
             self.uids.add(plain["metadata"]["uid"])
-        shelf.history.append(ObjectChange(old, record, self.version))
+        collection.history.append(ObjectChange(old, record, self.version))
         return record
 
     def remove(self, kind: ApiKind, key: Key) -> ObjectRecord:
         """Delete the object; returns its last state with the version of the deletion."""
-        shelf = self.shelf(kind)
-        old = shelf.records.pop(key)
+        collection = self.collection(kind)
+        old = collection.records.pop(key)
         self.version += 1
         self._own(kind, old, None)
         self._inside[key[0]] -= 1
         self.uids.discard(old.plain["metadata"]["uid"])
         change = ObjectChange(old, None, self.version)
-        shelf.history.append(change)
+        collection.history.append(change)
         return change.last_seen()
 
     def owned_by(self, uid: str) -> list[tuple[ApiKind, Key]]:
@@ -74,8 +76,8 @@ class ApiStore:
         return not self._inside[namespace]
 
     def content(self, namespace: str) -> Iterator[tuple[ApiKind, Key]]:
-        for place, shelf in self._shelves.items():
-            for key in [key for key in shelf.records if key[0] == namespace]:
+        for place, collection in self._collections.items():
+            for key in [key for key in collection.records if key[0] == namespace]:
                 yield self._kinds[place], key
 
     def _own(self, kind: ApiKind, old: ObjectRecord | None, new: ObjectRecord | None) -> None:

@@ -178,5 +178,5 @@ def _give_priority(kind: ApiKind, pod: Plain, store: ApiStore) -> None:
 
 
 def _default_class(store: ApiStore) -> str:
-    classes = store.shelf(PRIORITY_CLASSES).records.values()
+    classes = store.collection(PRIORITY_CLASSES).records.values()
     return next((record.plain["metadata"]["name"] for record in classes if record.plain.get("globalDefault")), "")

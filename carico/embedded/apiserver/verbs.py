@@ -38,7 +38,7 @@ class ApiVerbs:
 
     def found(self, kind: ApiKind, namespace: str, test: Test | None) -> list[ObjectRecord]:
         """All that match, in the order of their names, as in etcd."""
-        records = self.store.shelf(kind).records
+        records = self.store.collection(kind).records
         keys = sorted(records) if not namespace else sorted(key for key in records if key[0] == namespace)
         chosen = [records[key] for key in keys]
         return chosen if test is None else [record for record in chosen if test(record.plain)]
@@ -71,7 +71,7 @@ class ApiVerbs:
             raise status_error.forbidden(kind, name, why)
 
     def _make_room_for_events(self) -> None:
-        kept = self.store.shelf(EVENTS).records
+        kept = self.store.collection(EVENTS).records
         while len(kept) >= MOST_EVENTS:
             self.store.remove(EVENTS, next(iter(kept)))
 

@@ -44,7 +44,7 @@ class ApiWatch:
         self, wanted: WatchParameters, store: ApiStore, clock: Clock, present: Callable[[], Iterable[ObjectRecord]]
     ) -> None:
         self._wanted, self._store, self._clock, self._present = wanted, store, clock, present
-        self._history = store.shelf(wanted.form.kind).history
+        self._history = store.collection(wanted.form.kind).history
         self._fresh = wanted.initial or wanted.since in ("", "0")
         self._place = self._history.end if self._fresh else self._start(wanted.since)
         self._due = False

@@ -83,7 +83,7 @@ def restore(state: Mapping[str, object], key: str, size: int, longest: float) ->
         return None
     model = Subspace(saved[:, 1:].T, saved[:, 0])
     if not np.allclose(model.u.T @ model.u, np.eye(len(saved)), atol=1e-6) or (model.s < 0).any():
-        raise ValueError(f"saved state: {key!r} is no subspace; delete the state file to start fresh")
+        raise ValueError(f"saved state: {key!r} is not a subspace; delete the state file to start fresh")
     return model
 
 

@@ -1,6 +1,6 @@
 """The leader makes and renews authority and certificates; any other replica does nothing here.
 
-It looks at what is stored every LOOK_EVERY, so that what somebody deleted is back by then. A write is refused by the
+It checks what is stored every LOOK_EVERY, so a deleted object is restored within that time. A write is refused by the
 API server when the object has changed since it was read, and by the fence when this replica no longer leads.
 """
 

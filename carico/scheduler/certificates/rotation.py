@@ -6,7 +6,7 @@ until the last certificate that it signed has ended. So certificates of both are
 certificates are renewed at two thirds of their life like at any other time.
 
 Each write is of one object, and `next_write` looks at nothing but what is stored: a leader that was killed between two
-writes, or that was replaced, leaves nothing half done. What somebody deleted is made again.
+writes, or that was replaced, leaves nothing half done. A deleted object is created again.
 """
 
 from __future__ import annotations

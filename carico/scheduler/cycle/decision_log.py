@@ -81,7 +81,7 @@ def replay(records: Iterable[DecisionRecord], threshold: float | None = None) ->
         if record.free_before is not None and record.free_before < _need(record, threshold) - ROUNDED:
             wrong.append(f"{record.pod} went to {record.node}, which had only {record.free_before:g} pods free")
         if placed.get(record.uid, record.node) != record.node:
-            wrong.append(f"{record.pod} was promised {placed[record.uid]} and then {record.node}")
+            wrong.append(f"{record.pod} was assigned {placed[record.uid]} and then {record.node}")
         placed[record.uid] = record.node
     return wrong
 

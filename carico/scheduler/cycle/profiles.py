@@ -112,12 +112,12 @@ class Profile:
         return Scope.TEMPLATE if self._by_template.issuperset(names) else Scope.LABELS
 
     def explain_need(self, pod: PodInfo, *, exact: bool, of: Container[str] | None = None) -> str:
-        """What the pod needs of a node, by every plugin that says it; `of`: by these plugins only."""
+        """What the pod needs of a node, by every plugin that explains it; `of`: by these plugins only."""
         explains = (p for p in self._explains if of is None or p.name in of)
         return "; ".join(text for p in explains if (text := p.explain_need(pod, exact=exact)))
 
     def figures(self, cycle: Cycle, row: int | None) -> DecisionFigures:
-        """What the decision is based on, by the first plugin that says it; `row` is the chosen node's."""
+        """What the decision is based on, by the first plugin that explains it; `row` is the chosen node's."""
         for plugin in self._explains:
             if plugin.name not in cycle.skipped and (found := plugin.explain_decision(cycle, row)) is not None:
                 return found

@@ -225,5 +225,5 @@ def _bits(mask: Mask) -> bytes:
 
 def broken(cluster: ClusterCache, pod: PodInfo, error: Exception) -> Decision:
     """The decision after a plugin raised an exception: the pod is retried after its back-off."""
-    message = f"a plugin broke: {type(error).__name__}: {error}"
+    message = f"a plugin raised an exception: {type(error).__name__}: {error}"
     return Decision(Cycle(pod, cluster.snapshot), message=message, code=Code.ERROR, refusal=Diagnosis())

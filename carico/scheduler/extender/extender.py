@@ -51,7 +51,7 @@ from carico.scheduler.extender.messages import (
     decoded,
     filtered_page,
     json_page,
-    nonsense,
+    undecodable,
 )
 from carico.scheduler.extender.reservations import BOUND, UNTIL_KNOWN, ExtenderReservations
 from carico.scheduler.extender.wakeup import ExtenderWakeup
@@ -99,7 +99,7 @@ class Extender:
     def filter(self, request: Request) -> Page:
         arguments = decoded(request, Arguments)
         if arguments is None:
-            return nonsense("ExtenderArgs")
+            return undecodable("ExtenderArgs")
         self.reservations.let_go()
         if (in_flight := self._in_flight.get(arguments.pod.uid)) is not None:
             self._count("filter", "in flight")
@@ -119,7 +119,7 @@ class Extender:
     def prioritize(self, request: Request) -> Page:
         arguments = decoded(request, Arguments)
         if arguments is None:
-            return nonsense("ExtenderArgs")
+            return undecodable("ExtenderArgs")
         pod = self._find(arguments.pod.namespace, arguments.pod.name, arguments.pod.uid)
         cycle, (rows, known) = self._cycle(pod or arguments.pod), self._rows(arguments.names)
         scores = dict.fromkeys(arguments.names, 0)
@@ -134,7 +134,7 @@ class Extender:
     async def bind(self, request: Request) -> Page:
         arguments = decoded(request, BindingArguments)
         if arguments is None:
-            return nonsense("ExtenderBindingArgs")
+            return undecodable("ExtenderBindingArgs")
         outcome = await self._bind(arguments)
         self._count("bind", outcome.bound.value)
         return json_page({"Error": "" if outcome.bound is BindResult.DONE else outcome.why or outcome.bound.value})
@@ -175,7 +175,7 @@ class Extender:
             return BindOutcome(BindResult.FAILED, why)
         answer = self._judge(pod, [arguments.node])
         if not answer.good:
-            why = (answer.failed | answer.hopeless)[arguments.node]
+            why = (answer.failed | answer.unresolvable)[arguments.node]
             return BindOutcome(BindResult.FAILED, f"{arguments.node} {why} any more")
         self.reservations.put(pod, arguments.node, UNTIL_KNOWN)
         in_flight = self._in_flight[pod.uid] = self._parts.waiting.enter(
@@ -259,13 +259,13 @@ class Extender:
             if not (reasons := verdict.at(i)):
                 answer.good.append(name)
             else:
-                where = answer.hopeless if any(reason.unresolvable for reason in reasons) else answer.failed
+                where = answer.unresolvable if any(reason.unresolvable for reason in reasons) else answer.failed
                 where[name] = ", ".join(reason.text for reason in reasons)
         for name in set(names).difference(known):  # nodes that the watch has not delivered yet
             if (reason := self._supply.unreported()) is None:
                 answer.good.append(name)
             else:
-                answer.hopeless[name] = reason.text
+                answer.unresolvable[name] = reason.text
         return answer
 
     def _cycle(self, pod: Pod) -> Cycle:

@@ -36,11 +36,11 @@ class BindingArguments(msgspec.Struct, rename="pascal"):
 
 
 class FilterAnswer(msgspec.Struct):
-    """Feasible nodes, and the others with reasons: evicting pods might help on `failed`, not on `hopeless` ones."""
+    """Feasible nodes, and the others with reasons: evicting pods might help on `failed`, not on `unresolvable` ones."""
 
     good: list[str]
     failed: dict[str, str]
-    hopeless: dict[str, str]
+    unresolvable: dict[str, str]
 
 
 Asked = TypeVar("Asked", Arguments, BindingArguments)
@@ -53,7 +53,7 @@ def decoded(request: Request, kind: type[Asked]) -> Asked | None:
         return None
 
 
-def nonsense(kind: str) -> Page:
+def undecodable(kind: str) -> Page:
     return text(HTTPStatus.BAD_REQUEST, f"this is no {kind}; see kube-scheduler's extender API v1")
 
 
@@ -62,7 +62,11 @@ def json_page(value: Any) -> Page:
 
 
 def filtered_page(request: Request, answer: FilterAnswer, *, names_only: bool) -> Page:
-    fields: dict[str, Any] = {"FailedNodes": answer.failed, "FailedAndUnresolvableNodes": answer.hopeless, "Error": ""}
+    fields: dict[str, Any] = {
+        "FailedNodes": answer.failed,
+        "FailedAndUnresolvableNodes": answer.unresolvable,
+        "Error": "",
+    }
     if names_only:
         return json_page({"NodeNames": answer.good, **fields})
     # Without nodeCacheCapable the request has whole Node objects, and the answer must return them unchanged.

@@ -131,7 +131,7 @@ class Reason(NamedTuple):
 
     text: str
     unresolvable: bool = False  # evicting pods from the node would not help
-    transient: bool = False  # says nothing about the node's room, and ends without an eviction: nominations are kept
+    transient: bool = False  # independent of the node's room, and ends without an eviction: nominations are kept
 
 
 Bits = NDArray[np.unsignedinteger[Any]]

@@ -111,9 +111,9 @@ class FilterResult:
         for name, verdict in self.verdicts:
             if name in ignoring:
                 continue
-            hopeless = sum(1 << i for i, reason in enumerate(verdict.reasons) if reason.unresolvable)
-            if hopeless:
-                mask &= (verdict.bits & verdict.bits.dtype.type(hopeless)) == 0
+            unresolvable = sum(1 << i for i, reason in enumerate(verdict.reasons) if reason.unresolvable)
+            if unresolvable:
+                mask &= (verdict.bits & verdict.bits.dtype.type(unresolvable)) == 0
         return mask
 
 

@@ -88,7 +88,7 @@ class AccessReview:
             log.warning("a caller of the private pages could not be reviewed: %s", error)
             again = (("Retry-After", "1"),)
             raise RejectedRequest(
-                HTTPStatus.SERVICE_UNAVAILABLE, "the API server gives no review now", again
+                HTTPStatus.SERVICE_UNAVAILABLE, "the API server does not review requests now", again
             ) from error
 
     def _take(self) -> None:

@@ -236,7 +236,7 @@ def _explain_preemption(profile: Profile, cycle: Cycle, feasibility: FilterResul
                 nominated = cycle.snapshot.nominated.get(cycle.pod.uid)
                 result.preemption = {"node": nominated.node if nominated is not None else "", "victims": []}
     if hopeful > PREEMPTION_ROWS:
-        result.notes.append(f"evicting pods was thought through for {PREEMPTION_ROWS} of {hopeful} nodes")
+        result.notes.append(f"evicting pods was simulated for {PREEMPTION_ROWS} of {hopeful} nodes")
 
 
 def _limited(feasibility: FilterResult) -> tuple[FilterResult, int]:

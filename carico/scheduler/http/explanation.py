@@ -9,7 +9,7 @@ import msgspec
 from carico.table import table
 
 QUEUES = {
-    "active": "waits for its turn",
+    "active": "in the active queue",
     "backoff": "in back-off after a failed attempt",
     "waiting": "unschedulable: waits for a change that could help",
     "gated": "gated: not tried until its gates are removed",

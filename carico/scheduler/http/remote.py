@@ -113,7 +113,7 @@ async def _reach(args: argparse.Namespace) -> AsyncIterator[Pages]:
     elif found.holder.rpartition("_")[0] == socket.gethostname() and _listens():
         yield Pages(usual())
     else:
-        yield Pages(why_not=f"{found.holder} leads, which is no pod; name its pages with --server")
+        yield Pages(why_not=f"{found.holder} leads, which is not a pod; name its pages with --server")
 
 
 def _warn_of_another_cluster(address: str, args: argparse.Namespace) -> None:
@@ -121,7 +121,7 @@ def _warn_of_another_cluster(address: str, args: argparse.Namespace) -> None:
     flag = "--context" if args.context else "--kubeconfig" if args.kubeconfig else ""
     if flag and not args.server and url.parse(address).scheme == "http":  # over https the kubeconfig's token is used
         log.warning(
-            "the scheduler is that of $%s, %s, whatever %s says; unset $%s to ask that cluster's, or use --server",
+            "the scheduler is that of $%s, %s, not that of %s; unset $%s to ask that cluster's, or use --server",
             *(VARIABLE, address, flag, VARIABLE),
         )
 

@@ -58,7 +58,7 @@ class Queued:
 
 @dataclass(slots=True, eq=False)
 class QueuedGroup:
-    """Pods that are one entry. The first one stands for them in heaps and groups; the others are "grouped"."""
+    """Pods that are one entry. The first one represents them in heaps and groups; the others are "grouped"."""
 
     key: tuple[str, str, str]  # profile, plugin, and the plugin's name for it
     members: dict[str, Queued] = field(default_factory=dict)  # by UID

@@ -1,6 +1,6 @@
 """Groups of pods that are one entry of the queue.
 
-The first pod of a group stands for all of them in the queue, with its place, its back-off and its attempts; the others
+The first pod of a group represents all of them in the queue, with its place, its back-off and its attempts; the others
 are "grouped". They are popped together, and when all have a node the group is dissolved: each is bound on its own. One
 whose binding fails is in the group again, with those that wait.
 """

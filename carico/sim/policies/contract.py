@@ -1,4 +1,4 @@
-"""What a policy sees of the simulation: what its metrics source would tell it, and for an oracle the truth."""
+"""What a policy sees of the simulation: the figures of its metrics source, and for an oracle the true ones."""
 
 from __future__ import annotations
 

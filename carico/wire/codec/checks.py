@@ -43,7 +43,7 @@ def parsed(kind: type[M], data: bytes) -> M:
 
 def name(value: str) -> str:
     if len(value) > NAME_LIMIT or not _NAME.fullmatch(value):
-        raise InvalidMessage("name", f"{value[:60]!r} is no name of a node or replica")
+        raise InvalidMessage("name", f"{value[:60]!r} is not a valid name of a node or replica")
     return value
 
 
@@ -56,7 +56,7 @@ def dimensions(names: tuple[str, ...]) -> tuple[str, ...]:
         )
     for dimension in names:
         if not _DIMENSION.fullmatch(dimension):
-            raise InvalidMessage("dimensions", f"{dimension[:60]!r} is no name of a dimension")
+            raise InvalidMessage("dimensions", f"{dimension[:60]!r} is not a valid name of a dimension")
     return names
 
 

@@ -1,7 +1,7 @@
 """ClassCost: what pods of one class need, in any message.
 
-A node can claim at most its own size: a pod that needs more than the whole node fills it, and a greater claim is
-nothing that this node can know. The sender limits its values to that (`claim`), and a message beyond it is rejected.
+A node can claim at most its own size: a pod that needs more than the whole node fills it, so the
+node cannot have measured more. The sender limits its values to that (`claim`), and a message beyond it is rejected.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def of_cluster(messages: Sequence[common.ClassCost], resources: tuple[str, ...],
 
 def _different(costs: tuple[ClassCost, ...]) -> tuple[ClassCost, ...]:
     if len({(cost.key.family, cost.key.revision) for cost in costs}) != len(costs):
-        raise InvalidMessage("shape", "a class stands in the message twice")
+        raise InvalidMessage("shape", "the message has a class twice")
     return costs
 
 
@@ -175,9 +175,9 @@ def _within(what: str, values: Sequence[float], most: tuple[float, ...]) -> tupl
 def key(namespace: str, family: str, revision: str) -> ClassKey:
     """The class of this name, or InvalidMessage. The same object for every caller: an aggregator keeps many."""
     if not _is_name(family, 1, FAMILY_LIMIT) or not _is_name(revision, 0, REVISION_LIMIT):
-        raise InvalidMessage("name", f"{family[:60]!r} {revision[:20]!r} is no name of a class")
+        raise InvalidMessage("name", f"{family[:60]!r} {revision[:20]!r} is not a valid class name")
     if not _is_name(namespace, 0, NAMESPACE_LIMIT):
-        raise InvalidMessage("name", f"{namespace[:60]!r} is no namespace")
+        raise InvalidMessage("name", f"{namespace[:60]!r} is not a valid namespace")
     return ClassKey(namespace, family, revision)
 
 

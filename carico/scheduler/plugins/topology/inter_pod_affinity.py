@@ -36,21 +36,21 @@ from carico.scheduler.framework.contract import (
 )
 from carico.types import Vector
 
-NO_COMPANY = Reason("node(s) didn't match pod affinity rules", unresolvable=True)
-BAD_COMPANY = Reason("node(s) didn't match pod anti-affinity rules")
-UNWELCOME = Reason("node(s) didn't satisfy existing pods anti-affinity rules")
+AFFINITY = Reason("node(s) didn't match pod affinity rules", unresolvable=True)
+ANTI_AFFINITY = Reason("node(s) didn't match pod anti-affinity rules")
+EXISTING_ANTI_AFFINITY = Reason("node(s) didn't satisfy existing pods anti-affinity rules")
 
 HARD_WEIGHT = 1  # weight of a running pod's required affinity in the score of pods that match it
 MAX_FOREIGN_KEYS = 256  # above this, keys that no running pod uses any more are dropped
 
 
 @dataclass(slots=True)
-class _Company:
+class _DomainCounts:
     """Pods per domain, by label key: the filter state of one cycle."""
 
-    wanted: dict[str, Counts]  # pods that match all affinity terms
-    shunned: dict[str, Counts]  # pods that match an anti-affinity term of this pod
-    shunning: dict[str, Counts]  # running pods with an anti-affinity term that matches this pod
+    affinity: dict[str, Counts]  # pods that match all affinity terms
+    anti_affinity: dict[str, Counts]  # pods that match an anti-affinity term of this pod
+    existing_anti_affinity: dict[str, Counts]  # running pods with an anti-affinity term that matches this pod
 
 
 class InterPodAffinity(PreFilter, PreFilterExtensions, Filter, PreScore, Score):
@@ -69,34 +69,36 @@ class InterPodAffinity(PreFilter, PreFilterExtensions, Filter, PreScore, Score):
 
     def pre_filter(self, cycle: Cycle) -> Status:
         snapshot, mine = cycle.snapshot, cycle.pod.terms
-        shunning: dict[str, Counts] = {}
+        existing_anti_affinity: dict[str, Counts] = {}
         for term, there in snapshot.match_counts.anti_affinity.items():
             if snapshot.match_counts.included(term.pod_set, cycle.pod.identity):
-                _gather(shunning, snapshot, term.topology_key, there)
-        if not shunning and not mine.affinity and not mine.anti_affinity:
+                _gather(existing_anti_affinity, snapshot, term.topology_key, there)
+        if not existing_anti_affinity and not mine.affinity and not mine.anti_affinity:
             return SKIP
-        self._foreign_keys.update(shunning)
+        self._foreign_keys.update(existing_anti_affinity)
         if len(self._foreign_keys) > MAX_FOREIGN_KEYS:
             self._foreign_keys = {term.topology_key for term in snapshot.match_counts.anti_affinity}
-        company = _Company({}, {}, shunning)
+        counted = _DomainCounts({}, {}, existing_anti_affinity)
         matching_all = _matching_all(snapshot, mine.affinity) if mine.affinity else None
         for term in mine.affinity:
-            _gather(company.wanted, snapshot, term.topology_key, matching_all)
+            _gather(counted.affinity, snapshot, term.topology_key, matching_all)
         for term in mine.anti_affinity:
             counts = snapshot.match_counts.count(term.pod_set, len(snapshot), terminating=True)
-            _gather(company.shunned, snapshot, term.topology_key, counts)
-        cycle.state[self.name] = company
+            _gather(counted.anti_affinity, snapshot, term.topology_key, counts)
+        cycle.state[self.name] = counted
         return OK
 
     def filter(self, cycle: Cycle, rows: RowArray | None) -> Verdict:
-        company: _Company = cycle.state[self.name]
+        counted: _DomainCounts = cycle.state[self.name]
         length = len(cycle.snapshot) if rows is None else len(rows)
         bits = np.zeros(length, dtype=np.uint8)
         if cycle.pod.terms.affinity:
-            bits |= _lonely(cycle, company, rows).view(np.uint8)
-        bits |= _in_company(cycle.snapshot, company.shunned, rows, length).view(np.uint8) << np.uint8(1)
-        bits |= _in_company(cycle.snapshot, company.shunning, rows, length).view(np.uint8) << np.uint8(2)
-        return Verdict(bits, (NO_COMPANY, BAD_COMPANY, UNWELCOME))
+            bits |= _without_affinity(cycle, counted, rows).view(np.uint8)
+        bits |= _in_domain_of(cycle.snapshot, counted.anti_affinity, rows, length).view(np.uint8) << np.uint8(1)
+        bits |= _in_domain_of(cycle.snapshot, counted.existing_anti_affinity, rows, length).view(np.uint8) << np.uint8(
+            2
+        )
+        return Verdict(bits, (AFFINITY, ANTI_AFFINITY, EXISTING_ANTI_AFFINITY))
 
     def _changes_domain(self, pod: PodInfo, old: Node | None, new: Node) -> bool:
         """Whether the node is new, or has moved to another domain of a term that may have rejected the pod."""
@@ -115,18 +117,18 @@ class InterPodAffinity(PreFilter, PreFilterExtensions, Filter, PreScore, Score):
         self._shift(cycle, pod, row, -1)
 
     def _shift(self, cycle: Cycle, pod: PodInfo, row: int, change: int) -> None:
-        company: _Company = cycle.state[self.name]
+        counted: _DomainCounts = cycle.state[self.name]
         snapshot, mine = cycle.snapshot, cycle.pod.terms
         included = snapshot.match_counts.included
         for term in pod.terms.anti_affinity:
             if included(term.pod_set, cycle.pod.identity):
-                _bump(company.shunning, snapshot, term.topology_key, row, change)
+                _bump(counted.existing_anti_affinity, snapshot, term.topology_key, row, change)
         if mine.affinity and all(included(term.pod_set, pod.identity) for term in mine.affinity):
             for term in mine.affinity:
-                _bump(company.wanted, snapshot, term.topology_key, row, change)
+                _bump(counted.affinity, snapshot, term.topology_key, row, change)
         for term in mine.anti_affinity:
             if included(term.pod_set, pod.identity):
-                _bump(company.shunned, snapshot, term.topology_key, row, change)
+                _bump(counted.anti_affinity, snapshot, term.topology_key, row, change)
 
     def pre_score(self, cycle: Cycle, rows: RowArray) -> Status:
         snapshot, match_counts = cycle.snapshot, cycle.snapshot.match_counts
@@ -172,36 +174,36 @@ def _gather(
     into[key] = into[key] + weight * per_domain if key in into else weight * per_domain
 
 
-def _bump(company: dict[str, Counts], snapshot: Snapshot, key: str, row: int, change: int) -> None:
+def _bump(counted: dict[str, Counts], snapshot: Snapshot, key: str, row: int, change: int) -> None:
     code = snapshot.labels.column(key).codes[row]
     if code != MISSING:
-        if key not in company:
-            company[key] = np.zeros(len(snapshot.labels.column(key).values), dtype=np.int64)
-        company[key][code] += change
+        if key not in counted:
+            counted[key] = np.zeros(len(snapshot.labels.column(key).values), dtype=np.int64)
+        counted[key][code] += change
 
 
-def _in_company(snapshot: Snapshot, company: dict[str, Counts], rows: RowArray | None, length: int) -> Mask:
+def _in_domain_of(snapshot: Snapshot, counted: dict[str, Counts], rows: RowArray | None, length: int) -> Mask:
     """Rows in a domain that has at least one of the counted pods."""
     mask = np.zeros(length, dtype=np.bool_)
-    for key, counts in company.items():
+    for key, counts in counted.items():
         mask |= np.append(counts > 0, False)[snapshot.labels.codes(key, rows)]
     return mask
 
 
-def _lonely(cycle: Cycle, company: _Company, rows: RowArray | None) -> Mask:
+def _without_affinity(cycle: Cycle, counted: _DomainCounts, rows: RowArray | None) -> Mask:
     """Rows that do not satisfy the pod's required affinity.
 
     If no pod matches yet and the pod matches its own terms, any node with the labels will do: it would otherwise wait
-    forever.
+    without end.
     """
     wanted = cycle.pod.terms.affinity
     snapshot = cycle.snapshot
-    none_match = not any(counts.any() for counts in company.wanted.values())
+    none_match = not any(counts.any() for counts in counted.affinity.values())
     first = none_match and all(snapshot.match_counts.included(term.pod_set, cycle.pod.identity) for term in wanted)
     good = np.ones(len(snapshot) if rows is None else len(rows), dtype=np.bool_)
     for key in {term.topology_key for term in wanted}:
         codes = snapshot.labels.codes(key, rows)
-        good &= (codes != MISSING) if first else np.append(company.wanted[key] > 0, False)[codes]
+        good &= (codes != MISSING) if first else np.append(counted.affinity[key] > 0, False)[codes]
     return ~good
 
 
