@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import grpc
 import pytest
 from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from grpc import aio
 
 from carico import config
@@ -19,12 +20,13 @@ from carico.clock import SystemClock
 from carico.errors import Unauthenticated, UsageError
 from carico.settings import AgentSettings, SchedulerSettings, ServerTlsFiles, TlsFiles
 from carico.wire import client, tls
-from carico.wire.certificates import Authority
+from carico.wire.certificates import Authority, Pair
 from carico.wire.channel import Dialer
-from carico.wire.identity import NODES, Certificates
+from carico.wire.identity import NODES, Caller, Certificates
 from carico.wire.report_client import METHOD, ReportClient
 from carico.wire.server import GrpcServer
 from harness.wire import raw_calls
+from harness.wire.messages import node_report
 from harness.wire.report_streams import Scheduler, ended, running, with_files
 
 
@@ -39,11 +41,11 @@ def served(authority: Authority) -> ServerTlsFiles:
     return ServerTlsFiles(client_ca=authority.cert, tls_cert=pair.cert, tls_key=pair.key)
 
 
-def files_of(authority, pair):
+def files_of(authority: Authority, pair: Pair) -> TlsFiles:
     return TlsFiles(tls_ca=authority.cert, tls_cert=pair.cert, tls_key=pair.key)
 
 
-async def status(files, port):
+async def status(files: TlsFiles, port: int) -> tuple[grpc.StatusCode, str]:
     """The first response to a caller with these files: the status of a rejection, or OK for a greeting."""
     dialer = Dialer(f"127.0.0.1:{port}", files, "a test")
     async with dialer.open(f"127.0.0.1:{port}") as channel:
@@ -51,13 +53,13 @@ async def status(files, port):
         try:
             await call.read()
         except aio.AioRpcError as error:
-            return error.code(), error.details()
+            return error.code(), error.details() or ""
         call.cancel()
         return grpc.StatusCode.OK, ""
 
 
 @running
-async def test_a_certificate_that_is_not_a_nodes_names_no_caller(authority, served):
+async def test_a_certificate_that_is_not_a_nodes_names_no_caller(authority: Authority, served: ServerTlsFiles) -> None:
     scheduler = Scheduler(served)
     port = await scheduler.start()
     for pair in (
@@ -73,14 +75,14 @@ async def test_a_certificate_that_is_not_a_nodes_names_no_caller(authority, serv
     assert scheduler.refused == ["identity"] * 5
     assert (await status(files_of(authority, authority.issue_node("worker-3")), port))[0] is grpc.StatusCode.OK
     assert (await status(TlsFiles(tls_ca=authority.cert), port))[0] is grpc.StatusCode.UNAVAILABLE
-    await scheduler.server.stop()
+    await scheduler.stop()
 
 
 @running
-async def test_a_certificate_for_servers_only_is_no_callers(authority, served):
+async def test_a_certificate_for_servers_only_is_no_callers(authority: Authority, served: ServerTlsFiles) -> None:
     """A kubelet's serving certificate has the organisation and the name of its node, too."""
     builder = authority._leaf("system:node:n1", ("system:node:n2",), NODES, authority._key)
-    servers_only = x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH])
+    servers_only = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
     builder._extensions = [
         x509.Extension(one.oid, one.critical, servers_only) if one.oid == servers_only.oid else one
         for one in builder._extensions
@@ -91,11 +93,11 @@ async def test_a_certificate_for_servers_only_is_no_callers(authority, served):
     scheduler = Scheduler(served)
     port = await scheduler.start()
     assert (await status(files_of(authority, pair), port))[0] is grpc.StatusCode.UNAVAILABLE
-    await scheduler.server.stop()
+    await scheduler.stop()
 
 
 @running
-async def test_a_long_name_of_a_node_is_an_alternative_name(authority, served, node_report):
+async def test_a_long_name_of_a_node_is_an_alternative_name(authority: Authority, served: ServerTlsFiles) -> None:
     name = "ip-10-0-0-1." + "very-long-region-" * 4 + "compute.internal"
     scheduler = Scheduler(served)
     port = await scheduler.start()
@@ -106,16 +108,16 @@ async def test_a_long_name_of_a_node_is_an_alternative_name(authority, served, n
     await scheduler.until(lambda: scheduler.reports)
     assert scheduler.reports[0].node == name
     await ended(task)
-    await scheduler.server.stop()
+    await scheduler.stop()
 
 
-def test_the_names_in_a_certificate():
-    def names(subject, *alternatives, common=b"system:node:n1"):
+def test_the_names_in_a_certificate() -> None:
+    def names(subject: bytes, *alternatives: bytes, common: bytes = b"system:node:n1") -> Caller:
         facts = {"x509_subject": [subject], "x509_common_name": [common], "x509_subject_alternative_name": alternatives}
         return Certificates.caller(facts)
 
-    assert names(b"CN=system:node:n1,O=system:nodes").names == {"n1"}
-    assert names(b"O=a\\,b+O=system:nodes,CN=system:node:n1", b"system:node:n2", b"n3").names == {"n1", "n2"}
+    assert names(b"CN=system:node:n1,O=system:nodes").names == frozenset({"n1"})
+    assert names(b"O=a\\,b+O=system:nodes,CN=system:node:n1", b"system:node:n2", b"n3").names == frozenset({"n1", "n2"})
     assert not names(b"CN=system:node:n1,O=system:nodes").is_replica
     replica = names(b"CN=carico:aggregator", b"system:node:n1", common=b"carico:aggregator")
     assert (replica.names, replica.is_replica) == (frozenset(), True)
@@ -129,7 +131,9 @@ def test_the_names_in_a_certificate():
 # --- who is let in without a certificate ---
 
 
-def test_tls_without_client_certificates_is_opt_in_and_logs_a_warning(served, caplog):
+def test_tls_without_client_certificates_is_opt_in_and_logs_a_warning(
+    served: ServerTlsFiles, caplog: pytest.LogCaptureFixture
+) -> None:
     alone = dataclasses.replace(served, client_ca=None)
     with pytest.raises(UsageError, match="name the authority of the callers' certificates with client_ca"):
         GrpcServer("127.0.0.1:0", alone, {})
@@ -146,7 +150,7 @@ def test_tls_without_client_certificates_is_opt_in_and_logs_a_warning(served, ca
     assert asyncio.run(tls.identity(anonymous).admit({}, {}, "")).caller.names is None
 
 
-def test_a_schedulers_tls_ca_is_the_authority_of_its_aggregator():
+def test_a_schedulers_tls_ca_is_the_authority_of_its_aggregator() -> None:
     flags = {"tls_ca": "/ca", "aggregator": "aggregator:9466"}
     found = config.load(SchedulerSettings, "scheduler", file=None, environ={}, flags=flags)
     assert (found.tls_ca, found.aggregator) == (Path("/ca"), "aggregator:9466")
@@ -156,12 +160,18 @@ def test_a_schedulers_tls_ca_is_the_authority_of_its_aggregator():
 # --- certificates that are replaced ---
 
 
-def replace(files, pair, authority=None):
+def path_of(path: Path | None) -> Path:
+    assert path is not None
+    return path
+
+
+def replace(files: TlsFiles, pair: Pair, authority: Authority | None = None) -> None:
     """As cert-manager does it: new contents under the same names."""
-    shutil.copy(pair.key, files.tls_key)
-    shutil.copy(pair.cert, files.tls_cert)
+    shutil.copy(pair.key, path_of(files.tls_key))
+    shutil.copy(pair.cert, path_of(files.tls_cert))
     if authority is not None:
-        shutil.copy(authority.cert, files.client_ca)
+        assert isinstance(files, ServerTlsFiles)
+        shutil.copy(authority.cert, path_of(files.client_ca))
 
 
 @pytest.fixture
@@ -178,7 +188,9 @@ def other(tmp_path: Path) -> SimpleNamespace:
 
 
 @running
-async def test_certificates_are_replaced_under_a_running_stream(authority, served, other, node_report, monkeypatch):
+async def test_certificates_are_replaced_under_a_running_stream(
+    authority: Authority, served: ServerTlsFiles, other: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(client, "LONGEST_PAUSE", 0.2)
     scheduler = Scheduler(served)
     port = await scheduler.start()
@@ -200,36 +212,38 @@ async def test_certificates_are_replaced_under_a_running_stream(authority, serve
     assert (await status(files_of(other.authority, other.node), port))[0] is grpc.StatusCode.OK
 
     replace(files, other.node)  # the agent's side
-    shutil.copy(other.authority.cert, files.tls_ca)
+    shutil.copy(other.authority.cert, path_of(files.tls_ca))
     scheduler.service.method.end()  # its connection breaks
     agent.offer(node_report(pods=3))
     await scheduler.until(lambda: scheduler.reports[-1].estimate.pods == 3)
     await ended(task)
-    await scheduler.server.stop()
+    await scheduler.stop()
 
 
 @running
-async def test_files_that_do_not_fit_together_are_left_until_they_do(authority, served, other, caplog):
+async def test_files_that_do_not_fit_together_are_left_until_they_do(
+    authority: Authority, served: ServerTlsFiles, other: SimpleNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, logger="carico.tls")
     scheduler = Scheduler(served)
     port = await scheduler.start()
     node = files_of(authority, authority.issue_node("n1"))
-    shutil.copy(other.server.cert, served.tls_cert)  # its key is still on its way
+    shutil.copy(other.server.cert, path_of(served.tls_cert))  # its key is still on its way
     for _ in range(2):
         assert (await status(node, port))[0] is grpc.StatusCode.OK
     complaints = [line for line in caplog.messages if "goes on with the certificates that it has" in line]
     assert len(complaints) == 1
     assert "tls_cert and tls_key do not fit together" in complaints[0]
-    shutil.copy(other.server.key, served.tls_key)
+    shutil.copy(other.server.key, path_of(served.tls_key))
     trusting = dataclasses.replace(node, tls_ca=other.authority.cert)
     assert (await status(trusting, port))[0] is grpc.StatusCode.OK
     assert any("has new certificates" in line for line in caplog.messages)
-    served.client_ca.unlink()
+    path_of(served.client_ca).unlink()
     assert (await status(trusting, port))[0] is grpc.StatusCode.OK
-    await scheduler.server.stop()
+    await scheduler.stop()
 
 
-def test_a_key_of_another_certificate_is_an_error_at_the_start(served, other):
+def test_a_key_of_another_certificate_is_an_error_at_the_start(served: ServerTlsFiles, other: SimpleNamespace) -> None:
     wrong = dataclasses.replace(served, tls_key=other.server.key)
     with pytest.raises(UsageError, match="do not fit together"):
         GrpcServer("127.0.0.1:0", wrong, {})

@@ -8,6 +8,8 @@ import resource
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -21,11 +23,12 @@ from carico.testing import ManualClock
 from carico.wire.certificates import Authority
 from carico.wire.channel import OPTIONS
 from carico.wire.report_client import METHOD, ReportClient
-from carico.wire.server import STREAMS_PER_NODE, GrpcServer
+from carico.wire.server import STREAMS_PER_NODE, GrpcServer, StreamMethod, UnaryMethod
 from carico.wire.tokens import Accounts, Tokens
 from harness.kube.made_tokens import AUDIENCE, account, of, unsigned
 from harness.kube.scripted import ScriptedApi, Sent
 from harness.wire import raw_calls
+from harness.wire.messages import node_report
 from harness.wire.report_streams import Scheduler, ended, with_files
 
 pytestmark = [pytest.mark.slow]
@@ -57,10 +60,10 @@ async def answer(sent: Sent) -> bytes:
 
 
 class World:
-    def __init__(self, folder, authority: Authority, node_report) -> None:
+    def __init__(self, folder: Path, authority: Authority) -> None:
         pair = authority.issue("localhost", "localhost", "127.0.0.1")
         files = ServerTlsFiles(tls_cert=pair.cert, tls_key=pair.key, token_audience=AUDIENCE)
-        self.authority, self.folder, self._report = authority, folder, node_report
+        self.authority, self.folder = authority, folder
         self.scheduler = Scheduler(files)
         self.api = ScriptedApi(ManualClock(), answer)
         self.registry = CollectorRegistry()
@@ -68,7 +71,7 @@ class World:
         metrics = TokenMetrics(self.registry, "scheduler")
         reviews = TokenReviews(self.api.client, AUDIENCE, accounts, SystemClock(), metrics)
         tokens = Tokens(accounts, reviews, SystemClock())
-        methods = {METHOD: self.scheduler.service.method}
+        methods: dict[str, StreamMethod | UnaryMethod] = {METHOD: self.scheduler.service.method}
         self.server = GrpcServer("127.0.0.1:0", files, methods, tokens=tokens)
         self.port = 0
 
@@ -78,7 +81,7 @@ class World:
 
     async def reports_go_on(self, pods: int) -> None:
         """Another node reports, while the flood lasts."""
-        self.agent.offer(self._report(node="good", pods=pods))
+        self.agent.offer(node_report(node="good", pods=pods))
         await asyncio.wait_for(self._counted(pods), PATIENCE)
 
     async def _counted(self, pods: int) -> None:
@@ -102,11 +105,11 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path, node_report) -> World:
-    return World(tmp_path, Authority(tmp_path), node_report)
+def world(tmp_path: Path) -> World:
+    return World(tmp_path, Authority(tmp_path))
 
 
-async def opened(channel: aio.Channel, token: str) -> tuple[grpc.StatusCode, aio.StreamStreamCall]:
+async def opened(channel: aio.Channel, token: str) -> tuple[grpc.StatusCode, Any]:
     call = raw_calls.stream(channel, METHOD, (("authorization", f"Bearer {token}"),))
     try:
         await call.read()
@@ -138,7 +141,7 @@ def test_a_thousand_connections_and_ten_thousand_streams_of_one_node(world: Worl
             assert len(world.api.sent) <= 3, "one review of each token, and another when the first is forgotten"
             for call in calls:
                 call.cancel()
-            await asyncio.gather(*(channel.close() for channel in channels))
+            await asyncio.gather(*(channel.close(None) for channel in channels))
             await world.reports_go_on(100_000)
 
     asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
@@ -160,12 +163,17 @@ def test_a_flood_of_bad_tokens(world: World) -> None:
                     await world.reports_go_on(2 + at)
             assert set(found) <= {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNAVAILABLE}
             assert found[grpc.StatusCode.UNAUTHENTICATED] >= 1000
-            count = world.registry.get_sample_value
+
+            def count(metric: str, **labels: str) -> float:
+                value = world.registry.get_sample_value(metric, {"component": "scheduler", **labels})
+                assert value is not None
+                return value
+
             by_reason = {
-                reason: count("carico_tokens_refused_total", {"component": "scheduler", "reason": reason})
+                reason: count("carico_tokens_refused_total", reason=reason)
                 for reason in ("malformed", "account", "unknown")
             }
-            later = count("carico_tokens_postponed_total", {"component": "scheduler"})
+            later = count("carico_tokens_postponed_total")
             assert (by_reason["malformed"], by_reason["account"]) == (500, 500)
             assert by_reason["unknown"] + later == 500
             assert world.scheduler.refused.count("identity") == sum(by_reason.values())

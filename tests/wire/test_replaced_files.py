@@ -22,6 +22,7 @@ from carico.wire.report_client import METHOD, ReportClient
 from carico.wire.server import GrpcServer
 from carico.wire.tokens import Accounts, Tokens
 from harness.kube.made_tokens import unsigned
+from harness.wire.messages import node_report
 from harness.wire.report_streams import Scheduler, ended, with_files
 
 HEARTBEAT = 5.0  # s
@@ -73,8 +74,8 @@ class TimedScheduler(Scheduler):
 class World:
     """Three nodes, a scheduler, and the volumes of all."""
 
-    def __init__(self, folder: Path, node_report) -> None:
-        self._report, self._authority = node_report, authorities.new_authority(time.time(), LIFE)
+    def __init__(self, folder: Path) -> None:
+        self._authority = authorities.new_authority(time.time(), LIFE)
         self.bundle = Volume(folder / "ca", {"ca.pem": self._authority.cert})
         self.serving = Volume(folder / "tls", self._pair())
         self.tokens = {f"n{number}": Volume(folder / f"t{number}", {"token": ""}) for number in range(3)}
@@ -127,7 +128,7 @@ class World:
         while True:
             pods += 1
             for node, agent in agents.items():
-                agent.offer(self._report(node=node, pods=pods, at=time.monotonic()))
+                agent.offer(node_report(node=node, pods=pods, at=time.monotonic()))
             await asyncio.sleep(0.1)
 
     async def _replace(self) -> None:
@@ -150,13 +151,13 @@ async def longest_gaps(world: World, seconds: float) -> dict[str, float]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [25.0, pytest.param(900.0, marks=[pytest.mark.long, pytest.mark.timeout(1200)])])
 def test_no_node_is_stale_while_everything_is_replaced(
-    seconds: float, tmp_path: Path, node_report, monkeypatch: pytest.MonkeyPatch
+    seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tokens live 3 s, so each stream lives 3 s, and each new connection meets other files."""
     monkeypatch.setattr(client, "SOONEST", 0.5)
 
     async def play() -> tuple[dict[str, float], World]:
-        world = World(tmp_path, node_report)
+        world = World(tmp_path)
         return await longest_gaps(world, seconds), world
 
     gaps, world = asyncio.run(play())

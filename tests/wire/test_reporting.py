@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import pytest
 
 from carico.testing import ManualClock
-from carico.types import ClassKey, NodeSize
+from carico.types import ClassCost, ClassKey, NodeReport, NodeSize
 from carico.wire.class_news import AGAIN, AT_ONCE, ClassNews
 from carico.wire.codec import cluster
 from carico.wire.codec import report as codec
@@ -19,12 +20,15 @@ from carico.wire.rejection_log import RejectionLog
 from carico.wire.report_client import ReportStreamPolicy
 from carico.wire.report_policy import ReportPolicy
 from carico.wire.report_server import ReportService
+from carico.wire.server import AnnouncingSession
+from harness.wire.messages import class_cost, local_model, node_report
 
 ANYONE = Caller(names=None, is_replica=False)
 FULL = (8.0, 2.0**33)
+NO_LOG: Any = None  # a rejection would raise
 
 
-def ready(node_report, **fields):
+def ready(**fields: Any) -> ReportPolicy:
     rule = ReportPolicy()
     rule.reset()
     rule.offer(node_report(room=(2.0, 2.0**32), full=FULL, **fields))
@@ -37,8 +41,8 @@ def ready(node_report, **fields):
     [{"churn": True}, {"finished": frozenset()}, {"room": (2.05, 2.0**32)}, {"room": (2.0, 2.0**32 + 2.0**20)}],
     ids=["the runtime is busy", "an ended pod is forgotten", "1/160 of the cores", "1 MiB"],
 )
-def test_what_no_scheduler_decides_by_waits_for_the_heartbeat(node_report, change):
-    rule = ready(node_report, finished=frozenset({"uid-9"}))
+def test_what_no_scheduler_decides_by_waits_for_the_heartbeat(change: dict[str, Any]) -> None:
+    rule = ready(finished=frozenset({"uid-9"}))
     fields = {"finished": frozenset({"uid-9"}), "room": (2.0, 2.0**32), "full": FULL} | change
     rule.offer(node_report(**fields))
     assert rule.wait(101.0) == 4.0
@@ -55,16 +59,16 @@ def test_what_no_scheduler_decides_by_waits_for_the_heartbeat(node_report, chang
     ],
     ids=["cpu", "memory", "the node shrank", "no room is known any more", "a pod ended"],
 )
-def test_what_a_scheduler_decides_by_is_sent_at_once(node_report, change):
+def test_what_a_scheduler_decides_by_is_sent_at_once(change: dict[str, Any]) -> None:
     """Pod-Capacity stays as it is: another class of pods binds."""
-    rule = ready(node_report, finished=frozenset({"uid-9"}))
+    rule = ready(finished=frozenset({"uid-9"}))
     fields = {"finished": frozenset({"uid-9"}), "room": (2.0, 2.0**32), "full": FULL} | change
     rule.offer(node_report(**fields))
     assert rule.wait(101.0) == 0.0
 
 
-def test_a_busy_scheduler_gets_reports_less_often(node_report):
-    rule = ready(node_report)
+def test_a_busy_scheduler_gets_reports_less_often() -> None:
+    rule = ready()
     rule.acknowledged(5.0, refused=False, least_gap=3.0)
     rule.offer(node_report(pods=9))
     assert rule.wait(101.0) == 2.0
@@ -72,11 +76,11 @@ def test_a_busy_scheduler_gets_reports_less_often(node_report):
     assert rule.wait(101.0) == 0.0
 
 
-def test_changes_are_sent_only_to_a_scheduler_that_supports_them(node_report):
+def test_changes_are_sent_only_to_a_scheduler_that_supports_them() -> None:
     """One of the first version would leave them out and go on with the old set."""
     more = frozenset({"uid-1", "uid-2", "uid-3"})
     for takes_changes in (False, True):
-        rule = ready(node_report)
+        rule = ready()
         rule.acknowledged(5.0, refused=False, takes_changes=takes_changes)
         rule.offer(node_report(counted=more))
         message = codec.parse(codec.encode(rule.take(2, 101.0), rule.known))
@@ -87,19 +91,19 @@ def test_changes_are_sent_only_to_a_scheduler_that_supports_them(node_report):
 
 
 class Remembering:
-    def __init__(self):
-        self.reports = []
+    def __init__(self) -> None:
+        self.reports: list[NodeReport] = []
 
-    def on_report(self, report):
+    def on_report(self, report: NodeReport) -> None:
         self.reports.append(report)
 
-    def on_disconnect(self, node):
+    def on_disconnect(self, node: str) -> None:
         pass
 
-    def heartbeat(self):
+    def heartbeat(self) -> float:
         return 5.0
 
-    def leads(self):
+    def leads(self) -> bool:
         return True
 
 
@@ -108,22 +112,26 @@ class Wire:
 
     pending = 0
 
-    def __init__(self, policy):
+    def __init__(self, policy: ReportStreamPolicy) -> None:
         self._policy = policy
 
-    def announce(self, message):
+    def announce(self, message: bytes) -> None:
         self._policy.on_message(message, 0.0)
 
 
-def test_a_stream_of_reports_is_the_same_sets_with_and_without_changes(node_report):
+def test_a_stream_of_reports_is_the_same_sets_with_and_without_changes() -> None:
     """The real policy against the real server: pods come and go, most reports carry only what changed."""
-    listener, clock, acks = Remembering(), ManualClock(), []
+    listener, clock = Remembering(), ManualClock()
+    acks: list[codec.Ack] = []
     service = ReportService(listener, clock, lambda _: None, least_gap=lambda: 0.0)
-    policy = ReportStreamPolicy(iter(range(1, 1000)), RejectionLog(None), acks.append)
+    policy = ReportStreamPolicy(iter(range(1, 1000)), RejectionLog(NO_LOG), acks.append)
     session = service.method._sessions(ANYONE)
+    assert isinstance(session, AnnouncingSession)
     session.attach(Wire(policy))
     policy.on_open(0.0)
-    policy.on_message(session.greeting(), 0.0)
+    greeting = session.greeting()
+    assert greeting is not None
+    policy.on_message(greeting, 0.0)
     sizes, now = [], 100.0
     for step in range(50):
         now += 1.0
@@ -142,9 +150,9 @@ def test_a_stream_of_reports_is_the_same_sets_with_and_without_changes(node_repo
     assert not service.send("n1", allocatable=NodeSize(3.5, 2.0**32))
 
 
-def test_class_costs_that_moved_are_sent_within_a_second(node_report, class_cost):
-    rule = ready(node_report, class_costs=(class_cost(),))
-    same = {"room": (2.0, 2.0**32), "full": FULL}
+def test_class_costs_that_moved_are_sent_within_a_second() -> None:
+    rule = ready(class_costs=(class_cost(),))
+    same: dict[str, Any] = {"room": (2.0, 2.0**32), "full": FULL}
     rule.offer(node_report(class_costs=(class_cost(mean=(0.54, 2.0**28)),), **same))
     assert rule.wait(100.5) == 4.5
     expensive = class_cost(mean=(0.56, 2.0**28))
@@ -154,7 +162,7 @@ def test_class_costs_that_moved_are_sent_within_a_second(node_report, class_cost
     assert rule.take(3, 106.0).class_costs == ()
 
 
-def test_a_high_that_falls_is_sent_with_the_next_message_but_triggers_none(class_cost):
+def test_a_high_that_falls_is_sent_with_the_next_message_but_triggers_none() -> None:
     news, dear, cheap = ClassNews(), class_cost(high=(0.9, 2.0**28)), class_cost(high=(0.6, 2.0**28))
     news.take((dear,), FULL, 0.0)
     assert not news.has_any((cheap,), ("cpu", "memory"), 1.0)
@@ -165,19 +173,20 @@ def test_a_high_that_falls_is_sent_with_the_next_message_but_triggers_none(class
     assert news.has_any((fallen_and_expensive,), ("cpu", "memory"), 3.0)
 
 
-def test_what_sleeping_pods_differ_by_is_no_news(node_report, class_cost):
-    asleep = {"mean": (0.0001, 2.0**22), "high": (0.0002, 2.0**22), "variance": (0.0, 0.0)}
-    rule = ready(node_report, class_costs=(class_cost(**asleep),))
-    same = {"room": (2.0, 2.0**32), "full": FULL}
+def test_what_sleeping_pods_differ_by_is_no_news() -> None:
+    asleep: dict[str, Any] = {"mean": (0.0001, 2.0**22), "high": (0.0002, 2.0**22), "variance": (0.0, 0.0)}
+    rule = ready(class_costs=(class_cost(**asleep),))
+    same: dict[str, Any] = {"room": (2.0, 2.0**32), "full": FULL}
     rule.offer(node_report(class_costs=(class_cost(**asleep | {"mean": (0.0015, 2.0**22 + 2.0**19)}),), **same))
     assert rule.wait(100.5) == 4.5
     rule.offer(node_report(class_costs=(class_cost(**asleep | {"mean": (0.0025, 2.0**22)}),), **same))
     assert rule.wait(100.5) == 0.5
 
 
-def test_many_classes_are_sent_in_turn_and_again_after_a_while(class_cost):
+def test_many_classes_are_sent_in_turn_and_again_after_a_while() -> None:
     news, costs = ClassNews(), tuple(class_cost(f"c{i}") for i in range(70))
-    limits, told = FULL, []
+    limits = FULL
+    told: list[ClassCost] = []
     while news.has_any(costs, ("cpu", "memory"), 0.0):
         part = news.take(costs, limits, 0.0)
         assert 0 < len(part) <= AT_ONCE
@@ -189,7 +198,7 @@ def test_many_classes_are_sent_in_turn_and_again_after_a_while(class_cost):
     assert len(news.take(costs, limits, AGAIN + 1.0)) == AT_ONCE
 
 
-def test_a_class_that_moved_after_a_while_is_sent_once(class_cost):
+def test_a_class_that_moved_after_a_while_is_sent_once() -> None:
     """It is due because it moved and because it is old; a message with a class twice is rejected as a whole."""
     news, costs = ClassNews(), (class_cost("c1"), class_cost("c2"))
     news.take(costs, FULL, 0.0)
@@ -197,17 +206,17 @@ def test_a_class_that_moved_after_a_while_is_sent_once(class_cost):
     assert sorted(cost.key for cost in news.take(moved, FULL, AGAIN + 1.0)) == [cost.key for cost in moved]
 
 
-def test_long_names_stay_below_what_an_aggregator_of_the_first_version_takes(local_model, class_cost):
+def test_long_names_stay_below_what_an_aggregator_of_the_first_version_takes() -> None:
     costs = tuple(class_cost(key=ClassKey("n" * 63, f"{i:0320d}", "r" * 128)) for i in range(60))
-    policy = ExchangeStreamPolicy(ExchangePolicy(10.0, 0.1), lambda _: None, RejectionLog(None))
+    policy = ExchangeStreamPolicy(ExchangePolicy(10.0, 0.1), lambda _: None, RejectionLog(NO_LOG))
     policy.offer(local_model(class_costs=costs))
     policy.on_open(0.0)
     for now in range(5):
         assert len(policy.next_message(float(now))) < 16 * 1024
 
 
-def test_a_node_sends_when_a_class_cost_moved(local_model, class_cost):
-    policy = ExchangeStreamPolicy(ExchangePolicy(10.0, 0.1), lambda _: None, RejectionLog(None))
+def test_a_node_sends_when_a_class_cost_moved() -> None:
+    policy = ExchangeStreamPolicy(ExchangePolicy(10.0, 0.1), lambda _: None, RejectionLog(NO_LOG))
     policy.offer(local_model(class_costs=(class_cost(),)))
     policy.on_open(0.0)
     policy.next_message(0.0)
@@ -218,8 +227,8 @@ def test_a_node_sends_when_a_class_cost_moved(local_model, class_cost):
     assert policy.delay(1.0) == 0.0
 
 
-def test_an_aggregator_that_is_busy_puts_its_nodes_off(local_model):
-    policy = ExchangeStreamPolicy(ExchangePolicy(10.0, 0.1), lambda _: None, RejectionLog(None))
+def test_an_aggregator_that_is_busy_puts_its_nodes_off() -> None:
+    policy = ExchangeStreamPolicy(ExchangePolicy(10.0, 0.1), lambda _: None, RejectionLog(NO_LOG))
     policy.on_open(0.0)
     policy.offer(local_model())
     policy.next_message(0.0)

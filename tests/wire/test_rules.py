@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,23 +13,24 @@ from hypothesis import strategies as st
 
 from carico.errors import InvalidMessage
 from carico.testing import ManualClock
-from carico.types import CostBelief
+from carico.types import CostBelief, NodeReport
 from carico.wire.codec import report as codec
 from carico.wire.exchange_policy import ExchangePolicy
 from carico.wire.identity import Caller
 from carico.wire.report_policy import ReportPolicy
 from carico.wire.report_server import ReportService
 from carico.wire.sequence_guard import OpenStreams, SequenceGuard
+from harness.wire.messages import local_model, node_report
 
 ANYONE = Caller(names=None, is_replica=False)
 
 
 @pytest.fixture
-def asking():
+def asking() -> ExchangePolicy:
     return ExchangePolicy(ask_every=10.0, ask_when_moved=0.1)
 
 
-def test_a_node_sends_at_once_and_then_after_ten_seconds(asking, local_model):
+def test_a_node_sends_at_once_and_then_after_ten_seconds(asking: ExchangePolicy) -> None:
     model = local_model()
     assert asking.wait(model, 100.0, has_answer=False) == 0
     asking.sent(model, 100.0)
@@ -36,7 +38,7 @@ def test_a_node_sends_at_once_and_then_after_ten_seconds(asking, local_model):
     assert asking.wait(model, 110.0, has_answer=True) == 0
 
 
-def test_without_a_response_it_sends_again_soon(asking, local_model):
+def test_without_a_response_it_sends_again_soon(asking: ExchangePolicy) -> None:
     asking.sent(local_model(), 100.0)
     assert asking.wait(local_model(), 100.0, has_answer=False) == 1.0
 
@@ -44,31 +46,31 @@ def test_without_a_response_it_sends_again_soon(asking, local_model):
 @pytest.mark.parametrize(
     ("share", "moved"), [(1.05, False), (0.95, False), (1.2, True), (0.8, True)], ids=["+5 %", "-5 %", "+20 %", "-20 %"]
 )
-def test_it_sends_when_the_direction_moved(asking, local_model, share, moved):
+def test_it_sends_when_the_direction_moved(asking: ExchangePolicy, share: float, moved: bool) -> None:
     asking.sent(local_model(), 100.0)
     new = local_model(basis=local_model().basis * share)
     assert (asking.wait(new, 101.0, has_answer=True) == 0) is moved
 
 
-def test_it_sends_when_the_workload_turned(asking, local_model):
+def test_it_sends_when_the_workload_turned(asking: ExchangePolicy) -> None:
     asking.sent(local_model(basis=np.array([[0.4], [0.3]])), 100.0)
     assert asking.wait(local_model(basis=np.array([[0.3], [0.4]])), 101.0, has_answer=True) == 0
 
 
-def test_it_sends_when_the_cost_moved_but_never_twice_in_a_second(asking, local_model):
+def test_it_sends_when_the_cost_moved_but_never_twice_in_a_second(asking: ExchangePolicy) -> None:
     asking.sent(local_model(), 100.0)
     expensive = local_model(cost=CostBelief((1.0, 2.0**28), (0.01, 2.0**50)))
     assert asking.wait(expensive, 100.25, has_answer=True) == 0.75
     assert asking.wait(local_model(cost=None), 101.0, has_answer=True) == 0
 
 
-def test_the_noise_of_an_idle_node_sends_nothing(asking, local_model):
+def test_the_noise_of_an_idle_node_sends_nothing(asking: ExchangePolicy) -> None:
     asking.sent(local_model(basis=np.array([[0.01], [0.02]])), 100.0)
     assert asking.wait(local_model(basis=np.array([[0.015], [0.02]])), 102.0, has_answer=True) == 8.0
 
 
 @pytest.fixture
-def rule(node_report):
+def rule() -> ReportPolicy:
     rule = ReportPolicy()
     rule.reset()
     rule.offer(node_report())
@@ -76,7 +78,7 @@ def rule(node_report):
     return rule
 
 
-def test_the_first_report_goes_at_once_with_both_sets(node_report):
+def test_the_first_report_goes_at_once_with_both_sets() -> None:
     rule = ReportPolicy()
     rule.reset()
     assert rule.wait(0.0) == math.inf
@@ -84,11 +86,11 @@ def test_the_first_report_goes_at_once_with_both_sets(node_report):
     assert rule.wait(100.0) == 0
     sent = rule.take(5, 100.0)
     assert (sent.sequence, sent.age) == (5, 1.0)
-    assert sent.counted == {"uid-1", "uid-2"}
+    assert sent.counted == frozenset({"uid-1", "uid-2"})
     assert sent.finished == frozenset()
 
 
-def test_without_a_change_only_the_heartbeat_is_sent_and_leaves_the_sets_out(rule, node_report):
+def test_without_a_change_only_the_heartbeat_is_sent_and_leaves_the_sets_out(rule: ReportPolicy) -> None:
     rule.offer(node_report(pod_capacity=10.4))
     assert rule.wait(101.0) == 4.0
     rule.acknowledged(20.0, refused=False)
@@ -108,13 +110,13 @@ def test_without_a_change_only_the_heartbeat_is_sent_and_leaves_the_sets_out(rul
     ],
     ids=str,
 )
-def test_a_change_is_sent_at_once_but_at_most_twice_a_second(rule, node_report, change):
+def test_a_change_is_sent_at_once_but_at_most_twice_a_second(rule: ReportPolicy, change: dict[str, Any]) -> None:
     rule.offer(node_report(**change))
     assert rule.wait(100.125) == 0.375
     assert rule.wait(101.0) == 0
 
 
-def test_a_large_capacity_has_to_move_by_five_percent(node_report):
+def test_a_large_capacity_has_to_move_by_five_percent() -> None:
     rule = ReportPolicy()
     rule.offer(node_report(pod_capacity=100.0))
     rule.take(1, 100.0)
@@ -124,7 +126,7 @@ def test_a_large_capacity_has_to_move_by_five_percent(node_report):
     assert rule.wait(101.0) == 0
 
 
-def test_after_a_rejection_and_on_a_new_stream_the_sets_are_sent_again(rule):
+def test_after_a_rejection_and_on_a_new_stream_the_sets_are_sent_again(rule: ReportPolicy) -> None:
     rule.acknowledged(5.0, refused=True)
     assert rule.wait(101.0) == 4.0, "a node that is always refused must not speak more often"
     assert rule.take(2, 105.0).counted is not None
@@ -135,7 +137,7 @@ def test_after_a_rejection_and_on_a_new_stream_the_sets_are_sent_again(rule):
 
 
 @given(capacities=st.lists(st.floats(0, 1000), min_size=1, max_size=60))
-def test_whatever_happens_at_most_two_a_second_and_never_far_behind(node_report, capacities):
+def test_whatever_happens_at_most_two_a_second_and_never_far_behind(capacities: list[float]) -> None:
     """Played at 10 Hz: what the scheduler has is a move behind the truth for half a second at most."""
     rule, sent_at = ReportPolicy(), []
     rule.reset()
@@ -153,7 +155,7 @@ def test_whatever_happens_at_most_two_a_second_and_never_far_behind(node_report,
     assert all(later - earlier >= 0.5 - 1e-9 for earlier, later in itertools.pairwise(sent_at))
 
 
-def test_a_restart_is_distinguished_from_a_late_message():
+def test_a_restart_is_distinguished_from_a_late_message() -> None:
     order = SequenceGuard()
     order.check("n", stream=1, start_id=50, sequence=10)
     order.check("n", stream=2, start_id=40, sequence=1)
@@ -166,8 +168,9 @@ def test_a_restart_is_distinguished_from_a_late_message():
 
 
 @given(sequences=st.lists(st.integers(0, 50)))
-def test_what_is_taken_grows(sequences):
-    order, taken = SequenceGuard(), []
+def test_what_is_taken_grows(sequences: list[int]) -> None:
+    order = SequenceGuard()
+    taken: list[int] = []
     for sequence in sequences:
         try:
             order.check("n", stream=1, start_id=1, sequence=sequence)
@@ -178,7 +181,7 @@ def test_what_is_taken_grows(sequences):
     assert taken == sorted(set(taken))
 
 
-def taken(order, stream, node, start_id, sequence):
+def taken(order: SequenceGuard, stream: int, node: str, start_id: int, sequence: int) -> bool:
     try:
         order.check(node, stream=stream, start_id=start_id, sequence=sequence)
     except InvalidMessage:
@@ -194,12 +197,12 @@ STEPS = ("restart", "open", "send", "deliver", "close")
 @example(
     [("open", 0), ("send", 0), ("restart", 0), ("open", 0), ("send", 0), ("deliver", 1), ("close", 1), ("deliver", 0)]
 )
-def test_forgetting_lets_no_ghost_in(steps):
+def test_forgetting_lets_no_ghost_in(steps: list[tuple[str, int]]) -> None:
     """Agents of two nodes restart, reconnect and break off, messages arrive late or never: no verdict changes."""
     forgetful, elephant = SequenceGuard(), SequenceGuard()
     streams, numbers, ids = OpenStreams(forgetful), itertools.count(1), itertools.count(100)
-    agents = {f"n{i}": [next(ids), 0, None] for i in range(2)}  # start id, sequence, newest stream
-    in_flight = {}  # messages on open streams
+    agents: dict[str, Any] = {f"n{i}": [next(ids), 0, None] for i in range(2)}  # start id, sequence, newest stream
+    in_flight: dict[int, list[tuple[str, int, int]]] = {}  # messages on open streams
     spoken = set()
     for step, choice in steps:
         node = f"n{choice % 2}"
@@ -233,20 +236,20 @@ def test_forgetting_lets_no_ghost_in(steps):
 class Deaf:
     """A listener that does not care."""
 
-    def on_report(self, report):
+    def on_report(self, report: NodeReport) -> None:
         pass
 
-    def on_disconnect(self, node):
+    def on_disconnect(self, node: str) -> None:
         pass
 
-    def heartbeat(self):
+    def heartbeat(self) -> float:
         return 5.0
 
-    def leads(self):
+    def leads(self) -> bool:
         return True
 
 
-def test_nodes_that_came_and_went_leave_no_order_behind(node_report):
+def test_nodes_that_came_and_went_leave_no_order_behind() -> None:
     """5,000 spot nodes, each with a name of its own, report and go; one that stays keeps its place."""
     service = ReportService(Deaf(), ManualClock(), lambda _: None)
     service.method._sessions(ANYONE).answer(codec.encode(node_report(node="stays", sequence=1)))

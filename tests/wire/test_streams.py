@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -19,16 +21,18 @@ from carico.wire.report_client import METHOD, ReportClient
 from carico.wire.server import GrpcServer
 from harness.cluster.ports import free_port
 from harness.wire import raw_calls
+from harness.wire.messages import node_report
 from harness.wire.report_streams import PLAIN, Scheduler, ended, running, with_files
+from harness.wire.tls import Tls
 
 
 @running
-async def test_a_report_arrives_and_a_forged_name_is_refused_in_band(tls, node_report):
+async def test_a_report_arrives_and_a_forged_name_is_refused_in_band(tls: Tls) -> None:
     scheduler = Scheduler(tls.server)
     port = await scheduler.start()
     refusals = []
 
-    def refused(reason):
+    def refused(reason: str) -> None:
         refusals.append(reason)
         scheduler.news.set()
 
@@ -46,11 +50,11 @@ async def test_a_report_arrives_and_a_forged_name_is_refused_in_band(tls, node_r
     await ended(task)
     await scheduler.until(lambda: scheduler.silent)
     assert scheduler.silent == ["n1"]
-    await scheduler.server.stop()
+    await scheduler.stop()
 
 
 @running
-async def test_after_a_restart_the_newest_report_comes_with_its_sets(tls, node_report, monkeypatch):
+async def test_after_a_restart_the_newest_report_comes_with_its_sets(tls: Tls, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "LONGEST_PAUSE", 0.2)
     scheduler = Scheduler(tls.server)
     port = await scheduler.start(free_port())  # that the kernel gives to no other process before it starts again
@@ -58,24 +62,24 @@ async def test_after_a_restart_the_newest_report_comes_with_its_sets(tls, node_r
     task = asyncio.create_task(agent.run())
     agent.offer(node_report(pod_capacity=1.0))
     await scheduler.until(lambda: scheduler.reports)
-    await scheduler.server.stop(0)
+    await scheduler.stop(0)
     for capacity in range(2, 50):
         agent.offer(node_report(pod_capacity=float(capacity)))
     again = Scheduler(tls.server)
     await again.start(port)
     await again.until(lambda: again.reports)
     assert again.reports[0].estimate.pod_capacity == 49.0, "what was not sent during the outage is not made up for"
-    assert again.reports[0].counted == {"uid-1", "uid-2"}
+    assert again.reports[0].counted == frozenset({"uid-1", "uid-2"})
     await ended(task)
-    await again.server.stop()
+    await again.stop()
 
 
 @running
-async def test_every_address_behind_a_name_gets_the_reports(node_report, monkeypatch):
+async def test_every_address_behind_a_name_gets_the_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = Scheduler(PLAIN), Scheduler(PLAIN)
     ports = [await first.start(), await second.start()]
 
-    async def two(_):
+    async def two(_: object) -> list[str]:
         return [f"127.0.0.1:{port}" for port in ports]
 
     monkeypatch.setattr(channel.Dialer, "addresses", two)
@@ -86,11 +90,11 @@ async def test_every_address_behind_a_name_gets_the_reports(node_report, monkeyp
     await second.until(lambda: second.reports)
     assert agent.connected == 2
     await ended(task)
-    await asyncio.gather(first.server.stop(), second.server.stop())
+    await asyncio.gather(first.stop(), second.stop())
 
 
 @running
-async def test_garbage_ends_its_own_stream_with_a_status_and_no_other(node_report):
+async def test_garbage_ends_its_own_stream_with_a_status_and_no_other() -> None:
     scheduler = Scheduler(PLAIN)
     port = await scheduler.start()
     async with aio.insecure_channel(f"127.0.0.1:{port}") as to_server:
@@ -109,11 +113,11 @@ async def test_garbage_ends_its_own_stream_with_a_status_and_no_other(node_repor
         assert codec.decode_ack(await good.read()).leader
         good.cancel()
     assert scheduler.refused == ["undecodable", "order"]
-    await scheduler.server.stop()
+    await scheduler.stop()
 
 
 @running
-async def test_a_client_without_a_certificate_is_not_let_in(tls):
+async def test_a_client_without_a_certificate_is_not_let_in(tls: Tls) -> None:
     scheduler = Scheduler(tls.server)
     port = await scheduler.start()
     stranger = TlsFiles(tls_ca=tls.server.client_ca)
@@ -122,21 +126,21 @@ async def test_a_client_without_a_certificate_is_not_let_in(tls):
         with pytest.raises(aio.AioRpcError, match="UNAVAILABLE"):
             await call.read()
     assert not scheduler.reports
-    await scheduler.server.stop()
+    await scheduler.stop()
 
 
 @running
-async def test_a_server_of_another_name_is_not_trusted(tls):
+async def test_a_server_of_another_name_is_not_trusted(tls: Tls) -> None:
     scheduler = Scheduler(tls.server)
     port = await scheduler.start()
     dialer = Dialer(f"elsewhere.example:{port}", tls.node("n1"), "a test")
     async with dialer.open(f"127.0.0.1:{port}") as to_server:
         with pytest.raises(aio.AioRpcError, match="UNAVAILABLE"):
             await raw_calls.stream(to_server, METHOD).read()
-    await scheduler.server.stop()
+    await scheduler.stop()
 
 
-def test_plaintext_is_opt_in_and_logs_a_warning(caplog):
+def test_plaintext_is_opt_in_and_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(UsageError, match="tls_cert and tls_key, or plaintext"):
         GrpcServer("127.0.0.1:0", ServerTlsFiles(), {})
     with pytest.raises(UsageError, match="tls_ca, or plaintext"):
@@ -148,14 +152,14 @@ def test_plaintext_is_opt_in_and_logs_a_warning(caplog):
     assert all("uses plaintext" in line for line in caplog.messages)
 
 
-def test_a_certificate_file_that_is_not_there_is_named(tmp_path):
+def test_a_certificate_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "no.pem"
     with pytest.raises(UsageError, match=r"tls_cert: cannot read .*no\.pem"):
         GrpcServer("127.0.0.1:0", ServerTlsFiles(tls_cert=missing, tls_key=missing, client_ca=missing), {})
 
 
 @running
-async def test_a_port_that_is_taken_is_an_error():
+async def test_a_port_that_is_taken_is_an_error() -> None:
     first = GrpcServer("127.0.0.1:0", PLAIN, {})
     port = await first.start()
     with pytest.raises(CaricoError, match="cannot listen"):
@@ -166,18 +170,19 @@ async def test_a_port_that_is_taken_is_an_error():
 class Patient:
     """A policy whose next message falls due at `due` (s, monotonic)."""
 
-    def __init__(self, due):
+    def __init__(self, due: float) -> None:
         self.due = due
 
-    def delay(self, now):
+    def delay(self, now: float) -> float:
         return max(0.0, self.due - now)
 
 
 @running
-async def test_only_what_is_due_earlier_breaks_off_a_pause():
+async def test_only_what_is_due_earlier_breaks_off_a_pause() -> None:
     clock = SystemClock()
-    policy = Patient(clock.monotonic() + 20.0)
-    stream = client.StreamClient(None, METHOD, policy, clock, choose=None, patience=None)
+    policy: Any = Patient(clock.monotonic() + 20.0)
+    unused: Any = None
+    stream = client.StreamClient(unused, METHOD, policy, clock, choose=unused, patience=None)
     pause = asyncio.create_task(stream._pause(clock.monotonic()))
     await asyncio.sleep(0)
     stream.wake()  # news, but due when the pause ends anyway

@@ -10,6 +10,7 @@ import dataclasses
 import math
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import grpc
 import pytest
@@ -25,11 +26,13 @@ from carico.types import ReviewedToken
 from carico.wire import client, report_server, stream_end
 from carico.wire.certificates import Authority
 from carico.wire.channel import Dialer
+from carico.wire.identity import Admission
 from carico.wire.report_client import ReportClient
-from carico.wire.server import MESSAGE_LIMIT, GrpcServer
+from carico.wire.server import MESSAGE_LIMIT, GrpcServer, StreamMethod, UnaryMethod
 from carico.wire.tokens import Accounts, Tokens
 from harness.kube.made_tokens import NAMESPACE, account, unsigned
 from harness.wire import raw_calls
+from harness.wire.messages import node_report
 from harness.wire.report_streams import PLAIN, Scheduler, ended, running, with_files
 
 REPORT = report_server.METHOD
@@ -79,12 +82,14 @@ class TokenScheduler(Scheduler):
         self._tokens = Tokens(Accounts.of(files, NAMESPACE), reviewer, SystemClock())
 
     async def start(self, port: int = 0) -> int:
-        methods = {REPORT: self.service.method}
+        methods: dict[str, StreamMethod | UnaryMethod] = {REPORT: self.service.method}
         self.server = GrpcServer(f"127.0.0.1:{port}", self._files, methods, tokens=self._tokens)
         return await self.server.start()
 
 
-async def status(authority, port, token, method=REPORT, key="authorization"):
+async def status(
+    authority: Authority, port: int, token: str | None, method: str = REPORT, key: str = "authorization"
+) -> tuple[grpc.StatusCode, str]:
     """Of a call with this token: OK if it stays open for its greeting."""
     dialer = Dialer(f"127.0.0.1:{port}", TlsFiles(tls_ca=authority.cert), "a test")
     async with dialer.open(f"127.0.0.1:{port}") as channel:
@@ -93,14 +98,14 @@ async def status(authority, port, token, method=REPORT, key="authorization"):
         try:
             await asyncio.wait_for(call.read(), 1.0 if method != REPORT else 30.0)
         except aio.AioRpcError as error:
-            return error.code(), error.details()
+            return error.code(), error.details() or ""
         except TimeoutError:
             pass
         call.cancel()
         return grpc.StatusCode.OK, ""
 
 
-def agent_of(authority, port, token_file, node_report, **changes):
+def agent_of(authority: Authority, port: int, token_file: Path, **changes: Any) -> ReportClient:
     files = TlsFiles(tls_ca=authority.cert, token_file=token_file)
     agent = ReportClient(with_files(files, f"127.0.0.1:{port}"), SystemClock())
     agent.offer(node_report(**changes))
@@ -108,7 +113,7 @@ def agent_of(authority, port, token_file, node_report, **changes):
 
 
 @running
-async def test_only_agents_with_a_node_report(authority, served, reviewer):
+async def test_only_agents_with_a_node_report(authority: Authority, served: ServerTlsFiles, reviewer: Reviewer) -> None:
     scheduler = TokenScheduler(served, reviewer)
     port = await scheduler.start()
     assert (await status(authority, port, f"Bearer {unsigned()}"))[0] is grpc.StatusCode.OK
@@ -132,19 +137,21 @@ async def test_only_agents_with_a_node_report(authority, served, reviewer):
     reviewer.away = True
     code, why = await status(authority, port, f"Bearer {unsigned()}")
     assert (code, "does not review" in why) == (grpc.StatusCode.UNAVAILABLE, True)
-    await scheduler.server.stop()
+    await scheduler.stop()
 
 
 @running
-async def test_each_method_is_for_its_accounts(authority, served, reviewer):
+async def test_each_method_is_for_its_accounts(
+    authority: Authority, served: ServerTlsFiles, reviewer: Reviewer
+) -> None:
     settings = AggregatorSettings(token_audience="carico", peers=("x:1",))
     state = AggregatorState(settings, "r", start_id=1)
-    refused = []
+    refused: list[str] = []
     service = AggregationService(state, SystemClock(), lambda: None, refused.append, has_peers=True)
     tokens = Tokens(Accounts.of(served, NAMESPACE), reviewer, SystemClock())
     server = GrpcServer("127.0.0.1:0", served, service.methods, tokens=tokens)
     port = await server.start()
-    may = {
+    may: dict[str, set[str]] = {
         "carico-agent": {"Exchange", "Classes"},
         "carico-aggregator": {"Peer"},
         "carico-scheduler": {"Classes"},
@@ -161,31 +168,33 @@ async def test_each_method_is_for_its_accounts(authority, served, reviewer):
 
 
 @running
-async def test_a_message_for_another_node_is_refused(authority, served, reviewer, node_report, tmp_path):
+async def test_a_message_for_another_node_is_refused(
+    authority: Authority, served: ServerTlsFiles, reviewer: Reviewer, tmp_path: Path
+) -> None:
     scheduler = TokenScheduler(served, reviewer)
     port = await scheduler.start()
     (tmp_path / "token").write_text(unsigned(node="n2"))
-    agent = agent_of(authority, port, tmp_path / "token", node_report, node="n1")
+    agent = agent_of(authority, port, tmp_path / "token", node="n1")
     task = asyncio.create_task(agent.run())
     await scheduler.until(lambda: "identity" in scheduler.refused)
     agent.offer(node_report(node="n2"))
     await scheduler.until(lambda: scheduler.reports)
     assert {report.node for report in scheduler.reports} == {"n2"}
     await ended(task)
-    await scheduler.server.stop()
+    await scheduler.stop()
 
 
 @running
 async def test_a_stream_ends_with_its_token_and_the_next_one_has_the_new_token(
-    authority, served, reviewer, node_report, tmp_path, monkeypatch
-):
+    authority: Authority, served: ServerTlsFiles, reviewer: Reviewer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The node is never silent: its reports continue at once."""
     monkeypatch.setattr(client, "SOONEST", 0.5)
     scheduler = TokenScheduler(served, reviewer)
     port = await scheduler.start()
     file = tmp_path / "token"
     file.write_text(unsigned(life=2.0))
-    agent = agent_of(authority, port, file, node_report, pods=1)
+    agent = agent_of(authority, port, file, pods=1)
     task = asyncio.create_task(agent.run())
     await scheduler.until(lambda: scheduler.reports)
     file.write_text(unsigned(life=3600.0))
@@ -195,19 +204,19 @@ async def test_a_stream_ends_with_its_token_and_the_next_one_has_the_new_token(
     assert scheduler.silent == []
     await ended(task)
     await scheduler.until(lambda: scheduler.silent == ["n1"])
-    await scheduler.server.stop()
+    await scheduler.stop()
 
 
 @running
 async def test_a_client_without_a_newer_token_is_refused_until_it_has_one(
-    authority, served, reviewer, node_report, tmp_path, monkeypatch
-):
+    authority: Authority, served: ServerTlsFiles, reviewer: Reviewer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(client, "LONGEST_PAUSE", 0.2)
     scheduler = TokenScheduler(served, reviewer)
     port = await scheduler.start()
     file = tmp_path / "token"
     file.write_text(unsigned(life=0.5))
-    agent = agent_of(authority, port, file, node_report)
+    agent = agent_of(authority, port, file)
     task = asyncio.create_task(agent.run())
     await scheduler.until(lambda: scheduler.reports)
     file.write_text("")  # half written
@@ -217,11 +226,13 @@ async def test_a_client_without_a_newer_token_is_refused_until_it_has_one(
     before = len(scheduler.reports)
     await scheduler.until(lambda: len(scheduler.reports) > before)
     await ended(task)
-    await scheduler.server.stop()
+    await scheduler.stop()
 
 
 @running
-async def test_what_is_too_large_or_too_fast(authority, served, reviewer, monkeypatch):
+async def test_what_is_too_large_or_too_fast(
+    authority: Authority, served: ServerTlsFiles, reviewer: Reviewer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scheduler = TokenScheduler(served, reviewer)
     port = await scheduler.start()
     monkeypatch.setattr("carico.wire.message_rate.MESSAGES_AT_ONCE", 5.0)
@@ -237,27 +248,27 @@ async def test_what_is_too_large_or_too_fast(authority, served, reviewer, monkey
             await call.write(b"")  # an empty report: rejected, and the stream goes on
         await scheduler.until(lambda: len(scheduler.refused) == 9)
     assert scheduler.refused.count("rate") == 1
-    await scheduler.server.stop()
+    await scheduler.stop()
 
 
 # --- plaintext ---
 
 
 @running
-async def test_no_token_over_plaintext(served, reviewer, tmp_path):
+async def test_no_token_over_plaintext(served: ServerTlsFiles, reviewer: Reviewer, tmp_path: Path) -> None:
     scheduler = TokenScheduler(served, reviewer)
     port = await scheduler.start()
     async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:  # against a TLS port
         call = raw_calls.stream(channel, REPORT, (("authorization", f"Bearer {unsigned()}"),))
         assert await call.code() is grpc.StatusCode.UNAVAILABLE
-    await scheduler.server.stop()
+    await scheduler.stop()
     open_one = Scheduler(PLAIN)
     port = await open_one.start()
     async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:  # a token against a plaintext port
         call = raw_calls.stream(channel, REPORT, (("authorization", f"Bearer {unsigned()}"),))
         assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
     assert open_one.refused == ["identity"]
-    await open_one.server.stop()
+    await open_one.stop()
     (tmp_path / "token").write_text(unsigned())
     with pytest.raises(UsageError, match="token_file needs TLS"):
         Dialer("x:1", TlsFiles(plaintext=True, token_file=tmp_path / "token"), "a test")
@@ -265,7 +276,7 @@ async def test_no_token_over_plaintext(served, reviewer, tmp_path):
         GrpcServer("127.0.0.1:0", ServerTlsFiles(plaintext=True, token_audience="carico"), {})
 
 
-def test_one_way_to_identify_callers(authority, served):
+def test_one_way_to_identify_callers(authority: Authority, served: ServerTlsFiles) -> None:
     for changes in ({"client_ca": authority.cert}, {"allow_anonymous_clients": True}):
         with pytest.raises(UsageError, match="exclude each other"):
             GrpcServer("127.0.0.1:0", dataclasses.replace(served, **changes), {})
@@ -277,15 +288,15 @@ def test_one_way_to_identify_callers(authority, served):
 # --- the rules, without a network ---
 
 
-def test_the_credential_decides_and_not_the_message():
+def test_the_credential_decides_and_not_the_message() -> None:
     facts, files = {"transport_security_type": [b"ssl"]}, ServerTlsFiles(agent_account="team/measures")
     tokens = Tokens(Accounts.of(files, NAMESPACE), Reviewer(), SystemClock())
 
-    def admitted(**changes):
+    def admitted(**changes: Any) -> Admission:
         return asyncio.run(tokens.admit(facts, {"authorization": f"Bearer {unsigned(**changes)}"}, "ipv4:10.0.0.1"))
 
     found = admitted(subject=account("measures", "team"), node="worker-3", life=100.0)
-    assert found.caller.names == {"worker-3"}
+    assert found.caller.names == frozenset({"worker-3"})
     assert 90 < found.ends_in <= 100
     with pytest.raises(InvalidMessage):
         found.caller.authorize_node("worker-4")
@@ -295,7 +306,7 @@ def test_the_credential_decides_and_not_the_message():
             Accounts.of(ServerTlsFiles(agent_account=wrong), NAMESPACE)
 
 
-def test_streams_that_open_together_end_apart():
+def test_streams_that_open_together_end_apart() -> None:
     found = [stream_end.lifetime(3600.0) for _ in range(1000)]
     assert min(found) >= 3300
     assert max(found) <= 3600
@@ -304,7 +315,7 @@ def test_streams_that_open_together_end_apart():
     assert math.isclose(stream_end.lifetime(30.0), 30.0)
 
 
-def test_what_is_no_token():
+def test_what_is_no_token() -> None:
     for text in (
         "",
         "a.b",

@@ -34,6 +34,10 @@ class Scheduler:
         self.server = GrpcServer(f"127.0.0.1:{port}", self._files, {METHOD: self.service.method})
         return await self.server.start()
 
+    async def stop(self, grace: float = 0.2) -> None:
+        assert self.server is not None
+        await self.server.stop(grace)
+
     def on_report(self, report: NodeReport) -> None:
         self.reports.append(report)
         self.news.set()
