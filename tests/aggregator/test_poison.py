@@ -26,7 +26,7 @@ from carico.wire.certificates import Authority
 from carico.wire.channel import Dialer
 from carico.wire.codec import cluster, local
 from carico.wire.v1.aggregation_pb2_grpc import AggregationStub
-from harness.aggregator import make_model
+from harness.aggregator.models import make_model
 from harness.wire import raw_calls
 
 HONEST = 36

@@ -24,7 +24,7 @@ from carico.wire.classes_client import ClassesClient
 from carico.wire.codec import classes, cluster, local, replica
 from carico.wire.identity import AnyCaller, Caller
 from carico.wire.server import Session
-from harness.aggregator import make_model, make_state
+from harness.aggregator.models import make_model, make_state
 from harness.wire import raw_calls
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from carico.errors import InvalidMessage
 from carico.types import ClusterModel, CostBelief, LocalModel, Matrix, NodeSize, Vector
 from carico.wire.codec import cluster
 from carico.wire.codec import replica as replica_codec
-from harness.aggregator import make_model, make_state, model_of
+from harness.aggregator.models import make_model, make_state, model_of
 
 NOW = 1000.0
 

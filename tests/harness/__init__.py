@@ -3,6 +3,7 @@
 `tools/install.sh dev` installs this package, editable, beside carico; it is in no wheel. Tests and benchmarks import
 it and never each other.
 
+    aggregator/    the state of an aggregator without a network
     cluster/       a real Kubernetes on one machine: `make cluster`
     conformance/   Carico's filters against kube-scheduler's
     dashboard/     a scheduler with its page, and a browser
@@ -14,7 +15,6 @@ it and never each other.
     scheduler/     schedulers as processes and without a network
     soak/          fifteen minutes of faults on real components
     wire/          certificates, and schedulers that only receive reports
-    aggregator.py  models of nodes, and the state of an aggregator
     monitoring.py  an embedded cluster that a real Prometheus scrapes
     parts.py       features of a machine that tests need: @pytest.mark.needs
     promtool.py    Prometheus' check of a page of metrics

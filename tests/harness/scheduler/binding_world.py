@@ -7,6 +7,7 @@ bindings and waits continue.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -198,3 +199,16 @@ def a_volume(name: str, zone: str = "", claim: str = "", version: str = "3") -> 
 def of_claim(name: str) -> list[dict[str, Any]]:
     """`spec.volumes` of a pod that uses this claim."""
     return [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+
+
+def playing(scenario: Callable[[BindingWorld], Awaitable[None]], nodes: dict[str, float], **settings: Any) -> None:
+    """Plays the scenario in a world of its own, and ends that."""
+
+    async def whole() -> None:
+        world = BindingWorld(nodes, **settings)
+        try:
+            await scenario(world)
+        finally:
+            await world.stop()
+
+    asyncio.run(whole())
