@@ -1,14 +1,14 @@
-"""How many nodes one aggregator serves at the agents' own asking rule, and its saturation; TLS on.
+"""How many nodes one aggregator serves at the agents' own sending rule, and its saturation; TLS on.
 
 The server is a real `carico aggregator` on one core; the nodes are streams of a load generator, a separate process on
-another core, over CONNECTIONS TLS connections. The times and contents of a node's questions were recorded from real
-pipelines and the real asking rule on synthetic nodes whose pods start and stop every few seconds: busier than most
+another core, over CONNECTIONS TLS connections. The times and contents of a node's requests were recorded from real
+pipelines and the real sending rule on synthetic nodes whose pods start and stop every few seconds: busier than most
 clusters.
 
 Then the same with class costs, each time on a new server: each of 5,000 nodes runs 30 of 2,000 classes and keeps a
 stream of class costs open, and three schedulers receive all changes. What nodes report of their classes is
 
-classes: more than any agent sends: with every question three of them, with random figures, ± 25 to 33 %;
+classes: more than any agent sends: three of them with every request, with random figures, ± 25 to 33 %;
 agents: recorded from real class tables and the agents' own rule, on nodes that start a pod every 50 s.
 
 CASE=nodes, classes or agents, or several separated by commas, runs only these parts. NODES=500 makes the latter two

@@ -1,6 +1,6 @@
 """Time until the model is complete again after kill -9 of the only aggregator, and how soon SIGTERM ends it; TLS on.
 
-Fifty nodes keep real streams with the real client and the default asking rule. The time is measured from the start of
+Fifty nodes keep real streams with the real client and the default sending rule. The time is measured from the start of
 the new process, which has to load Python and numpy first, until its model counts all nodes again.
 """
 

@@ -91,7 +91,7 @@ def _draw_cost(line: list[float], peers: list[float]) -> None:
     axis.plot(peers, color="C1", linewidth=1, label="the 18 others (median)")
     axis.axvline(DOUBLED_AT, color="C3", linestyle=":")
     axis.set(xlabel="seconds", ylabel="advertised cost\n(cores per pod)", ylim=(0, 0.45))
-    axis.set_title(f"Pods become twice as dear on 18 of 19 nodes at {DOUBLED_AT} s")
+    axis.set_title(f"Pods become twice as expensive on 18 of 19 nodes at {DOUBLED_AT} s")
     axis.legend(loc="upper left", frameon=False)
     figure.savefig(PICTURES / "federation-3.png", dpi=110)
     plt.close(figure)

@@ -90,7 +90,7 @@ class HttpServer:
             return
         client = asyncio.create_task(self._talk(reader, writer))
         self._clients.add(client)
-        self._slow[client] = None  # before it has run at all: many may come in one turn of the event loop
+        self._slow[client] = None  # before it has run at all: many may arrive in one iteration of the event loop
         client.add_done_callback(lambda _: self._on_leave(client, writer))
 
     def _on_leave(self, client: asyncio.Task[None], writer: asyncio.StreamWriter) -> None:

@@ -47,9 +47,7 @@ class TokenMetrics:
             found = Counter(name, about, ["component", label], registry=registry)
             return {value: found.labels(component, value) for value in values}
 
-        self.reviews = counter(
-            "carico_token_reviews", "Tokens that the API server was asked to review, by the result.", "result", RESULTS
-        )
+        self.reviews = counter("carico_token_reviews", "TokenReviews, by the result.", "result", RESULTS)
         self.cached = counter(
             "carico_token_cache_answers",
             "Tokens that were answered from the cache, by the answer.",

@@ -3,7 +3,7 @@
 It selects once, at the start, and retries only while there is none. A working source is not replaced by a better one
 while the estimator uses it, and a source that fails is the node's runtime and is expected to return.
 
-A machine may have a second containerd, such as Docker's in addition to that of k3s: a runtime that answers is not
+A machine may have a second containerd, such as Docker's in addition to that of k3s: a runtime that responds is not
 necessarily the kubelet's. If it has no pods while processes run in the kubelet's cgroups, it belongs to something else,
 and the next candidate is tried.
 """

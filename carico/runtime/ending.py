@@ -1,4 +1,4 @@
-"""Recognises in the counters of a pod that its processes have ended, before the runtime reports it.
+"""Detects from the counters of a pod that its processes have ended, before the runtime reports it.
 
 On a busy node that report comes seconds late. What the counters show until then would be taken for the demand of the
 pod: a change to nothing, which lowers the cost of its class.
@@ -35,7 +35,7 @@ class EndDetector:
         self.ended = False
 
     def leaves_out(self, before: PodCounters, after: PodCounters, seconds: float) -> bool:
-        """Whether `after`, read this many s after `before`, is no reading of a running pod. Updates `ended`."""
+        """Whether `after`, read this many s after `before`, is not a reading of a running pod. Updates `ended`."""
         if self._doubted:
             self._doubted = self.ended = after.usage_seconds - before.usage_seconds < ALIVE * seconds
         else:

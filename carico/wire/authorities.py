@@ -38,7 +38,7 @@ class CertificateFacts(NamedTuple):
 
 
 def new_authority(now: float, life: float) -> PemPair:
-    """Each has a name of its own, so that the issuer of a certificate is never in doubt."""
+    """Each has a unique name, so that the issuer of a certificate is unambiguous."""
     x = cryptography()
     key, name = x.ec.generate_private_key(x.ec.SECP256R1()), _name(f"carico authority {secrets.token_hex(8)}")
     limits = x.x509.BasicConstraints(ca=True, path_length=0)

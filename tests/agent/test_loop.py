@@ -150,7 +150,7 @@ def test_pods_are_measured_at_the_end_of_each_second_and_listed_again_where_they
     assert measured.asked == [("measure", 1.0), ("present", 1.4), ("measure", 2.0), ("measure", 3.0)]
 
 
-def test_an_estimate_out_of_turn_teaches_nothing() -> None:
+def test_an_estimate_between_batches_changes_no_state() -> None:
     often, never = (Pipeline(EstimateSettings(), DIMENSIONS) for _ in range(2))
     for i in range(60):
         sample, pods = Sample(i / 10, (0.2 + 0.1 * (i // 20), 0.3)), PodCount(i // 20, False, 0)

@@ -15,7 +15,7 @@ async def _ticks(clock: ManualClock, ticker: Ticker, into: list[tuple[float, flo
     await ticker.run(lambda late: into.append((round(clock.monotonic(), 6), round(late, 6))))
 
 
-def test_ticks_are_multiples_of_the_period_for_ever() -> None:
+def test_ticks_stay_multiples_of_the_period() -> None:
     async def scenario() -> list[tuple[float, float]]:
         clock = ManualClock(now=7.0)
         seen: list[Any] = []

@@ -43,7 +43,7 @@ def test_a_file_that_a_text_names_exists() -> None:
     assert missing == []
 
 
-def test_no_public_class_name_stands_for_two_things() -> None:
+def test_no_public_class_name_has_two_meanings() -> None:
     places: defaultdict[str, list[str]] = defaultdict(list)
     for path in sorted(ROOT.rglob("*.py")):
         if path.parent in GENERATED:

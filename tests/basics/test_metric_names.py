@@ -75,7 +75,7 @@ def test_units_and_kinds_end_the_names(found: dict[str, list[Any]]) -> None:
         assert "resource" not in family.labels or base.endswith(("_ratio", "_nodes")), family
 
 
-def test_the_names_that_were_promised(found: dict[str, list[Any]]) -> None:
+def test_metrics_that_must_exist(found: dict[str, list[Any]]) -> None:
     names = {process: {family.name for family in families} for process, families in found.items()}
     assert names["agent"] >= {
         "carico_usage_ratio",

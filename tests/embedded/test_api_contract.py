@@ -10,7 +10,7 @@ import pytest
 from harness.cluster.cluster import Cluster
 from harness.cluster.fixtures import needs_scale
 from harness.embedded.embedded_cluster import EmbeddedCluster
-from harness.kube.api_contract import JSON_PATCH, MERGE, STRATEGIC, TABLE, Answer, Speaker, Step, unauthorised
+from harness.kube.api_contract import JSON_PATCH, MERGE, STRATEGIC, TABLE, Answer, ContractClient, Step, unauthorised
 
 pytestmark = [pytest.mark.cluster, needs_scale]
 
@@ -325,7 +325,7 @@ def both(
 
 def spoken(cluster: Cluster | EmbeddedCluster, steps: list[Step]) -> list[Answer]:
     with cluster.namespace() as namespace:
-        speaker = Speaker(cluster.kubeconfig, namespace)
+        speaker = ContractClient(cluster.kubeconfig, namespace)
         try:
             return speaker.play(steps)
         finally:

@@ -63,7 +63,9 @@ def test_a_pod_runs_and_succeeds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "code", "reason"), [("exit 3", 3, "Error"), ("kill -9 $$$$", 137, "Error"), ("kill $$$$", 143, "Error")]
 )
-def test_a_pod_fails_as_kubernetes_says_it(tmp_path: Path, script: str, code: int, reason: str) -> None:
+def test_a_failed_pod_has_the_exit_code_and_reason_of_kubernetes(
+    tmp_path: Path, script: str, code: int, reason: str
+) -> None:
     async def scenario(place: Place) -> None:
         await place.pod("p", "sh", "-c", script)
         end = state(await place.until_phase("p", "Failed"))["terminated"]

@@ -218,7 +218,7 @@ def test_own_evidence_in_conflict_with_the_clusters_stands() -> None:
     assert classes.typical(WEB)[0] == pytest.approx(3.0, rel=0.01)
 
 
-def test_a_new_revision_is_expected_to_be_like_its_family_and_an_unknown_class_to_be_dear() -> None:
+def test_a_new_revision_is_expected_to_be_like_its_family_and_an_unknown_class_to_be_expensive() -> None:
     classes = table()
     old, new = WEB._replace(revision="1"), WEB._replace(revision="2")
     for second in range(20):
@@ -350,7 +350,7 @@ def test_the_joint_estimators_shares_are_rescaled_with_the_node() -> None:
     assert again.cost_ratio == pytest.approx((0.2, 0.1), rel=0.05)
 
 
-def test_nonsense_in_saved_classes_is_refused() -> None:
+def test_invalid_saved_classes_are_refused() -> None:
     node = Node()
     node.seconds(20, [pod("1", (1.0, 2 * GIB))])
     state = json.loads(json.dumps(node.pipeline.save()))
@@ -361,7 +361,7 @@ def test_nonsense_in_saved_classes_is_refused() -> None:
             Pipeline(EstimateSettings(), RESOURCES, 10.0, SIZE).restore(wrong)
 
 
-def test_a_new_class_is_not_guessed_dear_once_its_pod_shows_how_little_cpu_it_wants() -> None:
+def test_the_guess_of_a_new_class_ends_once_its_pod_shows_a_low_cpu_demand() -> None:
     """The guess for an unknown class kept a small node closed until its first pod had settled."""
     node, idle = Node(), (0.0, 0.1 * GIB)
     node.seconds(30, [pod(f"h{i}", (3.0, GIB), key=BATCH) for i in range(2)])

@@ -108,7 +108,7 @@ def test_a_memory_jump_is_in_the_very_next_estimate(churn: bool) -> None:
     assert node.run(0.2, pods=3, churn=churn, extra=(0.0, 0.79)).pod_capacity == pytest.approx(0.0, abs=0.3)
 
 
-def test_a_load_that_no_pod_brought_lowers_the_room_at_once_and_the_next_pods_tell_it_from_a_dearer_pod() -> None:
+def test_a_load_that_no_pod_brought_lowers_the_room_at_once_and_the_next_pods_show_that_pods_cost_the_same() -> None:
     node = Node()
     node.learn()
     assert node.run(2, pods=3, extra=(0.4, 0.0)).pod_capacity < fits(3) - 5 + 1

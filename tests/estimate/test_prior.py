@@ -181,7 +181,7 @@ def test_small_moves_of_the_cluster_open_nothing() -> None:
     assert prior.mix(0, (0.2, 1e-6)) == pytest.approx(0.2, rel=0.01)
 
 
-def test_a_dimension_of_which_the_cluster_knows_nothing_is_the_nodes_own_affair() -> None:
+def test_a_dimension_without_a_cluster_cost_uses_the_nodes_own_evidence() -> None:
     pipeline, before = learned()
     pipeline.adopt(GRAM, CostBelief((0.1, 0.0), (1e-4, float("inf"))), mean_pods=3.0)
     assert seconds(pipeline, 100, 1, pods=4).cost_ratio[1] == pytest.approx(before.cost_ratio[1], rel=0.01)

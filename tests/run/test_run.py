@@ -167,7 +167,7 @@ def test_dry_run_runs_nothing(tmp_path: Path) -> None:
         (["true", "{1}", ":::", "a"], "{1} is a replacement string of GNU parallel only"),
     ],
 )
-def test_mistakes_are_told_in_one_line_and_end_with_255(words: list[str], says: str) -> None:
+def test_mistakes_are_reported_in_one_line_and_end_with_255(words: list[str], says: str) -> None:
     done = run(*words)
     assert done.returncode == 255
     assert len(done.stderr.splitlines()) == 1

@@ -140,7 +140,7 @@ def test_a_socket_without_permission(place: Path) -> None:
 
 
 @pytest.mark.parametrize("runtime", ["containerd", "cri"])
-def test_a_socket_that_speaks_something_else(place: Path, runtime: str) -> None:
+def test_a_socket_of_another_protocol(place: Path, runtime: str) -> None:
     async def scenario() -> str:
         async def web(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:  # noqa: ARG001
             writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")

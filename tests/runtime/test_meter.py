@@ -256,7 +256,7 @@ def test_a_pod_that_frees_its_memory_and_goes_on_is_measured_after_one_reading()
     assert freed[2].demand == pytest.approx((0.01, 4e7))
 
 
-def test_a_pod_that_never_starts_is_not_young_for_ever() -> None:
+def test_a_pod_that_never_starts_stops_counting_as_young() -> None:
     world = World()
     world.pods = {"stuck": WorkloadPod("stuck", WEB, None, False, "/kubepods/pod")}
     world.counters["stuck"] = NOTHING

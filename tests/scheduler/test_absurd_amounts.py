@@ -56,12 +56,12 @@ def test_a_pod_that_requests_too_much_waits(amount: str) -> None:
 
 
 @pytest.mark.parametrize("amount", ["-5", "-10P", "-1e8000000"])
-def test_less_than_nothing_is_nothing(amount: str) -> None:
+def test_a_negative_request_counts_as_zero(amount: str) -> None:
     assert requests.of_pod(asking("p", "", {"cpu": amount}), running=False) == {"cpu": 0}
 
 
 @pytest.mark.parametrize("amount", ["nonsense", "-5", ""])
-def test_a_node_that_offers_nonsense_offers_nothing(amount: str) -> None:
+def test_an_invalid_allocatable_amount_counts_as_zero(amount: str) -> None:
     assert placed(world(make_node("a", cpu=amount)), make_pod("p", cpu="1")) == ""
 
 

@@ -203,7 +203,7 @@ def test_the_pod_that_holds_the_lease_is_forwarded_to(stage: Stage, tmp_path: Pa
     assert "sleep 600" not in processes  # the forwarder has ended with the command
 
 
-def test_what_kubectl_says_is_told_with_the_command_to_try(stage: Stage, tmp_path: Path) -> None:
+def test_an_error_of_kubectl_is_shown_with_the_command_to_try(stage: Stage, tmp_path: Path) -> None:
     body = {"metadata": {"name": "denied"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     stage._post("/api/v1/namespaces/default/pods", body)
     chosen = lease(stage, "default", "denied_2f0c")

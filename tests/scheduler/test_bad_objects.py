@@ -150,7 +150,7 @@ def test_null_in_any_field(kind: type[KubeObject]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_nonsense_in_any_field(kind: type[KubeObject]) -> None:
+def test_an_invalid_value_in_any_field(kind: type[KubeObject]) -> None:
     """One object of a kind, spoilt in every place; every seventh value there, so that it does not take minutes."""
     obj = recorded(kind)
     places = [(path, value) for path in paths(obj) for value in NONSENSE]
@@ -160,7 +160,7 @@ def test_nonsense_in_any_field(kind: type[KubeObject]) -> None:
 
 @settings(max_examples=30)
 @given(st.data())
-def test_nonsense_in_many_fields(data: st.DataObject) -> None:
+def test_invalid_values_in_many_fields(data: st.DataObject) -> None:
     kinds: list[type[KubeObject]] = [Pod, Node]
     kind = data.draw(st.sampled_from(kinds))
     things = []

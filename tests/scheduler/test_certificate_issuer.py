@@ -92,7 +92,7 @@ async def test_what_is_made_and_renewed(tmp_path: Path) -> None:
 
 
 @running
-async def test_two_that_believe_they_lead_agree_in_the_end(tmp_path: Path) -> None:
+async def test_two_replicas_that_both_act_as_leader_converge(tmp_path: Path) -> None:
     async with api(tmp_path) as (user, another):
         clock = ManualClock(wall=1.8e9)
         both = [issuer(another(), clock), issuer(another(), clock)]

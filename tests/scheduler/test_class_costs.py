@@ -120,7 +120,7 @@ def test_figures_of_a_known_class_are_merged_once_a_second() -> None:
     assert charged(table) == [2.0, 1e9]
 
 
-def test_one_forging_node_moves_nothing_where_three_have_measured() -> None:
+def test_one_node_with_false_figures_has_no_effect_where_three_have_measured() -> None:
     honest = [web(0.5, 1e9), web(0.52, 1.1e9), web(0.48, 0.9e9)]
     clipped = merged(WEB, [*honest, web(50.0, 100e9)])
     assert clipped.mean[0] <= 0.52

@@ -69,7 +69,7 @@ def test_other_forms_and_one_namespace(capsys: pytest.CaptureFixture[str]) -> No
     assert "0.34, 430 MiB" in capsys.readouterr().out
 
 
-def test_metrics_name_the_hundred_dearest_classes_only() -> None:
+def test_metrics_name_the_hundred_most_expensive_classes_only() -> None:
     clock = ManualClock(now=100.0)
     settings = SchedulerSettings(leader_elect=False, plaintext=True)
     scheduler = Scheduler(settings, clock, client_of(_nothing))

@@ -222,7 +222,7 @@ def test_nodes_that_travel_whole_come_back_whole() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"Pod": 5}'])
-def test_nonsense_is_refused(body: bytes) -> None:
+def test_an_undecodable_request_is_refused(body: bytes) -> None:
     extender, request = Tandem({"a": 5.0}).extender, Request("POST", {}, body)
     assert extender.filter(request).status == HTTPStatus.BAD_REQUEST
     assert extender.prioritize(request).status == HTTPStatus.BAD_REQUEST

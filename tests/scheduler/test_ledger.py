@@ -44,7 +44,7 @@ def fresh(book: Ledger, node: str, now: float) -> bool:
     return account is not None and bool(book.fresh(now)[account.row])
 
 
-def test_a_promise_counts_until_the_node_answers_for_the_pod() -> None:
+def test_a_reservation_counts_until_the_node_reports_the_pod() -> None:
     book = ledger()
     book.report(make_report("a", 5.0), now=0)
     book.reserve("u1", "a", units(1.0), now=0)

@@ -92,7 +92,7 @@ async def test_an_agent_that_does_not_read_keeps_no_leader_from_scheduling(tmp_p
         await client.close()
 
 
-def test_before_it_decides_it_lists_pods_anew_awaits_reports_and_tries_every_pod() -> None:
+def test_before_it_decides_it_lists_pods_again_awaits_reports_and_tries_every_pod() -> None:
     async def scenario() -> None:
         world, done = BindingWorld({"a": 5.0}, heartbeat=7.0), []
         scheduler, now = world.scheduler, world.clock.monotonic()

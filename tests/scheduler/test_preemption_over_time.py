@@ -241,7 +241,7 @@ def test_refused_evictions_are_not_followed_by_others_at_once() -> None:
     asyncio.run(story())
 
 
-def test_a_pod_of_higher_priority_takes_the_node_over_and_the_other_one_is_told() -> None:
+def test_a_pod_of_higher_priority_takes_the_node_over_and_the_other_one_loses_its_nomination() -> None:
     async def story() -> None:
         async with full_nodes(1) as world:
             create(world, pod("high", "4", priority=10))

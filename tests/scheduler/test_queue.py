@@ -116,7 +116,7 @@ def test_the_hint_decides() -> None:
     assert waiting.on_change(ClusterEvent("Node", Action.ADD, None, make_node("right")), now=9) == 1
 
 
-def test_what_nothing_can_help_stays_until_the_flush() -> None:
+def test_a_pod_that_no_event_can_help_waits_for_the_flush() -> None:
     waiting = queue(flush_after=300)
     waiting.add(info("a"), now=0)
     waiting.fail(popped(waiting, 0), Diagnosis(frozenset({"Unsupported"})), now=0)
@@ -182,7 +182,7 @@ def test_less_than_one_pod_is_room_too(need: float) -> None:
     assert shelf.fill(0, 0.9) == ["small"]
 
 
-def test_a_wake_up_that_came_to_nothing_passes_to_the_next_pod() -> None:
+def test_an_unused_wake_up_passes_to_the_next_pod() -> None:
     shelf = Shelf(0.5)
     shelf.refuse("first")
     shelf.refuse("second")

@@ -456,9 +456,9 @@ def test_null_takes_the_place_of_what_is_empty_and_of_nothing_else() -> None:
 
 
 def test_a_forging_agent_keeps_its_victims() -> None:
-    liar = objects.Liar(random.Random(1), 1.0)
+    changer = objects.TypeChanger(random.Random(1), 1.0)
     line = json.dumps({"type": "MODIFIED", "object": seen_pod()}).encode()
-    assert liar("/api/v1/pods?watch=1", line) != line
-    assert liar.victims == {"/api/v1/namespaces/soak/pods/p"}
+    assert changer("/api/v1/pods?watch=1", line) != line
+    assert changer.victims == {"/api/v1/namespaces/soak/pods/p"}
     deleted = json.dumps({"type": "DELETED", "object": seen_pod()}).encode()
-    assert liar("/api/v1/pods?watch=1", deleted) == deleted
+    assert changer("/api/v1/pods?watch=1", deleted) == deleted

@@ -209,7 +209,7 @@ def test_a_pod_that_was_bound_and_is_being_deleted_takes_its_room_until_it_is_go
     playing(scenario, {"a": 1.0})
 
 
-def test_a_leader_that_falls_sends_nothing_more_and_gives_nothing_back() -> None:
+def test_a_leader_that_loses_the_lease_sends_nothing_more_and_keeps_its_reservations() -> None:
     async def scenario(world: BindingWorld) -> None:
         election = world.scheduler.election
         election.elected, election.renewed_at = True, world.clock.monotonic()

@@ -100,7 +100,7 @@ def test_pods_that_are_refused_while_no_node_reports_are_forgotten() -> None:
     play(scenario)
 
 
-def test_a_node_whose_reports_come_again_is_news() -> None:
+def test_a_node_that_reports_again_is_annotated_again() -> None:
     async def scenario(stage: Stage) -> None:
         stage.refused("p", 2.0)
         stage.free("a", 5.0)

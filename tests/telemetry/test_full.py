@@ -29,7 +29,7 @@ def test_a_tiny_machine_keeps_half_for_pods(size: float) -> None:
     assert full_memory(NodeSize(cores=1, memory_bytes=size)).bytes == size / 2
 
 
-def test_nonsense_is_ignored() -> None:
+def test_invalid_values_are_ignored() -> None:
     for allocatable in (0.0, 9 * GIB):
         assert full_memory(EIGHT, allocatable=allocatable).source == "machine"
     assert full_memory(EIGHT, kubepods=2.0**62).source == "machine"

@@ -102,7 +102,7 @@ def test_pressure_that_appears_later_is_used(node: Any, caplog: pytest.LogCaptur
     assert len(caplog.records) == 2
 
 
-def test_nothing_readable_is_no_sample(node: Any) -> None:
+def test_without_a_readable_source_there_is_no_sample(node: Any) -> None:
     sampler = primed(node)
     node.remove("proc")
     assert sampler.read(10.1) is None or sampler.sources()["stat"] is None

@@ -173,7 +173,7 @@ def test_before_the_first_estimate_and_without_a_runtime() -> None:
     assert lines[-1] == "slow"
 
 
-def test_colours_add_nothing_but_colour() -> None:
+def test_colours_do_not_change_the_text() -> None:
     painted = text(VIEW, colours=True)
     assert [re.sub(r"\x1b\[\d+m", "", line).rstrip() for line in painted] == text(VIEW)
 

@@ -102,7 +102,7 @@ def test_classes_of_new_pods_are_named_at_most_once_a_second(policy: ClassesPoli
     assert policy.delay(1.0) == math.inf
 
 
-def test_nonsense_leaves_the_table_as_it_was(policy: ClassesPolicy, received: Received) -> None:
+def test_an_invalid_message_leaves_the_table_unchanged(policy: ClassesPolicy, received: Received) -> None:
     tell(policy, 10, [class_cost()], whole=True)
     with pytest.raises(InvalidMessage):
         tell(policy, 11, [class_cost(mean=(math.nan, 1.0))])

@@ -43,7 +43,7 @@ class Registration:
         self._uid = ""
 
     async def register(self) -> None:
-        """Create the Node, or take over an existing one; retries while the API server is still starting."""
+        """Create the Node, or adopt an existing one; retries while the API server is still starting."""
         while True:
             try:
                 await self._create()

@@ -74,7 +74,7 @@ class Failures:
             self._writer.put(pod_writes.condition(self._client, pod, reason, message, self._clock, wanted=waits))
 
     def _act(self, info: PodInfo, action: PostFilterAction) -> None:
-        """What a PostFilter plugin wants to be done; `Wait` needs nothing."""
+        """Performs an action of a PostFilter plugin; `Wait` needs nothing."""
         if isinstance(action, Nomination):
             self._nominate(info, action)
         elif isinstance(action, HoldRoom):

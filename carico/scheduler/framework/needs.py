@@ -80,7 +80,7 @@ class Room:
         return all(self.left(supply, resource) >= least for supply, resource, least, _ in needs)
 
     def left(self, supply: str, resource: str) -> float:
-        """What the row has, less what was promised to pods that were woken up for it."""
+        """What the row has, less what pods that were woken up for it would take."""
         amount = self._available.get((supply, resource))
         if amount is None:
             amount = self._supplies[supply](resource, self._row)

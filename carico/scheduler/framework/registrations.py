@@ -78,8 +78,8 @@ class Registrations:
         self._listeners.append(listener)
 
     def contain(self, name: str, error: Exception) -> None:
-        """An exception of something that was registered: logged, counted, and no reason to stop."""
-        log.error("%s, registered by a plugin, broke", name, exc_info=error)
+        """An exception of something that was registered: logged and counted; the process continues."""
+        log.error("%s, registered by a plugin, raised an exception", name, exc_info=error)
         self._count_error(name)
 
     async def run(self) -> None:

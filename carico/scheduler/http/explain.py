@@ -227,7 +227,7 @@ def _scored(
 
 
 def _explain_preemption(profile: Profile, cycle: Cycle, feasibility: FilterResult, result: Explanation) -> None:
-    limited, hopeful = _limited(feasibility)
+    limited, candidates = _limited(feasibility)
     for plugin in profile.post_filters:
         for found in plugin.post_filter(cycle, limited):
             if isinstance(found, Nomination):
@@ -235,17 +235,17 @@ def _explain_preemption(profile: Profile, cycle: Cycle, feasibility: FilterResul
             elif isinstance(found, Wait):  # victims of an earlier attempt are terminating
                 nominated = cycle.snapshot.nominated.get(cycle.pod.uid)
                 result.preemption = {"node": nominated.node if nominated is not None else "", "victims": []}
-    if hopeful > PREEMPTION_ROWS:
-        result.notes.append(f"evicting pods was simulated for {PREEMPTION_ROWS} of {hopeful} nodes")
+    if candidates > PREEMPTION_ROWS:
+        result.notes.append(f"evicting pods was simulated for {PREEMPTION_ROWS} of {candidates} nodes")
 
 
 def _limited(feasibility: FilterResult) -> tuple[FilterResult, int]:
     """The result limited to PREEMPTION_ROWS nodes on which evicting pods could help, and how many there were."""
-    hopeful = np.flatnonzero(feasibility.resolvable())
+    candidates = np.flatnonzero(feasibility.resolvable())
     beyond: Mask = np.zeros(len(feasibility.mask), dtype=np.bool_)
-    beyond[hopeful[PREEMPTION_ROWS:]] = True
+    beyond[candidates[PREEMPTION_ROWS:]] = True
     verdict = Verdict.refuse(beyond, "not looked at", unresolvable=True)
-    return dataclasses.replace(feasibility, verdicts=[*feasibility.verdicts, ("", verdict)]), len(hopeful)
+    return dataclasses.replace(feasibility, verdicts=[*feasibility.verdicts, ("", verdict)]), len(candidates)
 
 
 def _partly_run(profile: Profile, feasibility: FilterResult) -> list[str]:

@@ -141,7 +141,7 @@ def _on_node(cycle: Cycle, feasibility: FilterResult, row: int) -> PreemptionCan
         victims: list[PodInfo] = []
         violations = 0
         for pod in (*violating, *others):
-            if not _spared(pretence, cycle, feasibility, row, pod):
+            if not _put_back(pretence, cycle, feasibility, row, pod):
                 victims.append(pod)
                 violations += pod in violating
     return PreemptionCandidate(row, tuple(sorted(victims, key=_importance)), violations) if victims else None
@@ -161,8 +161,8 @@ def _could_hold(cycle: Cycle, feasibility: FilterResult, row: int, gone: list[Po
     )
 
 
-def _spared(pretence: ExitStack, cycle: Cycle, feasibility: FilterResult, row: int, pod: PodInfo) -> bool:
-    """Put a pod back if the new one still fits beside it; returns whether it did."""
+def _put_back(pretence: ExitStack, cycle: Cycle, feasibility: FilterResult, row: int, pod: PodInfo) -> bool:
+    """Puts a pod back if the new one still fits with it; returns whether it did."""
     with ExitStack() as attempt:
         attempt.enter_context(feasibility.filters.pretending(cycle, row, add=[pod]))
         if feasibility.filters.fits(cycle, row):

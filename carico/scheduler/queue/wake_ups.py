@@ -6,7 +6,7 @@ changes or a pod that was woken up for it has been tried: what was woken up alre
 attempt the next pod is woken up.
 
 A group of pods (pod_groups.py) is woken up whenever a row changes that could hold one of them, because that may make
-room on another row. So it may be tried in vain, but not before the end of its back-off, of 10 s at most.
+room on another row. Such an attempt may fail, but it waits for the end of the back-off, of 10 s at most.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def _asked(plane: Plane, world: RandomCluster, pod: Object) -> frozenset[str] | 
 
 
 def _given(plane: Plane, world: RandomCluster, pod: Object, feasible: frozenset[str]) -> str:
-    """The node that Carico bound the pod to; empty when it said that there is none.
+    """The node that Carico bound the pod to; empty when there is none.
 
     Where there should be one, a first rejection is not final: Carico's watch may not have a volume yet.
     """
@@ -86,7 +86,7 @@ def _given(plane: Plane, world: RandomCluster, pod: Object, feasible: frozenset[
         refused = compare.has_verdict(item) and time.monotonic() > final
         return item if item["spec"].get("nodeName") or refused else None
 
-    item = _wait(f"Carico's word about {name}", verdict)
+    item = _wait(f"Carico's decision about {name}", verdict)
     node: str = item["spec"].get("nodeName", "")
     return node
 

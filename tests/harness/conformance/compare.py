@@ -236,7 +236,7 @@ def _decisive(snapshot: Snapshot, ours: FilterRunner, made: Object) -> set[str]:
 
 
 def decided(plane: Plane, world: RandomCluster, pods: list[Object]) -> None:
-    """Wait until kube-scheduler has had its say about all of them: rejected by filters or by the recorder."""
+    """Wait until kube-scheduler has decided about all of them: rejected by filters or by the recorder."""
     wanted = {pod["metadata"]["uid"] for pod in pods}
     deadline = time.monotonic() + PATIENCE
     while wanted:
@@ -244,7 +244,9 @@ def decided(plane: Plane, world: RandomCluster, pods: list[Object]) -> None:
         wanted -= {item["metadata"]["uid"] for item in items if has_verdict(item)}
         plane.check()
         if wanted and time.monotonic() > deadline:
-            raise ClusterError(f"kube-scheduler said nothing about {len(wanted)} pods:\n{plane.log('kube-scheduler')}")
+            raise ClusterError(
+                f"kube-scheduler did not decide about {len(wanted)} pods:\n{plane.log('kube-scheduler')}"
+            )
         if wanted:
             time.sleep(0.05 if len(pods) == 1 else 0.2)
 

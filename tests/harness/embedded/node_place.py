@@ -70,7 +70,7 @@ class Place:
                         return seen
                     await asyncio.sleep(0.02)
         except TimeoutError:
-            raise AssertionError(f"pod {name} never got there: {seen and seen.get('status')}") from None
+            raise AssertionError(f"pod {name} did not reach that state: {seen and seen.get('status')}") from None
 
     async def until_phase(self, name: str, phase: str) -> dict[str, Any]:
         return await self.until(name, lambda pod: pod["status"].get("phase") == phase)

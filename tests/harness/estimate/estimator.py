@@ -34,7 +34,7 @@ ROUNDING = 1e-9
 Figures = dict[str, float]
 
 
-class Chorus(Pipeline):
+class EstimatorGroup(Pipeline):
     """One front end and several estimators: their input is the same, so it is computed once."""
 
     def __init__(self, smoothing: str, dimensions: tuple[str, ...], names: tuple[str, ...]) -> None:
@@ -94,10 +94,10 @@ def measure_best(case: Case, seeds: range) -> Figures:
 def follow(case: Case, smoothing: str, seed: int, names: tuple[str, ...]) -> tuple[list[list[float]], Array]:
     """Pod-Capacity per second and estimator, and the truth of every second."""
     recording = record(case, seed)
-    chorus = Chorus(smoothing, recording.dimensions, names)
+    group = EstimatorGroup(smoothing, recording.dimensions, names)
     for tick in zip(recording.samples, recording.pods, recording.measured, strict=True):
-        chorus.update(*tick)
-    return chorus.answers, recording.truth[RATE_HZ - 1 :: RATE_HZ]
+        group.update(*tick)
+    return group.answers, recording.truth[RATE_HZ - 1 :: RATE_HZ]
 
 
 def judge(estimate: Array, truth: Array, doubles: bool) -> Figures:

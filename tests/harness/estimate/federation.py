@@ -1,6 +1,6 @@
 """What a node learns from its peers: four scenarios of bench/federation.py.
 
-Real pipelines, asking rule and messages with the real state of one aggregator; see federation_cluster.py.
+Real pipelines, sending rule and messages with the real state of one aggregator; see federation_cluster.py.
 
 1 A lightly cpu-loaded node while its peers start a heavy cpu workload: its k falls.
 2 A memory-loaded node while its peers start a cpu workload: its k rises.
@@ -68,10 +68,10 @@ DOUBLED_AT, DOUBLED_SECONDS = 240, 360
 
 def doubling() -> tuple[SimulatedNode, list[SimulatedNode]]:
     """18 nodes whose pods become twice as expensive, and the 19th, whose pods do not change."""
-    small, dear = LIGHT, (2 * LIGHT[0], 2 * LIGHT[1])
+    small, expensive = LIGHT, (2 * LIGHT[0], 2 * LIGHT[1])
     last = SimulatedNode("node-19", EIGHT, then(walk(6, *small, seed=19), DOUBLED_AT - 30, steady(3, *small)))
     others = [
-        SimulatedNode(f"node-{i}", EIGHT, then(walk(6, *small, seed=i), DOUBLED_AT, walk(6, *dear, seed=i)))
+        SimulatedNode(f"node-{i}", EIGHT, then(walk(6, *small, seed=i), DOUBLED_AT, walk(6, *expensive, seed=i)))
         for i in range(18)
     ]
     SimulatedCluster([last, *others]).run(DOUBLED_SECONDS)

@@ -1,4 +1,4 @@
-"""A simulated cluster: each node has the real pipeline, asking rule and messages, and all share one model.
+"""A simulated cluster: each node has the real pipeline, sending rule and messages, and all share one model.
 
 Usage is base + cost·pods + noise 0.02, with +0.3 cpu for 300 ms at every start and stop. The aggregator is its real
 state with its real checks, without network connections.

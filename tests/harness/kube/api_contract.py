@@ -46,7 +46,7 @@ class Answer(NamedTuple):
     body: Any
 
 
-class Speaker:
+class ContractClient:
     """Sends steps to one server."""
 
     def __init__(self, kubeconfig: Path, namespace: str) -> None:

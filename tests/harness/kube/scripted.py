@@ -101,5 +101,5 @@ class Desk:
                 if fact():
                     return
                 await asyncio.sleep(0)
-            assert self.clock.monotonic() < end, "it never came to that"
+            assert self.clock.monotonic() < end, "the condition was not met"
             await self.clock.turn(step)

@@ -1,4 +1,4 @@
-"""A real containerd that a test may stop and start again, and a hand that makes pods in it through CRI."""
+"""A real containerd that a test may stop and start again, and a maker of pods in it through CRI."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ OPTIONS = [
 ]
 
 
-class Hand:
-    """What a kubelet does to make and remove pods."""
+class PodMaker:
+    """Creates and removes pods as a kubelet does."""
 
     def __init__(self, engine: Engine, channel: grpc.aio.Channel) -> None:
         self._engine = engine
@@ -173,8 +173,8 @@ class Hand:
 
 
 @asynccontextmanager
-async def hand(engine: Engine) -> AsyncIterator[Hand]:
+async def hand(engine: Engine) -> AsyncIterator[PodMaker]:
     async with grpc.aio.insecure_channel(f"unix:{engine.socket}", options=OPTIONS) as channel:
-        hand = Hand(engine, channel)
-        yield hand
-        await hand.remove_all()
+        pods = PodMaker(engine, channel)
+        yield pods
+        await pods.remove_all()

@@ -69,7 +69,7 @@ class Running:
     name: str
     uid: str
     result: Path
-    told: dict[str, Any] = field(default_factory=dict)  # what the pod measured itself, once it has ended
+    measured: dict[str, Any] = field(default_factory=dict)  # what the pod measured itself, once it has ended
 
 
 def measure(period: float, seed: int = 1, trace: Path | None = None) -> dict[str, float]:
@@ -143,7 +143,7 @@ def _play(cluster: Any, folder: Path, heard: _Heard, period: float, seed: int) -
         heard.listen(1.0)
     for one in pods:
         if one.result.exists():
-            one.told = json.loads(one.result.read_text())
+            one.measured = json.loads(one.result.read_text())
     return pods
 
 
@@ -193,21 +193,21 @@ class Own(NamedTuple):
 
 
 def _own(one: Running) -> Own:
-    rows = np.array(one.told["rows"])
+    rows = np.array(one.measured["rows"])
     # A pod that waits because of its own limit demands no more than that.
     wanted = rows[:, 1] if "cpu" in KINDS[one.kind].limits else rows[:, 1] + rows[:, 2]
     return Own(rows[:, 0], wanted, float(rows[:, 3].max()))
 
 
 def _judge(heard: _Heard, idle: Any, pods: list[Running], killed: int, trace: Path | None) -> dict[str, float]:
-    owns = [(one, _own(one)) for one in pods if one.told]
+    owns = [(one, _own(one)) for one in pods if one.measured]
     errors = _cost_errors(heard.costs(), owns)
     seconds = list(_compare(heard, idle, owns))
     within, too_high = _room(seconds)
     if trace:
         _trace(seconds, trace)
     ended = len(owns)
-    print(f"{ended} of {len(pods)} pods told what they used; {len(heard.seconds)} seconds")
+    print(f"{ended} of {len(pods)} pods recorded their usage; {len(heard.seconds)} seconds")
     return {
         "cost_error_max": round(max(errors.values(), default=1.0), 3),
         "room_within": round(within, 3),
@@ -220,7 +220,7 @@ def _judge(heard: _Heard, idle: Any, pods: list[Running], killed: int, trace: Pa
 def _cost_errors(costs: dict[str, Any], owns: list[tuple[Running, Own]]) -> dict[str, float]:
     """By class, the larger error of cpu and memory; 1 if the agent knows no cost."""
     errors = {}
-    print("| class | pods | cpu: told, own | memory, MiB: told, own | error |\n| --- | --- | --- | --- | --- |")
+    print("| class | pods | cpu: agent, own | memory, MiB: agent, own | error |\n| --- | --- | --- | --- | --- |")
     for kind in KINDS:
         mine = [own for one, own in owns if one.kind == kind]
         if not mine:
@@ -234,11 +234,11 @@ def _cost_errors(costs: dict[str, Any], owns: list[tuple[Running, Own]]) -> dict
             errors[kind] = 1.0
             print(f"| {kind} | {len(mine)} | nothing, {truth[0]:.2f} | nothing, {truth[1] / 2**20:.0f} | 1 |")
             continue
-        told = (cost.mean[0], cost.mean[1])
-        error = max(abs(a - b) / max(b, small) for a, b, small in zip(told, truth, SMALL, strict=True))
+        agents = (cost.mean[0], cost.mean[1])
+        error = max(abs(a - b) / max(b, small) for a, b, small in zip(agents, truth, SMALL, strict=True))
         errors[kind] = error
-        memory = f"{told[1] / 2**20:.0f}, {truth[1] / 2**20:.0f}"
-        print(f"| {kind} | {len(mine)} | {told[0]:.2f}, {truth[0]:.2f} | {memory} | {error:.2f} |")
+        memory = f"{agents[1] / 2**20:.0f}, {truth[1] / 2**20:.0f}"
+        print(f"| {kind} | {len(mine)} | {agents[0]:.2f}, {truth[0]:.2f} | {memory} | {error:.2f} |")
     return errors
 
 

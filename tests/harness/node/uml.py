@@ -47,6 +47,6 @@ def run(program: Path, folder: Path) -> dict[str, Any]:
         env={**os.environ, "TMPDIR": str(folder)},
     )
     said = [line.partition(SAYS)[2] for line in done.stdout.splitlines() if SAYS in line]
-    assert said, f"the program said nothing:\n{done.stdout[-4000:]}\n{done.stderr[-2000:]}"
+    assert said, f"the program printed no result:\n{done.stdout[-4000:]}\n{done.stderr[-2000:]}"
     result: dict[str, Any] = json.loads(said[-1])
     return result

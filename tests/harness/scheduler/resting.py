@@ -164,7 +164,7 @@ class Api:
         self.change_pod(name, patched)
 
 
-class Loud(Firewall):
+class RaisingFirewall(Firewall):
     """No error of a handler is contained."""
 
     def caught(self, error: Exception) -> None:
@@ -189,7 +189,9 @@ class World:
         self.reports: dict[str, Any] = {}  # the last one of each node
         self.needless: list[str] = []  # evictions for a pod whose nominated node would have held it
         cluster = self.parts.cluster
-        self._mirror = Mirror(Pod, cluster.pod_changed, cluster.pod_undecodable, int, Loud("", int), self.clock)
+        self._mirror = Mirror(
+            Pod, cluster.pod_changed, cluster.pod_undecodable, int, RaisingFirewall("", int), self.clock
+        )
         self._nominations: dict[str, tuple[PodInfo, Nomination]] = {}
         self._tasks: list[asyncio.Task[Any]] = []
 

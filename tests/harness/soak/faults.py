@@ -187,7 +187,7 @@ class Faults:
         status = self._rng.choice([405, 413, 429, 500, 503])
         refusal = Refuse(status, "InternalError", 1 if status == 429 else 0)
         async with self._fault("events-refused"):
-            with self._rule(lambda request: refusal if request.tells else None):
+            with self._rule(lambda request: refusal if request.writes_event else None):
                 await self._while(5, 12)
 
     async def _evictions_refused(self) -> None:
@@ -259,25 +259,25 @@ class Faults:
     async def _huge_amounts(self) -> None:
         async with self._fault("huge-amounts") as number:
             node = self._rng.choice([name for name, size in SIZES.items() if size[0] == "open"])
-            made = objects.monsters(f"huge-{number}", node)
-            for monster in made:
-                await insist(self._api.post, PODS, monster)
+            made = objects.huge_pods(f"huge-{number}", node)
+            for huge in made:
+                await insist(self._api.post, PODS, huge)
             await self._while(5, 10)
-            for monster in made:
-                await insist(self._api.delete, f"{PODS}/{monster['metadata']['name']}?gracePeriodSeconds=0")
+            for huge in made:
+                await insist(self._api.delete, f"{PODS}/{huge['metadata']['name']}?gracePeriodSeconds=0")
 
     async def _wrong_types(self) -> None:
         rewriters = self._stage.breakage.rewriters
         async with self._fault("wrong-types") as number:
-            liar = objects.Liar(self._rng, 0.15)
-            rewriters.append(liar)
+            changer = objects.TypeChanger(self._rng, 0.15)
+            rewriters.append(changer)
             try:
                 for node in self._rng.sample(sorted(SIZES), 6):  # so that there are events to rewrite
                     await self._touch(f"/api/v1/nodes/{node}", f"before-{number}")
                 await self._while(3, 6)
             finally:
-                rewriters.remove(liar)
-            for path in sorted(liar.victims):  # afterwards, send the correct object
+                rewriters.remove(changer)
+            for path in sorted(changer.victims):  # afterwards, send the correct object
                 await self._touch(path, f"after-{number}")
 
     async def _touch(self, path: str, value: str) -> None:

@@ -81,7 +81,7 @@ def with_nulls(path: str, line: bytes) -> bytes:
     return json.dumps(event).encode()
 
 
-class Liar:
+class TypeChanger:
     """Gives some events a value of a wrong type, and records of which objects."""
 
     def __init__(self, rng: random.Random, share: float) -> None:
@@ -148,7 +148,7 @@ def plain_pod(name: str, cpu: str, **spec: Any) -> Object:
     return made
 
 
-def monsters(tag: str, node: str) -> list[Object]:
+def huge_pods(tag: str, node: str) -> list[Object]:
     """Pods whose amounts do not fit into 64 bits: on no node, on a real one, and one that waits."""
     huge = [bare_pod(f"{tag}-nowhere", "10P", nodeName="nowhere"), bare_pod(f"{tag}-there", "10P", nodeName=node)]
     huge.append(bare_pod(f"{tag}-waits", "10P"))

@@ -49,7 +49,7 @@ class Request:
         return self.evicts or (self.method == "PATCH" and b"PreemptionByScheduler" in self.body)
 
     @property
-    def tells(self) -> bool:
+    def writes_event(self) -> bool:
         """Writes an Event."""
         return self.method in ("POST", "PATCH", "PUT") and "/events" in self.path
 

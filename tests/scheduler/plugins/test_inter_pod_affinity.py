@@ -17,7 +17,7 @@ def required(kind: str, *terms: object) -> dict[str, object]:
 ZONES = [make_node("a", labels={"zone": "1"}), make_node("b", labels={"zone": "2"}), make_node("lost")]
 
 
-def test_affinity_follows_company() -> None:
+def test_required_affinity_needs_a_matching_pod_in_the_domain() -> None:
     world = World(ZONES, [make_pod("r", node="a", labels={"app": "web"})])
     assert world.feasible(make_pod("p", spec=required("podAffinity", term()))) == {"a"}
 
@@ -35,7 +35,7 @@ def test_anti_affinity_binds_both_sides() -> None:
     assert world.feasible(make_pod("q", spec=required("podAntiAffinity", term()))) == {"a", "lost"}
 
 
-def test_terms_reach_into_other_namespaces_only_when_told() -> None:
+def test_terms_reach_only_the_namespaces_that_they_name() -> None:
     world = World(ZONES, [make_pod("r", namespace="other", node="a", labels={"app": "web"})])
     assert world.feasible(make_pod("p", spec=required("podAntiAffinity", term()))) == {"a", "b", "lost"}
     assert world.feasible(make_pod("q", spec=required("podAntiAffinity", term(namespaces=["other"])))) == {"b", "lost"}
@@ -52,7 +52,7 @@ def test_two_affinity_terms_must_be_met_by_the_same_pod() -> None:
     assert apart.feasible(make_pod("q", spec=both)) == {"b"}
 
 
-def test_company_is_liked_and_disliked() -> None:
+def test_preferred_affinity_and_anti_affinity_score() -> None:
     def weighted(weight: int, app: str) -> object:
         term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": app}}}
         return {"weight": weight, "podAffinityTerm": term}

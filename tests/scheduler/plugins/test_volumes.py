@@ -197,7 +197,7 @@ def test_taking_it_back_leaves_what_another_pod_assumed_of_the_same_claim() -> N
     assert world.feasible(user("data", name="r")) == {"a", "b"}
 
 
-def test_old_news_does_not_undo_what_was_assumed() -> None:
+def test_an_older_watch_event_does_not_undo_an_assumption() -> None:
     world = World(NODES, things=[storage_class(), claim(), claim("rival"), volume("v")])
     placed(world, user("data"), "a")
     world.snapshot.put(volume("v"))
