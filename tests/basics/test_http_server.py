@@ -1,98 +1,24 @@
-"""The small HTTP server, over real sockets."""
+"""The small HTTP server, over real sockets: pages, and what is refused."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gzip
 import logging
-from collections.abc import Awaitable, Callable, Iterator
 from http import HTTPStatus
-from socket import AF_INET
 from typing import Any
 
-import psutil
 import pytest
-from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from carico.errors import CaricoError, UsageError
-from carico.http import routes
-from carico.http import server as module
-from carico.http.address import is_loopback, split_address
-from carico.http.message import Page, Request, Stream, text
+from carico.http.address import split_address
+from carico.http.message import Page
 from carico.http.refusals import Refusals
-from carico.http.routes import POST, Access, Route, exposition, health, probe, shown
+from carico.http.routes import probe, shown
 from carico.http.server import HttpServer
 from carico.metrics import new_registry, request_counter
-
-PATIENCE = 60.0  # s; a stall of the machine is no failure
-
-
-def echo(request: Request) -> Page:
-    return text(HTTPStatus.OK, f"{request.method} {len(request.body)}")
-
-
-ROUTES = {
-    **exposition(new_registry("test")),
-    **health(lambda: None, lambda: "no sample yet", lambda: ["[+]ping ok"]),
-    "/page": Route(echo),
-    "/post": Route(echo, POST, 100),
-    "/local": Route(echo, access=Access.LOCAL),
-}
-Scenario = Callable[[HttpServer, int], Awaitable[None]]
-
-
-def serving(scenario: Scenario, routes: dict[str, Route] | None = None, address: str = "127.0.0.1:0") -> None:
-    async def whole() -> None:
-        server = HttpServer(address, ROUTES if routes is None else routes)
-        port = await server.start()
-        try:
-            async with asyncio.timeout(PATIENCE):
-                await scenario(server, port)
-        finally:
-            await server.stop()
-
-    asyncio.run(whole())
-
-
-async def exchange(port: int, request: bytes, host: str = "127.0.0.1") -> bytes:
-    """The whole response, until the server closes or has answered the last request."""
-    reader, writer = await asyncio.open_connection(host, port)
-    try:
-        writer.write(request)
-        writer.write_eof()
-        return await reader.read()
-    finally:
-        writer.close()
-
-
-def ask(
-    request: bytes, routes: dict[str, Route] | None = None, address: str = "127.0.0.1:0", host: str = "127.0.0.1"
-) -> bytes:
-    answers: list[bytes] = []
-
-    async def scenario(_: HttpServer, port: int) -> None:
-        answers.append(await exchange(port, request, host))
-
-    serving(scenario, routes, address)
-    return answers[0]
-
-
-def get(path: str, *headers: str) -> bytes:
-    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: localhost", *headers, "", ""]).encode()
-
-
-def post(body: bytes, *headers: str, kind: str = "application/json") -> bytes:
-    lines = ["POST /post HTTP/1.1", "Host: localhost", f"Content-Type: {kind}", f"Content-Length: {len(body)}"]
-    return "\r\n".join([*lines, *headers, "", ""]).encode() + body
-
-
-def status(answer: bytes) -> int:
-    return int(answer.split(b" ", 2)[1])
-
-
-# --- pages ---
+from harness.http_server import ROUTES, ask, exchange, get, post, serving, status
 
 
 def test_metrics_tell_the_build_and_the_process() -> None:
@@ -268,244 +194,6 @@ def test_a_silent_client_that_leaves_gets_nothing(request_bytes: bytes) -> None:
 # --- browsers ---
 
 
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [
-        ("127.0.0.1:9469", 200),
-        ("localhost", 200),
-        ("LOCALHOST.:80", 200),
-        ("[::1]:9469", 200),
-        ("evil.example", 403),
-        ("127.0.0.1.evil.example:9469", 403),
-        ("localhost@evil.example", 403),
-        ("[::2]:80", 403),
-        ("[::1", 403),
-        ("", 403),
-    ],
-)
-def test_a_name_that_was_rebound_to_loopback_is_refused(host: str, expected: int) -> None:
-    for path in ("/page", "/metrics"):
-        assert status(ask(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())) == expected
-
-
-def test_a_local_page_is_for_clients_on_this_machine_wherever_the_server_listens() -> None:
-    assert status(ask(get("/local"), address="0.0.0.0:0")) == 200
-    assert status(ask(get("/local").replace(b"localhost", b"evil.example"), address="0.0.0.0:0")) == 403
-    assert status(ask(get("/local", "Origin: http://evil.example"), address="0.0.0.0:0")) == 403
-    addresses = [each.address for all_ in psutil.net_if_addrs().values() for each in all_ if each.family == AF_INET]
-    beyond = [address for address in addresses if not is_loopback(address)]
-    if not beyond:
-        pytest.skip("this machine has no address beyond loopback")
-    answer = ask(get("/local"), address="0.0.0.0:0", host=beyond[0])
-    assert status(answer) == 403
-    assert b"only for clients on its machine" in answer
-    assert status(ask(get("/page"), address="0.0.0.0:0", host=beyond[0])) == 200
-
-
-def test_any_name_is_good_where_the_network_may_ask() -> None:
-    answer = ask(b"GET /page HTTP/1.1\r\nHost: carico-scheduler.kube-system:9467\r\n\r\n", address="0.0.0.0:0")
-    assert status(answer) == 200
-
-
-@pytest.mark.parametrize(
-    ("headers", "expected"),
-    [
-        (["Origin: http://evil.example"], 403),
-        (["Origin: null"], 403),
-        (["Origin: http://["], 403),
-        (["Origin: http://localhost:1"], 403),  # another port of this machine is another site
-        (["Origin: http://localhost"], 200),
-        (["Sec-Fetch-Site: same-origin"], 200),
-        (["Sec-Fetch-Site: none"], 200),
-        (["Sec-Fetch-Site: same-site"], 403),
-        (["Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors", "Sec-Fetch-Dest: image"], 403),
-        (["Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: iframe"], 403),
-        (["Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document"], 200),  # a link
-    ],
-)
-def test_pages_of_other_sites_may_only_link_here(headers: list[str], expected: int) -> None:
-    assert status(ask(get("/page", *headers))) == expected
-    assert status(ask(get("/healthz", *headers))) == 200
-    assert status(ask(post(b"{}", *headers))) == (403 if "navigate" in str(headers) else expected)
-
-
-# --- many and slow clients ---
-
-
-def test_silent_connections_keep_no_probe_away() -> None:
-    async def scenario(server: HttpServer, port: int) -> None:
-        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]
-        for _, writer in silent[::2]:
-            writer.write(b"GET /healthz HTT")
-        for _ in range(20):
-            assert status(await exchange(port, get("/healthz"))) == 200
-        assert len(server._clients) <= module.CONNECTIONS
-        for _, writer in silent:
-            writer.close()
-
-    serving(scenario)
-
-
-def test_busy_connections_are_not_dropped_and_the_next_one_gets_503() -> None:
-    async def scenario() -> None:
-        done = asyncio.Event()
-
-        async def slow(_: Request) -> Page:
-            await done.wait()
-            return text(HTTPStatus.OK, "done")
-
-        server = HttpServer("127.0.0.1:0", {"/slow": Route(slow)}, connections=2)
-        port = await server.start()
-        first = [asyncio.create_task(exchange(port, get("/slow"))) for _ in range(2)]
-        await until(lambda: len(server._clients) == 2 and not server._slow)
-        assert status(await exchange(port, b"")) == 503
-        done.set()
-        assert [status(await one) for one in first] == [200, 200]
-        await server.stop()
-
-    asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
-
-
-def test_large_bodies_are_refused_before_they_are_read() -> None:
-    async def scenario(server: HttpServer, port: int) -> None:
-        head = post(b"").replace(b"Content-Length: 0", b"Content-Length: %d" % (16 << 20))
-        for path in (b"/post", b"/healthz", b"/nothing"):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(head.replace(b"/post", path))
-            assert status(await reader.readuntil(b"\r\n")) in (413, 405, 404)  # and nothing was sent of the body
-            writer.close()
-        assert server._bodies == 0
-
-    serving(scenario)
-
-
-def test_bodies_that_are_read_at_once_are_bounded_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BODIES_LIMIT", 150)
-
-    async def scenario(server: HttpServer, port: int) -> None:
-        _, first = await asyncio.open_connection("127.0.0.1", port)
-        first.write(post(b"x" * 100)[:-1])
-        await until(lambda: server._bodies == 100)
-        answer = await exchange(port, post(b"x" * 100))
-        assert status(answer) == 503
-        assert b"\r\nRetry-After: 1\r\n" in answer
-        first.close()
-        await until(lambda: server._bodies == 0)
-        assert status(await exchange(port, post(b"x" * 100))) == 200
-
-    serving(scenario)
-
-
-@pytest.mark.parametrize("sent", [b"GET /page HTT", post(b"{}")[:-1], get("/page")])
-def test_a_client_that_stops_half_way_is_dropped(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HEAD_PATIENCE", "BODY_PATIENCE", "IDLE"):
-        monkeypatch.setattr(module, name, 0.05)
-
-    async def scenario(_: HttpServer, port: int) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(sent)
-        await reader.read()  # until the server ends it
-        writer.close()
-
-    serving(scenario)
-
-
-def test_a_response_that_is_not_read_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ANSWER_PATIENCE", 0.05)
-    size = 50 << 20
-
-    async def scenario(server: HttpServer, port: int) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(get("/large"))
-        await reader.readexactly(10)
-        reader._transport.pause_reading()  # type: ignore[attr-defined]
-        await until(lambda: not server._clients)
-        reader._transport.resume_reading()  # type: ignore[attr-defined]
-        taken = 0
-        with contextlib.suppress(ConnectionError):
-            while part := await reader.read(1 << 20):
-                taken += len(part)
-        assert taken < size
-        writer.close()
-
-    serving(scenario, {"/large": shown(lambda: Page(HTTPStatus.OK, "text/plain", bytes(size)))})
-
-
-def test_metrics_take_a_bounded_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[float] = []
-    now = [0.0]
-
-    class Slow:
-        def collect(self) -> Iterator[Metric]:
-            made.append(now[0])
-            now[0] += 0.25  # s
-            yield from ()
-
-    monkeypatch.setattr(routes, "perf_counter", lambda: now[0])
-    registry = CollectorRegistry()
-    registry.register(Slow())
-    made.clear()
-    now[0] = 0.0
-    answer = exposition(registry)["/metrics"].answer
-    for _ in range(1000):
-        assert isinstance(answer(Request("GET", {})), Page)
-        now[0] += 0.01
-    assert 4 <= len(made) <= 1 + 4 + 0.1 * now[0] / 0.25
-
-
-def test_a_client_without_a_request_does_not_keep_the_server(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "HEAD_PATIENCE", 10 * PATIENCE)
-
-    async def scenario() -> None:
-        server = HttpServer("127.0.0.1:0", ROUTES)
-        reader, writer = await asyncio.open_connection("127.0.0.1", await server.start())
-        writer.write(b"GET /metr")
-        await until(lambda: bool(server._clients))
-        await server.stop()
-        assert await reader.read() == b""
-        writer.close()
-
-    asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
-    assert caplog.text == ""
-
-
-def test_a_stream_goes_on_until_the_client_leaves_and_ends_with_the_server() -> None:
-    ended: list[str] = []
-
-    async def follow(writer: asyncio.StreamWriter) -> None:
-        try:
-            writer.write(b"first")
-            await asyncio.Event().wait()
-        finally:
-            ended.append("ended")
-
-    async def scenario() -> None:
-        stream = Stream("text/event-stream", follow, (("X-Mine", "1"),))
-        server = HttpServer("127.0.0.1:0", {"/s": Route(lambda _: stream)})
-        port = await server.start()
-        connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
-        for reader, writer in connections:
-            writer.write(get("/s"))
-            head = await reader.readuntil(b"\r\n\r\n")
-            assert b"Content-Type: text/event-stream\r\n" in head
-            assert b"\r\nX-Mine: 1\r\n" in head
-            assert b"Content-Length" not in head
-            assert await reader.readexactly(5) == b"first"
-        connections[0][1].close()
-        await until(lambda: len(ended) == 1)
-        await server.stop()
-        assert await connections[1][0].read() == b""
-        connections[1][1].close()
-
-    asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
-    assert ended == ["ended", "ended"]
-
-
-# --- addresses ---
-
-
 def test_a_port_in_use_is_named() -> None:
     async def scenario() -> None:
         first = HttpServer("127.0.0.1:0", {})
@@ -522,8 +210,3 @@ def test_a_port_in_use_is_named() -> None:
 def test_a_wrong_address_is_named(address: str) -> None:
     with pytest.raises(UsageError, match="host:port"):
         split_address(address)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    while not holds():  # noqa: ASYNC110 - the other end of a socket has no event
-        await asyncio.sleep(0.01)

@@ -14,7 +14,8 @@ it and never each other.
     node/          pods on this machine: containerd, cgroups, User-Mode Linux
     scheduler/     schedulers as processes and without a network
     soak/          fifteen minutes of faults on real components
-    wire/          certificates, and schedulers that only receive reports
+    wire/          certificates, messages, and schedulers that only receive reports
+    http_server.py the small HTTP server over real sockets, and requests to it
     monitoring.py  an embedded cluster that a real Prometheus scrapes
     parts.py       features of a machine that tests need: @pytest.mark.needs
     promtool.py    Prometheus' check of a page of metrics
