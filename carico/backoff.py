@@ -12,7 +12,7 @@ MOST_DOUBLINGS = 60  # a float overflows at 1,024
 
 
 def doubled(first: float, longest: float, failures: int) -> float:
-    """The pause after so many failures in a row, at least 1: `first`, doubled each time, at most `longest`."""
+    """The pause after this number of failures in a row, at least 1: `first`, doubled each time, at most `longest`."""
     return min(longest, first * 2.0 ** min(failures - 1, MOST_DOUBLINGS))
 
 

@@ -42,7 +42,7 @@ class PendingTick(NamedTuple):
 
 
 class Loop:
-    """Runs sampler and pipeline by the clock and passes each new estimate to `publish`."""
+    """Calls sampler and pipeline at every tick and passes each new estimate to `publish`."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ JOINED_FOR = 10.0  # s in which peers are sent that a node is here now
 JOINED_AT_ONCE = 5000  # names
 CLASSES_AT_ONCE = 500
 SEND_AGAIN = 300.0  # s after which a peer is sent all classes again: it may have dropped this replica
-# A dead replica's nodes come to another one within seconds: its aggregate must not count beside theirs for long.
+# The nodes of a replica that has failed connect to another one within seconds, so its aggregate must fade soon.
 PEER_FADES_AFTER = 5.0  # missed exchanges
 PEER_FADES_OVER = 10.0  # as many more until its weight is 0
 

@@ -121,7 +121,7 @@ class Demo:
 
     async def _run(self, client: Client, way: PlacementVariant, workload: Workload, port: int) -> DemoRun:
         job = DemoJob(client, way, workload.pods)
-        beside = [
+        tasks = [
             asyncio.create_task(self._progress.follow(job.run, len(workload.pods))),
             asyncio.create_task(keep_requesting(port, job.run.latencies)),
         ]
@@ -130,9 +130,9 @@ class Demo:
             finished = await job.work()
             finished.utilisation = utilisation(before, _processor_times()) or 0.0
         finally:
-            for task in beside:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
         if not (self._args.keep and way is VARIANTS[-1]):
             await job.clear()
         return finished

@@ -123,13 +123,13 @@ class RunCommand:
         await asyncio.to_thread(end_abandoned)
         try:
             async with Guard() as guard:
-                beside = [asyncio.create_task(self._measure()), asyncio.create_task(self._feed())]
+                background = [asyncio.create_task(self._measure()), asyncio.create_task(self._feed())]
                 try:
                     await self._runner.run(guard)
                 finally:
-                    for task in beside:
+                    for task in background:
                         task.cancel()
-                    _, fed = await asyncio.gather(*beside, return_exceptions=True)
+                    _, fed = await asyncio.gather(*background, return_exceptions=True)
         finally:
             self._progress.clear()
             self._output.close()

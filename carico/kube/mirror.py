@@ -122,7 +122,7 @@ class Mirror(Generic[T]):
         self._count_undecodable()
         key = remains.metadata.key
         if key not in self._logged:
-            log.error("%s %r cannot be decoded and is left as it was known: %s", self._kind.__name__, key, why)
+            log.error("%s %r cannot be decoded and its last known state is kept: %s", self._kind.__name__, key, why)
             self._logged[key] = None
             if len(self._logged) > LOGGED:
                 self._logged.popitem(last=False)

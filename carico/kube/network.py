@@ -42,7 +42,7 @@ class NetworkConnection(Protocol):
     async def stream(self, message: bytes) -> tuple[ResponseHead, AsyncIterator[bytes]]: ...
 
 
-# To the server of the credentials, with a TLS context and session if it uses TLS, within so many s.
+# To the server of the credentials, with a TLS context and session if it uses TLS, within this time in s.
 Connect = Callable[[Credentials, ssl.SSLContext | None, ssl.SSLSession | None, float], Awaitable[NetworkConnection]]
 
 

@@ -131,7 +131,7 @@ class MemoryGuard:
         return self._used > KILL_SHARE * self.limit
 
     def resumes(self, task: int, running: int) -> bool:
-        """Whether a paused task may be resumed beside `running` others."""
+        """Whether a paused task may be resumed while `running` others run."""
         return (
             self._used + self.expected(running) + self._to_come(self._held.get(task, 0.0)) <= LIMIT_SHARE * self.limit
         )

@@ -22,7 +22,7 @@ class TakesClassCosts(Protocol):
 class Federation:
     """`delay`: s from a node's message until the others and the scheduler receive the result.
 
-    Each node sends a message `every` so many seconds.
+    Each node sends a message every `every` seconds.
     """
 
     def __init__(

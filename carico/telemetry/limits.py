@@ -160,11 +160,11 @@ def usage_file(folder: Path) -> Path:
     >>> str(usage_file(Path("/sys/fs/cgroup/cpu/docker/abc")))
     '/sys/fs/cgroup/cpuacct/docker/abc/cpuacct.usage'
     """
-    beside = folder / "cpuacct.usage"
-    if beside.exists():
-        return beside
+    own = folder / "cpuacct.usage"
+    if own.exists():
+        return own
     at = next((i for i, part in enumerate(folder.parts) if part == "cpu"), None)
-    return beside if at is None else Path(*folder.parts[:at], "cpuacct", *folder.parts[at + 1 :], "cpuacct.usage")
+    return own if at is None else Path(*folder.parts[:at], "cpuacct", *folder.parts[at + 1 :], "cpuacct.usage")
 
 
 def _read_throttled(limit: Limit) -> tuple[int, float]:

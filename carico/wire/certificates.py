@@ -33,7 +33,7 @@ class Pair(NamedTuple):
 
 
 class Authority:
-    """Writes `ca.pem` into `folder`, and certificates beside it.
+    """Writes `ca.pem` into `folder`, and certificates into the same folder.
 
     Its own key is lost with the process, unless `keep_key` is set: then it is `ca.key`, and reused if it exists.
     """

@@ -19,7 +19,7 @@ from carico.wire.codec import class_cost
 
 AT_ONCE = 32  # classes in one message
 BYTES_AT_ONCE = 12_000  # a message of more than 16 KiB ends the stream to an aggregator of the first version
-FRAME_BYTES = 64  # of one class, beside its names and values
+FRAME_BYTES = 64  # of one class, in addition to its names and values
 MOVED = 0.1  # share
 FLOOR = {"cpu": 0.02, "memory": 2.0**23}  # absolute; below it a change counts as if the value were this
 AGAIN = 600.0  # s

@@ -9,9 +9,9 @@ import grpc
 
 # In the status of a stream that the server ends for a reason of its own, and that the client is to open again at once.
 RECONNECT = ("carico-reconnect", "now")
-# A stream ends when the credential of its caller does, and before that by up to this share of what is left, but at most
-# by so many seconds: streams that opened together must not return together. A kubelet replaces a token after 80 % of
-# its life, so there is a new one by then.
+# A stream ends when the credential of its caller does, or before that: by up to this share of what is left, and by at
+# most EARLY_LIMIT seconds, so that streams opened together do not return together. A kubelet replaces a token after
+# 80 % of its life, so there is a new one by then.
 EARLY_SHARE = 0.1
 EARLY_LIMIT = 300.0  # s
 # s; shorter lifetimes are not shortened: without a newer token the client would reconnect more and more often

@@ -73,7 +73,7 @@ def _budgets(verbs: ApiVerbs, record: ObjectRecord) -> list[ObjectRecord]:
 
 
 def _is_spared(pod: Plain, budget: Plain) -> bool:
-    """Whether this pod counts for nothing: it is not ready, and the budget is kept without it."""
+    """Whether the eviction is not charged to the budget: the pod is not ready, and the budget holds without it."""
     conditions = pod["status"].get("conditions") or []
     if any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions):
         return False

@@ -1,6 +1,6 @@
 """The programs in the demo's pods. Run as a file, with Python alone:
 
-programs.py pi DIGITS              π to so many decimal places
+programs.py pi DIGITS              π to this number of decimal places
 programs.py memory MEGABYTES CPU   holds memory and writes all over it until CPU seconds are spent
 programs.py serve PORT             an HTTP server whose every answer takes about a millisecond of work
 """

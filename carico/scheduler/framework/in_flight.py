@@ -79,7 +79,7 @@ class InFlightPod:
             self.end(InFlightEnded(Ending.REJECTED, ", ".join(reasons), plugin))
 
     async def news(self, waits_for: str, seconds: float) -> None:
-        """Waits until `wake` or `end` is called, for at most `seconds`. Check `ended` then."""
+        """Waits for an event of this pod (`wake` or `end`), for at most `seconds`. Check `ended` afterwards."""
         if self.ended is not None or seconds <= 0:
             return
         self.waits_for, self._news = waits_for, asyncio.get_running_loop().create_future()

@@ -258,7 +258,7 @@ class Capacity(PreFilter, PreFilterExtensions, MeasuredSupply, Score, Explain, E
         return float(self._start_limit(rows)[0] - self._ledger.starting[row])
 
     def _start_limit(self, rows: RowArray | slice) -> Vector:
-        """Pods that may be starting at once: fewer on a fuller node, and beside a pod whose cost is still a guess."""
+        """Pods that may be starting at once: fewer on a fuller node, and where the cost of a pod is still a guess."""
         few, many, ledger = self.args.startup_limit, self.args.startup_limit_idle, self._ledger
         limit = np.maximum(np.floor(few + (1 - ledger.usage[rows]) * (many - few)), min(few, many))
         guessed = (ledger.unmeasured[rows] > 0) & ledger.has_room[rows]

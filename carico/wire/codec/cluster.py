@@ -117,7 +117,7 @@ def view(model: ClusterModel, size: NodeSize, dimensions: tuple[str, ...], own: 
 
     A dimension that the cluster's model lacks (this node is newer than the aggregator) keeps the node's own energy and
     no correlation with the others, so that merging changes nothing about it. A matrix beyond GRAM_LIMIT is replaced by
-    the node's own: the cost beside it is still useful.
+    the node's own: the cost in the same message is still useful.
     """
     at = {dimension: i for i, dimension in enumerate(model.dimensions)}
     here = [i for i, dimension in enumerate(dimensions) if dimension in at]

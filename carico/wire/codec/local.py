@@ -82,9 +82,11 @@ def _basis(message: pb.LocalSubspace, m: int) -> Matrix:
     most = float(diagonal.max())
     if most > m * (1 + ROUNDING):
         raise InvalidMessage("range", f"σ₁ is {math.sqrt(most):g}, beyond √{m}")
-    beside = float(np.abs(energies).sum() - diagonal.sum())
-    if beside > 2 * ORTHOGONAL_WITHIN * most * rank:
-        raise InvalidMessage("subspace", f"columns of the basis are not orthogonal: {beside:g} beside σ₁² = {most:g}")
+    off_diagonal = float(np.abs(energies).sum() - diagonal.sum())
+    if off_diagonal > 2 * ORTHOGONAL_WITHIN * most * rank:
+        raise InvalidMessage(
+            "subspace", f"columns of the basis are not orthogonal: {off_diagonal:g} off the diagonal, σ₁² = {most:g}"
+        )
     if basis[:, 0].min() < -NOT_NEGATIVE_WITHIN:
         raise InvalidMessage("subspace", f"the first column of the basis has the negative value {basis[:, 0].min():g}")
     return basis
