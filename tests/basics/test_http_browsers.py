@@ -70,6 +70,3 @@ def test_pages_of_other_sites_may_only_link_here(headers: list[str], expected: i
     assert status(ask(get("/page", *headers))) == expected
     assert status(ask(get("/healthz", *headers))) == 200
     assert status(ask(post(b"{}", *headers))) == (403 if "navigate" in str(headers) else expected)
-
-
-# --- many and slow clients ---

@@ -187,6 +187,3 @@ def test_a_stream_goes_on_until_the_client_leaves_and_ends_with_the_server() -> 
 
     asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
     assert ended == ["ended", "ended"]
-
-
-# --- addresses ---

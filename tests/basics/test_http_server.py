@@ -20,6 +20,8 @@ from carico.http.server import HttpServer
 from carico.metrics import new_registry, request_counter
 from harness.http_server import ROUTES, ask, exchange, get, post, serving, status
 
+# --- pages ---
+
 
 def test_metrics_tell_the_build_and_the_process() -> None:
     page = ask(get("/metrics"))
@@ -191,7 +193,7 @@ def test_a_silent_client_that_leaves_gets_nothing(request_bytes: bytes) -> None:
     assert ask(request_bytes) == b""
 
 
-# --- browsers ---
+# --- addresses ---
 
 
 def test_a_port_in_use_is_named() -> None:

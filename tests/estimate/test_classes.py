@@ -11,50 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carico.estimate.class_cost import cost_of
-from carico.estimate.classes import MOST_CLASSES, NodeClassTable
+from carico.estimate.classes import MOST_CLASSES
 from carico.estimate.pipeline import Pipeline
 from carico.settings import EstimateSettings
 from carico.types import ClassCost, ClassKey, Estimate, MeasuredPod, NodeSize, PodCount, Sample
-
-GIB = 2.0**30
-RESOURCES = ("cpu", "memory")
-SIZE = NodeSize(cores=8, memory_bytes=64 * GIB)  # 16 busy threads
-WEB, BATCH = ClassKey("a", "a/web"), ClassKey("a", "a/batch")
-FIRST, MOST = (1.0, GIB), (64.0, 64 * GIB)
-
-
-def pod(uid: str, demand: tuple[float, float] | None, age: float = 30.0, **more: object) -> MeasuredPod:
-    plain = MeasuredPod(uid, WEB, age, True, demand, demand, True, demand is not None)
-    return plain._replace(**more)  # type: ignore[arg-type]
-
-
-def table() -> NodeClassTable:
-    return NodeClassTable(RESOURCES, FIRST, MOST)
-
-
-class Node:
-    """A node of 8 cores whose pods are measured every second."""
-
-    def __init__(self, base: tuple[float, float] = (0.05, 0.12), **choice: object) -> None:
-        self.pipeline = Pipeline(EstimateSettings(**choice), RESOURCES, 10.0, SIZE)  # type: ignore[arg-type]
-        self.base, self.at = base, 0.0
-
-    def second(self, pods: list[MeasuredPod], extra: tuple[float, float] = (0.0, 0.0)) -> Estimate:
-        used = [sum(p.demand[i] for p in pods if p.demand and p.running) for i in range(2)]
-        usage = (self.base[0] + extra[0] + used[0] / 16, self.base[1] + extra[1] + used[1] / (64 * GIB))
-        found = None
-        for tick in range(10):
-            self.at += 0.1
-            sample = Sample(self.at, tuple(min(x, 1.0) for x in usage))
-            found = self.pipeline.update(sample, PodCount(len(pods), False, 0), pods if tick == 9 else None)
-        assert found is not None
-        return found
-
-    def seconds(self, many: int, pods: list[MeasuredPod]) -> Estimate:
-        for i in range(many):
-            found = self.second([p._replace(age=p.age + i) for p in pods])
-        return found
+from harness.estimate.measured_pods import BATCH, GIB, RESOURCES, SIZE, WEB, Node, pod, table
 
 
 def test_a_class_measured_at_some_cost_costs_that() -> None:
@@ -111,93 +72,6 @@ def test_a_pod_whose_containers_have_ended_leaves_its_room_at_once_and_one_that_
     assert waiting.room[0] <= full.room[0] + 0.5
 
 
-def test_a_pod_that_ramps_up_is_not_taken_for_a_light_one() -> None:
-    node = Node()
-    for age in range(1, 12):
-        now = 4.0 * min(age / 10, 1.0)
-        node.second([pod("1", (now, GIB), age=float(age))])
-        if age < 8:
-            assert not node.pipeline.class_costs()
-    for age in range(12, 16):
-        node.second([pod("1", (4.0, GIB), age=float(age))])
-    assert node.pipeline.class_costs()[0].mean[0] == pytest.approx(4.0, rel=0.1)
-
-
-def test_cpu_burnt_at_the_start_is_reserved_but_is_not_the_cost() -> None:
-    node = Node()
-    for number in range(4):
-        for age in range(1, 40):
-            demand = (4.0 if age <= 6 else 0.2, 4 * GIB)
-            node.second([pod(str(number), demand, age=float(age))])
-    (cost,) = node.pipeline.class_costs()
-    assert cost.mean[0] == pytest.approx(0.2, rel=0.3)
-    assert cost_of(cost, RESOURCES, FIRST)[0] > 3.0
-
-
-def test_cpu_burnt_at_the_start_is_known_though_it_saturates_the_node() -> None:
-    """The pods saturate the node as they start, so without saturated seconds only their end would be known of some."""
-    classes = table()
-    for number in range(12):
-        for age in range(1, 40):
-            demand, full = (4.0 if age <= 6 else 0.2, 4 * GIB), number % 2 == 0 and age <= 6
-            classes.observe([pod(str(number), demand, age=float(age), exact=not full)], 100.0 * number + age)
-    assert classes.classes[WEB].surplus[0] == pytest.approx(3.8, rel=0.1)
-    assert classes.classes[WEB].start_ups[0] >= 6.0
-
-
-def test_a_ramp_is_known_on_a_node_that_is_always_full() -> None:
-    classes = table()
-    for number in range(6):
-        for age in range(1, 30):
-            ramped = min(age / 8, 1.0)
-            classes.observe([pod(str(number), (ramped, GIB), age=float(age), exact=False)], 100.0 * number + age)
-    assert 4.0 <= classes.classes[WEB].ramps[0] <= 12.0
-    young = pod("young", (0.25, GIB), age=2.0, exact=False)
-    classes.observe([young], 1000.0)
-    assert not classes.classes[WEB].pods["young"].settled[0], "a quarter of its load is not its level"
-
-
-def test_threads_that_queue_do_not_look_like_a_ramp() -> None:
-    """A known pod that demands half as much again because the node is full has not grown."""
-    classes = table()
-    for number in range(6):
-        for age in range(1, 60):
-            full = age >= 10
-            demand = (1.5 if full else 1.0, GIB)
-            classes.observe([pod(str(number), demand, age=float(age), exact=not full)], 100.0 * number + age)
-    assert classes.classes[WEB].ramps[0] == 0.0
-
-
-def test_the_end_of_a_ramp_does_not_look_like_threads_that_queue() -> None:
-    """Then what pods demand on a full node would be divided by a growth that they have behind them."""
-    classes = table()
-    for number in range(12):
-        for second in range(1, 30):
-            age = second + number % 2 / 2
-            demand, full = (0.8 * min(age / 8, 1.0), GIB), not 5 <= age <= 6
-            classes.observe([pod(str(number), demand, age=age, exact=not full)], 100.0 * number + second)
-    assert classes.classes[WEB].queueing[0] <= 1.1
-
-
-def test_a_class_that_hardly_uses_cpu_after_its_start_does_not_swing_and_its_second_pod_reserves_the_start() -> None:
-    """A hundredth of a core now and then is far above a mean of next to nothing."""
-    node = Node()
-    for age in range(1, 40):
-        node.second([pod("1", (1.0 if age <= 6 else 0.01 * (age % 4 == 0), 0.1 * GIB), age=float(age))])
-    node.seconds(10, [])
-    free = node.second([])
-    second = node.second([pod("2", None, age=0.5)])
-    assert free.room[0] - second.room[0] == pytest.approx(1.0, abs=0.3)
-
-
-def test_one_noisy_reading_is_no_burst_that_each_pod_reserves() -> None:
-    node = Node()
-    for age in range(1, 30):
-        node.second([pod("1", (1.6 if age == 7 else 1.0, GIB), age=float(age))])
-    (cost,) = node.pipeline.class_costs()
-    assert cost_of(cost, RESOURCES, FIRST)[0] < 1.3
-
-
 def test_saturated_seconds_do_not_lower_a_cost_nor_inflate_it() -> None:
     node = Node()
     node.seconds(10, [pod("1", (2.0, GIB))])
@@ -216,17 +90,6 @@ def test_own_evidence_in_conflict_with_the_clusters_stands() -> None:
     for second in range(20):
         classes.observe([pod(str(i), (3.0, GIB), age=30.0 + second) for i in range(3)], float(second))
     assert classes.typical(WEB)[0] == pytest.approx(3.0, rel=0.01)
-
-
-def test_a_new_revision_is_expected_to_be_like_its_family_and_an_unknown_class_to_be_expensive() -> None:
-    classes = table()
-    old, new = WEB._replace(revision="1"), WEB._replace(revision="2")
-    for second in range(20):
-        classes.observe([pod("1", (3.0, 2 * GIB), key=old)], float(second))
-    assert classes.typical(new) == pytest.approx((3.0, 2 * GIB), rel=0.01)
-    assert classes.reserved(new)[0] > 3.0
-    assert classes.reserved(ClassKey("b", "b/other"))[0] >= FIRST[0]
-    assert classes.belief(ClassKey("b", "b/other")) is None
 
 
 def test_an_idle_day_widens_but_does_not_move() -> None:
@@ -359,89 +222,3 @@ def test_invalid_saved_classes_are_refused() -> None:
         wrong["estimator_state"]["classes"][0][2][0][0][place] = value
         with pytest.raises(ValueError, match="classes"):
             Pipeline(EstimateSettings(), RESOURCES, 10.0, SIZE).restore(wrong)
-
-
-def test_the_guess_of_a_new_class_ends_once_its_pod_shows_a_low_cpu_demand() -> None:
-    """The guess for an unknown class kept a small node closed until its first pod had settled."""
-    node, idle = Node(), (0.0, 0.1 * GIB)
-    node.seconds(30, [pod(f"h{i}", (3.0, GIB), key=BATCH) for i in range(2)])
-    heavy = [pod(f"h{i}", (3.0, GIB), age=60.0, key=BATCH) for i in range(2)]
-    first = node.second([*heavy, pod("new", None, age=0.5)])
-    seen = [node.second([*heavy, pod("new", idle, age=age)]) for age in (1.2, 2.2)]
-    assert seen[0].room[0] == pytest.approx(first.room[0], abs=0.5)
-    assert seen[1].room[0] > first.room[0] + 0.8
-
-
-def test_the_next_pod_of_a_new_class_reserves_what_the_first_has_shown() -> None:
-    """Not the guess, which is the whole of a small node's cpu if other classes are expensive."""
-    node = Node()
-    node.seconds(30, [])
-    for age in (1.2, 2.2):
-        one = node.second([pod("first", (0.2, GIB), age=age)])
-    both = node.second([pod("first", (0.2, GIB), age=3.0), pod("next", None, age=0.0)])
-    assert one.room[0] - both.room[0] == pytest.approx(0.2, abs=0.1)
-
-
-def test_the_reading_of_its_first_second_is_one_of_the_two_that_show_a_pods_cpu() -> None:
-    node = Node()
-    node.seconds(30, [])
-    guessed = node.second([pod("new", (0.2, GIB), age=0.8)])
-    shown = node.second([pod("new", (0.2, GIB), age=1.8)])
-    assert shown.room[0] - guessed.room[0] == pytest.approx(0.8, abs=0.1), "the guess is 1.0"
-
-
-def test_a_new_class_that_still_comes_up_keeps_the_guess() -> None:
-    node = Node()
-    node.seconds(30, [])
-    first = node.second([pod("new", None, age=0.5)])
-    for age in (1.2, 2.2):
-        climbing = node.second([pod("new", (0.1 * age, GIB), age=age)])
-    assert climbing.room[0] == pytest.approx(first.room[0], abs=0.2)
-
-
-def test_a_second_pod_of_a_new_class_reserves_what_the_first_demands_though_that_may_still_rise() -> None:
-    """A scheduler that knows the class from other nodes hands its pods over to a node that does not know it yet."""
-    node = Node()
-    node.seconds(3, [pod("1", (0.5, 10 * GIB), age=1.0)])
-    first = pod("1", (0.5, 12 * GIB), age=4.0)
-    alone = node.second([first])
-    assert not node.pipeline.class_costs()
-    both = node.second([first._replace(age=5.0), pod("2", None, age=0.0, running=False)])
-    assert alone.room[1] - both.room[1] >= 12 * GIB
-
-
-def test_no_guess_takes_more_than_half_of_the_node() -> None:
-    classes = NodeClassTable(RESOURCES, (1.0, GIB), (4.0, 8 * GIB))
-    dear = [pod(f"d{i}", (0.1 if i else 4.0, GIB), key=ClassKey("a", f"a/{i}")) for i in range(3)]
-    for second in range(12):
-        classes.observe([p._replace(age=30.0 + second) for p in dear], 100.0 + second)
-    assert classes.reserved(WEB)[0] == 2.0
-
-
-def start_up(uid: str, age: float, burn: float = 5.0) -> MeasuredPod:
-    """One core while it starts, then next to nothing, with the noise of small figures."""
-    rest = 0.015 if 20.0 < age < 30.0 else 0.003
-    return pod(uid, (1.0 if age < burn else rest, GIB), age)
-
-
-def test_noise_of_a_level_near_nothing_is_no_long_start_up() -> None:
-    node = Node()
-    for life in range(6):
-        for age in range(40):
-            node.second([start_up(f"p{life}", age + 0.5)])
-    class_ = node.pipeline._estimator.table.classes[WEB]  # type: ignore[attr-defined]
-    assert 4.0 <= class_.start_ups[0] <= 8.0
-    assert class_.ramps[0] == 0.0
-
-
-def test_a_pod_that_has_shown_its_start_up_does_not_reserve_it_again_when_that_becomes_known() -> None:
-    """The first pod settles while it still works; only later pods show that this was a start-up."""
-    rows = table()
-    for second in range(60):
-        later = [start_up(f"p{n}", second - 12 * n) for n in (1, 2) if second > 12 * n]
-        pods = [start_up("first", second + 0.5), *later]
-        rows.observe(pods, float(second))
-    class_ = rows.classes[WEB]
-    first = class_.pods["first"]
-    class_.start_ups[0] = 128.0  # as if the start-up had turned out to be as long as that
-    assert not class_.is_starting(first, 0)

@@ -77,9 +77,6 @@ def status(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1])
 
 
-# --- pages ---
-
-
 async def until(holds: Callable[[], bool]) -> None:
     while not holds():  # noqa: ASYNC110 - the other end of a socket has no event
         await asyncio.sleep(0.01)

@@ -227,6 +227,3 @@ def test_a_pod_without_a_service_account_may_have_a_kubeconfig_at_the_usual_plac
 def test_a_service_account_without_its_files_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(CaricoError, match=r"the pod's service account: .*token.* cannot be read"):
         credentials.in_cluster(in_pod(tmp_path))
-
-
-# --- TLS ---

@@ -252,6 +252,3 @@ def test_a_command_without_a_slash_is_looked_for_in_the_path_only(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin")
     who = known(tmp_path, {"server": "https://x"}, command="plugin-of-mine")
     assert asyncio.run(who.identity()).headers == (("Authorization", "Bearer t"),)
-
-
-# --- when it fails ---

@@ -13,6 +13,8 @@ from carico.scheduler.plugins import registry
 from carico.testing import make_node, make_pod
 from harness.scheduler.binding_world import BindingWorld, playing
 
+# --- permissions ---
+
 
 class Plugin:
     """A plugin of another package whose answers a test sets."""

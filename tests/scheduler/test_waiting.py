@@ -24,9 +24,6 @@ async def hang(world: BindingWorld, count: int = MANY) -> None:
         await world.clock.turn(0)
 
 
-# --- volumes ---
-
-
 def test_a_provisioner_that_hangs_blocks_no_other_pod() -> None:
     async def scenario(world: BindingWorld) -> None:
         await hang(world)
@@ -237,6 +234,3 @@ def test_what_happens_while_a_pod_waits_for_a_slot_counts() -> None:
         assert world.binder.in_flight == 0
 
     playing(scenario, {"a": 50.0}, binders=4)
-
-
-# --- permissions ---

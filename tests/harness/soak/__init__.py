@@ -6,6 +6,7 @@ cluster   its nodes, priorities and accounts
 faults    its faults
 history   its events, and the cluster state derived from them
 looks     searches for pods that wait although they fit
+made_up   events of made-up histories
 objects   the API objects of faults
 observer  watches of the API server, independent of Carico
 proxy     the faulty proxy between a replica and the API server

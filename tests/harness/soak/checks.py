@@ -1,7 +1,7 @@
 """The figures of a soak, each computed from the history alone. Each of them counts failures: 0 is good.
 
-tests/scheduler/test_soak_checks.py gives each a constructed history in which it must be bad, and one in which it must
-not.
+tests/scheduler/test_soak_checks.py and test_soak_victims.py give each a constructed history in which it must be bad,
+and one in which it must not.
 """
 
 from __future__ import annotations
