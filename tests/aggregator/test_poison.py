@@ -139,7 +139,7 @@ def test_forged_messages_are_rejected_counted_and_leave_no_trace(tmp_path: Path)
 
 
 def test_a_simple_client_needs_no_stream() -> None:
-    """`Once` with generated stubs, as somebody else's program would call it."""
+    """`Once` with generated stubs, as another program would call it."""
 
     async def play() -> Any:
         settings = AggregatorSettings(listen="127.0.0.1:0", grpc_listen="127.0.0.1:0", warmup=0.0, plaintext=True)

@@ -181,7 +181,7 @@ def test_a_query_that_cannot_be_ends_its_stream(authority: Authority, garbage: b
 def test_a_listener_that_does_not_read_is_dropped_and_the_others_hear(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hundreds of changes a second for somebody who makes no room for them."""
+    """Hundreds of changes a second for a client that does not read them."""
     monkeypatch.setattr("carico.wire.server.READ_WITHIN", 3.0)
 
     async def play(aggregator: Aggregator, address: str) -> Costs:

@@ -1,4 +1,4 @@
-"""A real browser with somebody else's web page open, on the machine on which the scheduler runs."""
+"""A real browser with a web page of another site open, on the machine on which the scheduler runs."""
 
 from __future__ import annotations
 

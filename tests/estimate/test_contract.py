@@ -227,7 +227,7 @@ def test_variances_that_no_filter_can_have_are_refused(name: str, filters: list[
 
 
 def shaken(value: object, rng: random.Random) -> object:
-    """Saved state with one thing somewhere in it replaced by nonsense."""
+    """Saved state with one value in it replaced by an invalid one."""
     if isinstance(value, dict) and value:
         key = rng.choice(sorted(value))
         return value | {key: shaken(value[key], rng)}

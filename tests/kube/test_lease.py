@@ -20,7 +20,7 @@ TIMES = LeaseTimes(duration=15, renew=10, retry=2)
 
 
 class Api:
-    """One Lease in memory. It may answer with an error, with nonsense, or not at all."""
+    """One Lease in memory. It may answer with an error, with an invalid body, or not at all."""
 
     def __init__(self) -> None:
         self.lease: dict[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""Objects with null or nonsense in any field: the scheduler lives, and sees what happens to the others."""
+"""Objects with null or an invalid value in any field: the scheduler continues and follows all other objects."""
 
 from __future__ import annotations
 

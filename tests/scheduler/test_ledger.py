@@ -232,7 +232,7 @@ FULL = (8.0, 16e9)
 
 
 class Prices:
-    """What classes cost, as somebody sets it."""
+    """What classes cost, as a test sets it."""
 
     def __init__(self) -> None:
         self.cost: dict[ClassKey, tuple[float, float] | None] = {}

@@ -298,7 +298,7 @@ async def nominated_by_room(world: World) -> str:
 
 
 def test_a_node_that_does_not_hold_it_after_all_is_given_up_when_reports_show_it() -> None:
-    """Somebody else's pod takes the memory that nobody requests; by requests the node would hold it."""
+    """Another scheduler's pod uses memory without requesting it; by requests the node would hold the preemptor."""
 
     async def story() -> None:
         async with World() as world:

@@ -325,7 +325,7 @@ def test_a_held_pod_stays_out_whatever_happens() -> None:
 
 def test_a_hint_that_breaks_wakes_the_pod_and_nothing_else_breaks() -> None:
     def hint(*_: object) -> bool:
-        raise KeyError("a plugin of somebody else")
+        raise KeyError("a plugin of another package")
 
     waiting = queue()
     failures: list[Exception] = []

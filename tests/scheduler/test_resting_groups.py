@@ -96,7 +96,7 @@ def _pod(serial: int) -> Any:
 
 
 def _try(world: World, where: str, serial: int, now: float) -> None:
-    """A plan that nobody commits: every pod on the node is somewhere else, and another one is there."""
+    """A plan that is not committed: every pod on the node is somewhere else, and another one is there."""
     parts = world.parts
     row = parts.snapshot.rows.number.get(where)
     if row is None or row >= len(parts.snapshot) or not parts.snapshot.present[row]:

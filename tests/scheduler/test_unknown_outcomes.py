@@ -155,7 +155,7 @@ def test_what_cannot_arrive_any_more_is_given_up() -> None:
 
 
 def test_a_server_error_is_in_doubt_for_seconds() -> None:
-    """A webhook that fails binds nothing: the pod does not keep its reservation on that node forever."""
+    """A webhook that fails binds nothing: the pod keeps its reservation on that node for a limited time only."""
 
     async def scenario(world: BindingWorld) -> None:
         world.server.mode = 500

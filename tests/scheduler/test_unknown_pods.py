@@ -111,7 +111,7 @@ def test_a_waiting_pod_that_was_known_goes_on_waiting_until_it_is_bound() -> Non
     world.cluster.pod_changed(None, make_pod("ghost", cpu="1"))
     world.cluster.pod_undecodable(GHOST, on(""))
     assert "uid-ghost" in world.queue
-    world.cluster.pod_undecodable(GHOST, on("b"))  # somebody else's decision
+    world.cluster.pod_undecodable(GHOST, on("b"))  # another client's decision
     assert "uid-ghost" not in world.queue
     assert [world.place(f"p{i}") for i in range(3)] == ["a", "a", "a"]
 

@@ -143,17 +143,17 @@ def test_pods_that_cannot_start_close_a_node_for_a_minute_only() -> None:
     assert world.free("a") == 460 - 32 - 1, "they still count as promised"
 
 
-# --- for want of requests, ports and company ---
+# --- pods that wait for requests, ports or anti-affinity ---
 
 
 @pytest.mark.parametrize("how", ["the binding failed", "the pod was deleted while it was bound"])
-@pytest.mark.parametrize("want", ["cpu", "port", "company"])
+@pytest.mark.parametrize("want", ["cpu", "port", "affinity"])
 def test_room_of_a_pod_that_was_never_bound_is_free_again(how: str, want: str) -> None:
     terms = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "x"}}}]
     specs: dict[str, dict[str, Any]] = {
         "cpu": {"cpu": "2"},
         "port": {"containers": [{"name": "c", "ports": [{"hostPort": 80}]}]},
-        "company": {
+        "affinity": {
             "labels": {"app": "x"},
             "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}},
         },

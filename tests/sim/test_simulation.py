@@ -124,7 +124,7 @@ VALIDATED = {"policy": "carico", "settings": {"validate": True}}  # the ledger's
 
 
 def test_carico_places_by_measured_cost_and_overloads_no_node() -> None:
-    """Without requests, and with pods of four threads that nobody announced."""
+    """Without requests, although each pod has four threads."""
     nodes = [{"count": 3, "cores": 8, "memory": "16Gi"}]
     job = work("60s", pods=30, threads=4, memory="200Mi")
     built = simulation(nodes=nodes, workloads=[job], scheduler=VALIDATED, seconds="10m")

@@ -319,7 +319,7 @@ class World:
             self.scheduler._attempt(queued)
             await asyncio.sleep(0)
             attempts += 1
-            assert attempts < 5000, f"{queued.info.pod.key} is tried forever"
+            assert attempts < 5000, f"{queued.info.pod.key} is tried again and again"
         return attempts
 
     async def rest(self, seconds: int = REST) -> None:

@@ -200,7 +200,7 @@ class StorageWorld(World):
     def check(self) -> None:
         super().check()
         self._the_store_is_that_of_the_api_server()
-        assert not len(self.parts.waiting), "pods are in flight forever"
+        assert not len(self.parts.waiting), "pods stay in flight"
         assert not self.parts.queue._wake_ups.promised
         assert not self.parts.slots.busy
 

@@ -55,7 +55,7 @@ def test_a_plugin_inherits_the_protocols_that_it_implements(plugin: Plugin) -> N
 
 @pytest.mark.parametrize("plugin", built_in(), ids=lambda plugin: plugin.name)
 def test_what_a_plugin_has_in_public_is_a_hook_or_a_known_helper(plugin: Plugin) -> None:
-    """Else it may be a misspelt hook, which nobody calls."""
+    """Otherwise it may be a misspelt hook, which is never called."""
     hooks = {name for point in EXTENSION_POINTS if isinstance(plugin, point) for name in hooks_of(point)}
     public = {name for name in dir(plugin) if not name.startswith("_")}
     assert public - hooks == HELPERS.get(plugin.name, set())

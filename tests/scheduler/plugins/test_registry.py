@@ -20,7 +20,7 @@ from harness.scheduler.worlds import NAMES, World
 
 
 class OnlyEvenNames:
-    """What somebody else's filter looks like."""
+    """A filter of another package."""
 
     name = "OnlyEvenNames"
     reuse = Reuse.NODE
