@@ -79,9 +79,11 @@ def test_one_file_holds_one_object() -> None:
             assert len(_documents(file.read_text())) == 1 or file.name == "spread.yaml", file
 
 
-def test_no_program_is_among_the_manifests() -> None:
-    found = {path.suffix for name in FOLDERS.values() for path in (CHECKOUT / name).rglob("*") if path.is_file()}
-    assert found == {".yaml", ".toml", ".md"}
+def test_only_the_script_of_a_cronjob_is_a_program_among_the_manifests() -> None:
+    files = [path for name in FOLDERS.values() for path in (CHECKOUT / name).rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".yaml", ".toml", ".md", ".json", ".sh"}
+    assert [path.name for path in files if path.suffix == ".sh"] == ["nodes.sh"]
+    assert {path.parent.name for path in files if path.suffix == ".json"} == {"dashboards"}
 
 
 def test_carico_never_waits_for_itself_and_is_no_workload() -> None:
