@@ -85,7 +85,7 @@ def test_every_panel_has_data(cluster: MonitoredCluster) -> None:
 
 
 def _has_data(cluster: MonitoredCluster, expr: str) -> bool:
-    """In the last minutes: a quantile of a rate is no number while nothing happens."""
+    """In the last minutes: a quantile of a rate is NaN while nothing happens."""
     now = time.time()
     series = cluster.prometheus.range(expr, now - 120, now, 5)
     return any(value != "NaN" for one in series for _, value in one["values"])
