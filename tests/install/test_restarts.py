@@ -46,7 +46,7 @@ def installed(cluster: Cluster) -> Installed:
 
 
 def _job(name: str) -> dict[str, Any]:
-    work = "echo 'scale=600; 4*a(1)' | bc -l >/dev/null"
+    work = "echo 'scale=300; 4*a(1)' | bc -l >/dev/null"
     container = {"name": "pi", "image": BUSYBOX, "imagePullPolicy": "Never", "command": ["sh", "-c", work]}
     spec = {"schedulerName": "carico", "restartPolicy": "Never", "containers": [container]}
     template = {"metadata": {"labels": {"app": name}}, "spec": spec}
